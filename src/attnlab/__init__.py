@@ -1,0 +1,1 @@
+"""attnlab: attention as step size."""

@@ -1,0 +1,72 @@
+"""Every error attnlab raises on purpose: what it got, what it expected, the nearest choice, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+class AttnlabError(Exception):
+    """Base of all errors that attnlab raises on purpose."""
+
+
+class UnknownNameError(AttnlabError, ValueError):
+    """A gate, model, convention, ... that does not exist."""
+
+
+class OptionError(AttnlabError, TypeError):
+    """An option that the thing being built does not have, or a value it cannot take."""
+
+
+class InputError(AttnlabError, ValueError):
+    """A tensor whose shape, layout or number of values the computation cannot use."""
+
+
+class StepsNotFoundError(AttnlabError, ValueError):
+    """The network has no residual step that could be recognised."""
+
+
+class SelectionError(AttnlabError, ValueError):
+    """`where` selects nothing, or something that does not exist."""
+
+
+class SiteError(AttnlabError, ValueError):
+    """A gate cannot act at a site of this network; the message names the site."""
+
+
+class FoldError(AttnlabError, ValueError):
+    """A gate cannot be folded away exactly; the message names the site and the reason."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """`" Did you mean 'se'?"`, or an empty string when nothing is close."""
+    close = difflib.get_close_matches(str(name).lower(), list(valid), n=3, cutoff=0.5)
+    if not close:
+        return ""
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?"
+
+
+def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameError:
+    """The error for a name that is not one of `valid`."""
+    names = list(valid)
+    return UnknownNameError(
+        f"Unknown {kind} {got!r}.{nearest(str(got), names)} Expected one of: {', '.join(names)}."
+    )
+
+
+def check_options(
+    what: str, build: Callable[..., Any], options: Mapping[str, object], skip: Iterable[str] = ()
+) -> None:
+    """Raise `OptionError` for any key of `options` that `build` does not take by name."""
+    skipped = {"self", *skip}
+    valid = [
+        name
+        for name, parameter in inspect.signature(build).parameters.items()
+        if name not in skipped and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    for name in options:
+        if name not in valid:
+            takes = f"It takes: {', '.join(valid)}." if valid else "It takes no options."
+            raise OptionError(f"{what} has no option {name!r}.{nearest(name, valid)} {takes}")
