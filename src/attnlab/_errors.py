@@ -24,6 +24,10 @@ class InputError(AttnlabError, ValueError):
     """A tensor whose shape, layout or number of values the computation cannot use."""
 
 
+class WeightsError(AttnlabError, ValueError):
+    """A file of weights that cannot be read, is not safe to read, or does not fit the network."""
+
+
 class StepsNotFoundError(AttnlabError, ValueError):
     """The network has no residual step that could be recognised."""
 

@@ -1,0 +1,128 @@
+"""Read weights from a file, safely, and load them strictly.
+
+Only tensors are ever read: safetensors, or torch files with `weights_only=True`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import WeightsError
+
+SHOWN = 3
+
+
+def read_state(path: str | Path) -> dict[str, Tensor]:
+    """The tensors in a `.safetensors` or torch file, by name."""
+    path = Path(path)
+    if not path.is_file():
+        raise WeightsError(f"There is no file of weights at {str(path)!r}.")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    return _read_torch(path)
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise _damaged(path, "safetensors", error) from error
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it names {found[1]}" if found else "it is not a plain pickle of tensors"
+        raise WeightsError(
+            f"Refused to read {str(path)!r}: {reason}, and reading such a file can run code. "
+            "Expected a state dict. If you trust the file, load it yourself and save "
+            "`model.state_dict()` with `torch.save` or safetensors."
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise _damaged(path, "torch", error) from error
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        keys = _few([str(key) for key in content]) if isinstance(content, dict) else ""
+        held = f"a dict with keys {keys}" if keys else f"a {type(content).__name__}"
+        raise WeightsError(
+            f"Expected {str(path)!r} to hold a state dict (tensors by name) but it holds "
+            f"{held}. Save the network's state dict alone."
+        )
+    return content
+
+
+def rename(state: Mapping[str, Tensor], beginnings: Mapping[str, str]) -> dict[str, Tensor]:
+    """`state` with the beginning of each name replaced where `beginnings` has it."""
+    renamed = {}
+    for name, tensor in state.items():
+        for old, new in beginnings.items():
+            if name.startswith(old):
+                name = new + name.removeprefix(old)
+                break
+        renamed[name] = tensor
+    return renamed
+
+
+def load_weights(
+    network: nn.Module, path: str | Path, beginnings: Mapping[str, str] | None = None
+) -> None:
+    """Load the file at `path` into `network`, every name and every shape or an error."""
+    state = rename(read_state(path), beginnings or {})
+    expected = network.state_dict()
+    problems = _problems(expected, state)
+    if problems:
+        raise WeightsError(
+            f"The weights in {str(path)!r} do not fit {type(network).__name__}: "
+            + "; ".join(problems)
+            + ". Build the network with the options it was trained with (num_classes, in_channels, "
+            "...), or check that it is the same network."
+        )
+    # Filling the network's own state dict keeps its version numbers, which plain files lack.
+    expected.update(state)
+    network.load_state_dict(expected, strict=True)
+
+
+def _problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+    missing = [k for k in expected if k not in state and not _is_counter(k)]
+    unexpected = [k for k in state if k not in expected]
+    shapes = [
+        f"{k} is {tuple(state[k].shape)} in the file and {tuple(v.shape)} in the network"
+        for k, v in expected.items()
+        if k in state and state[k].shape != v.shape
+    ]
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} missing ({_few(missing)})")
+    if unexpected:
+        problems.append(f"{len(unexpected)} unexpected ({_few(unexpected)})")
+    if shapes:
+        problems.append(f"{len(shapes)} of another shape ({_few(shapes)})")
+    return problems
+
+
+def _is_counter(name: str) -> bool:
+    # Checkpoints from before PyTorch 0.4.1 have no such counters; they do not change the output.
+    return name.rpartition(".")[2] == "num_batches_tracked"
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f", and {rest} more" if rest > 0 else "")
+
+
+def _damaged(path: Path, kind: str, error: Exception) -> WeightsError:
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    return WeightsError(
+        f"Could not read {str(path)!r} as a {kind} file ({path.stat().st_size} bytes): it is "
+        f"truncated, damaged or of another format. The reader said: {first_line}"
+    )

@@ -1,0 +1,169 @@
+"""One way to build a network: attnlab's own by bare name, timm's and torchvision's by prefix."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from attnlab._errors import OptionError, UnknownNameError, WeightsError, unknown_name
+from attnlab.backbones.registry import BACKBONES, build_backbone
+from attnlab.backbones.weights import load_weights
+
+LIBRARIES = ("timm", "torchvision")
+DEFAULT_CLASSES = 10
+
+
+def create(
+    name: str,
+    num_classes: int | None = None,
+    weights: str | Path | None = None,
+    **options: Any,
+) -> nn.Module:
+    """Build the network `name`.
+
+    * `"resnet164"`: one of attnlab's own (`attnlab.list_models()`), 10 classes unless told.
+    * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
+    * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
+      that torchvision has for it fetches the library's weights.
+
+    Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
+    file with a state dict, which must fit exactly. `options` go to the network's builder.
+    """
+    library, separator, rest = name.partition(":")
+    if not separator:
+        return _create_own(name, num_classes, weights, options)
+    if num_classes is not None:
+        options["num_classes"] = num_classes
+    if library == "timm":
+        return _create_timm(rest, weights, options)
+    if library == "torchvision":
+        return _create_torchvision(rest, weights, options)
+    raise unknown_name("library", library, LIBRARIES)
+
+
+def _create_own(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    if name not in BACKBONES:
+        raise _unknown_own(name)
+    network = build_backbone(
+        name, DEFAULT_CLASSES if num_classes is None else num_classes, **options
+    )
+    if weights is not None:
+        _check_path(weights, f"attnlab ships no trained weights for {name!r}")
+        load_weights(network, weights, BACKBONES[name].public_names)
+    return network
+
+
+def _unknown_own(name: str) -> UnknownNameError:
+    elsewhere = []
+    for library, names in (("timm", _timm_names()), ("torchvision", _torchvision_names())):
+        if name.partition(".")[0] in names:
+            elsewhere.append(f"{library}:{name}")
+    if elsewhere:
+        return UnknownNameError(
+            f"{name!r} is not one of attnlab's own networks. "
+            f"Did you mean {' or '.join(map(repr, elsewhere))}?"
+        )
+    return unknown_name("network", name, BACKBONES)
+
+
+def _timm_names() -> frozenset[str]:
+    import timm
+
+    return frozenset(timm.list_models())
+
+
+def _torchvision_names() -> frozenset[str]:
+    from torchvision.models import list_models
+
+    return frozenset(list_models())
+
+
+def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    if architecture not in _timm_names():
+        raise _unknown_elsewhere("timm", architecture, _timm_names(), "timm.list_models()")
+    tags = [known.partition(".")[2] for known in timm.models.get_arch_pretrained_cfgs(architecture)]
+    if tag and tag not in tags:
+        raise unknown_name(f"pretrained tag of timm:{architecture}", tag, filter(None, tags))
+    for option in ("pretrained", "checkpoint_path"):
+        if option in options:
+            raise OptionError(
+                f"Expected weights='pretrained' or weights=PATH instead of timm's {option!r}."
+            )
+    pretrained = weights == "pretrained"
+    network = _call(
+        f"timm:{name}", timm.create_model, model_name=name, pretrained=pretrained, **options
+    )
+    if weights is not None and not pretrained:
+        _check_path(weights, "timm's own weights are weights='pretrained'")
+        load_weights(network, weights)
+    return network
+
+
+def _create_torchvision(
+    name: str, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    from torchvision.models import get_model_builder, get_model_weights
+
+    if name not in _torchvision_names():
+        names = _torchvision_names()
+        raise _unknown_elsewhere("torchvision", name, names, "torchvision.models.list_models()")
+    builder = get_model_builder(name)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        # torchvision's detectors and segmenters fetch the backbone's weights unless told not to.
+        options.setdefault("weights_backbone", None)
+    published = list(get_model_weights(name).__members__)
+    library_weights = weights if weights in published else None
+    network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
+    if weights is not None and library_weights is None:
+        names = ", ".join(published) or "none"
+        _check_path(weights, f"the names of torchvision's own weights for it: {names}")
+        load_weights(network, weights)
+    return network
+
+
+def _unknown_elsewhere(
+    library: str, name: str, names: Iterable[str], listing: str
+) -> UnknownNameError:
+    close = difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.5)
+    prefixed = " or ".join(repr(f"{library}:{c}") for c in close)
+    hint = f" Did you mean {prefixed}?" if close else ""
+    return UnknownNameError(
+        f"{library} has no network {name!r}.{hint} All of its names: `{listing}`."
+    )
+
+
+def _check_path(weights: str | Path, otherwise: str) -> None:
+    if not Path(weights).is_file():
+        raise WeightsError(
+            f"There is no file of weights at {str(weights)!r}. Expected the path of a .safetensors "
+            f"or torch file; {otherwise}."
+        )
+
+
+def _call(what: str, build: Callable[..., nn.Module], **options: Any) -> nn.Module:
+    try:
+        return build(**options)
+    except ValueError as error:
+        # torchvision's answer to a class count that its published weights do not have.
+        if "num_classes" not in str(error):
+            raise
+        raise OptionError(
+            f"{what} with published weights: {error} Leave num_classes out and replace the last "
+            "layer afterwards."
+        ) from error
+    except TypeError as error:
+        got = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if got is None or got[1] not in options:
+            raise
+        raise OptionError(f"{what} has no option {got[1]!r}.") from error
