@@ -1,0 +1,133 @@
+"""Run a network once, on a given example or on one made from what the model says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnlab._errors import InputError
+from attnlab.insert._graph import Graph
+from attnlab.insert._record import record
+
+Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
+"""An input, positional inputs, or keyword inputs of a network."""
+
+
+@runtime_checkable
+class DeclaresInputSize(Protocol):
+    """A network that says what it takes: (channels, height, width)."""
+
+    input_size: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a network showed."""
+
+    graph: Graph
+    output: Any
+    macs: int
+    """Multiply-accumulates of convolutions and matrix products, for the whole example."""
+    input_shape: tuple[int, ...]
+
+
+def run_once(model: nn.Module, example: Example | None = None) -> Run:
+    """Run `model` in eval mode without gradients; its modes and the random state are kept."""
+    arguments, keywords = as_call(model, example)
+    shape = input_shape(arguments, keywords)
+    with evaluating(model), FlopCounterMode(display=False) as counter:
+        try:
+            graph, output = record(model, arguments, keywords)
+        except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+            raise _failed_run(model, shape, example is None, error) from error
+    return Run(graph, output, counter.get_total_flops() // 2, shape)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients, own random state; everything is as before afterwards."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def as_call(model: nn.Module, example: Example | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments for `model`."""
+    if example is None:
+        example = example_input(model)
+    if isinstance(example, Tensor):
+        return (example,), {}
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return tuple(example), {}
+
+
+def example_input(model: nn.Module, batch: int = 1) -> Tensor:
+    """A random input of the size, dtype and device that `model` says it takes, the same each time.
+
+    Sizes are asked of attnlab's and anybody's `input_size`, timm's patch embedding and pretrained
+    configuration, and Hugging Face's configuration; else 3×224×224.
+    """
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((batch, *_declared_size(model)), generator=generator)
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return images if parameter is None else images.to(parameter.device, parameter.dtype)
+
+
+def _declared_size(model: nn.Module) -> tuple[int, ...]:
+    if isinstance(model, DeclaresInputSize):
+        return tuple(model.input_size)
+    size = (3, 224, 224)
+    configuration = getattr(model, "pretrained_cfg", None)  # timm
+    if isinstance(configuration, Mapping) and configuration.get("input_size"):
+        size = tuple(configuration["input_size"])
+    embedding_size = getattr(getattr(model, "patch_embed", None), "img_size", None)  # timm, resized
+    if embedding_size is not None:
+        return (size[0], *embedding_size)
+    image_size = getattr(getattr(model, "config", None), "image_size", None)  # Hugging Face
+    if image_size is not None:
+        sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        return (getattr(model.config, "num_channels", 3), *sides)
+    return size
+
+
+def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of the first tensor of a call."""
+    for value in (*arguments, *keywords.values()):
+        if isinstance(value, Tensor):
+            return tuple(value.shape)
+    return ()
+
+
+def _failed_run(
+    model: nn.Module, shape: tuple[int, ...], made_up: bool, error: Exception
+) -> InputError:
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    where = "" if parameter is None else f" ({parameter.dtype} on {parameter.device})"
+    lines = [
+        f"{type(model).__name__}{where} does not run on an example of shape {shape}: "
+        f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    ]
+    if (
+        parameter is not None
+        and parameter.dtype == torch.float16
+        and parameter.device.type == "cpu"
+    ):
+        lines.append(
+            "Many CPU operations do not take float16. Insert into model.float() (or "
+            "model.bfloat16()) and call .half() on the result, or move the model to a GPU first."
+        )
+    elif made_up:
+        lines.append("The example was made up. Pass one that fits: example=torch.randn(1, ...).")
+    return InputError("\n".join(lines))

@@ -1,0 +1,211 @@
+"""The residual steps of a network: the one place that knows about steps.
+
+`steps(model)` runs the network once on an example and reads the steps off the data flow, so it
+needs no per-model code: ResNets, mobile networks, ViTs, Swins, ConvNeXts, mixers and mixed designs
+of timm, torchvision, Hugging Face and anybody's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from torch import nn
+
+from attnlab._errors import StepsNotFoundError
+from attnlab.insert._detect import Addition, Kind, additions
+from attnlab.insert._example import Example, Run, run_once
+from attnlab.insert._graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Step:
+    """One residual update `x_{t+1} = x_t + f(x_t)` of a network."""
+
+    stage: int
+    """From 1. A stage is a run of steps whose states have the same number of elements."""
+    block: int
+    """From 0, within the stage. Both updates of a transformer block have one block number."""
+    part: int
+    """From 0, within the block: 0 is a transformer block's attention, 1 its MLP."""
+    kind: Kind
+    """`identity`: the shortcut is x_t itself. `projection`: a convolution, pool, ... of it."""
+    name: str
+    """The block's module name, e.g. `layer1.0`."""
+    owner: str
+    """The module whose forward makes the addition."""
+    owner_calls: int
+    """How often that module is called in one forward."""
+    addition: int
+    """The addition's place among the same-shape additions of one call of the owner."""
+    owner_additions: int
+    """How many same-shape additions one call of the owner makes."""
+    branch_operand: int
+    """Which operand of the addition (0 or 1) is the branch."""
+    in_place: bool
+    """Whether the addition overwrites its first operand."""
+    branch_modules: tuple[str, ...]
+    """Modules called once whose output is exactly the branch, innermost first."""
+    branch_shared: bool
+    """Whether something besides the addition reads the branch."""
+    shape: tuple[int, ...]
+    """The state's shape, batch included."""
+    channel_axis: int
+    activation: str
+    """What is applied to the sum before anything else sees it (`relu`), or an empty string."""
+    source: str
+    """File and line of the addition."""
+    graph_node: int
+    """The addition's node in the recorded graph, with its shortcut and branch nodes."""
+    shortcut_node: int
+    branch_node: int
+
+    @property
+    def label(self) -> str:
+        """`1.0`: stage and block, as on the reports' axes; `1.0:1` names a block's second part."""
+        return f"{self.stage}.{self.block}" + (f":{self.part}" if self.part else "")
+
+    @property
+    def channels(self) -> int:
+        return self.shape[self.channel_axis]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.label:7} {self.kind:10} {self.name:24} "
+            f"{'×'.join(map(str, self.shape[1:])):14} {self.source}"
+        )
+
+
+def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
+    """The residual steps of `model` in the order of execution.
+
+    `example` is an input (or a tuple or dict of inputs) that the network runs on; without it one is
+    made from what the model says about itself. The model is not changed. Raises
+    `StepsNotFoundError` for a network without a residual step.
+    """
+    run = run_once(model, example)
+    found = find_steps(run.graph)
+    if not found:
+        raise no_steps_error(model, run)
+    return found
+
+
+def find_steps(graph: Graph, kinds: Sequence[Kind] = ("identity", "projection")) -> list[Step]:
+    """The steps of a recorded graph; an empty list where there are none."""
+    found = [_describe(graph, addition) for addition in additions(graph) if addition.kind in kinds]
+    return _numbered(found)
+
+
+def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
+    """What was looked for, what was seen, and how to name sites by hand."""
+    merges = len(additions(run.graph))
+    norms = norms_before_activation(run.graph)
+    lines = [
+        f"{type(model).__name__} has no residual step. Looked for additions of two feature maps of "
+        f"one shape where one was computed from the other, in one run on an input of shape "
+        f"{run.input_shape}: {merges} such additions, none of them a step."
+    ]
+    if norms:
+        lines.append(
+            f"To put a gate behind each of its {len(norms)} norms that feed an activation "
+            f"(the papers' placement for VGG): insert(model, gate, where='norms')."
+        )
+    names = norms[:2] or [name for name, _ in model.named_children()][:2]
+    lines.append(
+        f"To name sites by hand, pass the modules behind whose output a gate shall act: "
+        f"insert(model, gate, where={names!r})."
+    )
+    return StepsNotFoundError("\n".join(lines))
+
+
+def norms_before_activation(graph: Graph) -> list[str]:
+    """Names of the norm modules, called once, whose output goes straight into an activation."""
+    names = []
+    for node in graph.nodes:
+        if node.kind != "norm" or not node.data:
+            continue
+        users = [graph.nodes[u] for u in graph.users[node.index]]
+        module = _called_once(graph, node)
+        if module and users and all(user.kind == "activation" for user in users):
+            names.append(module[0])
+    return names
+
+
+def _called_once(graph: Graph, node: Node) -> tuple[str, ...]:
+    return tuple(name for name, _ in node.produced_by if name and graph.calls[name] == 1)
+
+
+def _describe(graph: Graph, addition: Addition) -> Step:
+    node = graph.nodes[addition.node]
+    shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
+    axis = shortcut.channel_axis if shortcut.channel_axis is not None else branch.channel_axis
+    if axis is None:
+        axis = 1 if len(node.shape) == 4 else len(node.shape) - 1
+    return Step(
+        stage=0,
+        block=0,
+        part=0,
+        kind=addition.kind,
+        name=_block_name(node.owner),
+        owner=node.owner,
+        owner_calls=graph.calls.get(node.owner, 1),
+        addition=node.addition,
+        owner_additions=graph.additions.get(node.owner, 0),
+        branch_operand=node.inputs.index(addition.branch),
+        in_place=node.in_place,
+        branch_modules=_called_once(graph, branch),
+        branch_shared=len(graph.users[branch.index]) > 1,
+        shape=node.shape,
+        channel_axis=axis,
+        activation=_activation_after(graph, node),
+        source=node.source,
+        graph_node=addition.node,
+        shortcut_node=addition.shortcut,
+        branch_node=addition.branch,
+    )
+
+
+def _block_name(owner: str) -> str:
+    """The name up to its last number: `encoder.layer.3.output` belongs to `encoder.layer.3`."""
+    parts = owner.split(".")
+    numbered = [i for i, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbered[-1] + 1]) if numbered else owner
+
+
+def _activation_after(graph: Graph, node: Node) -> str:
+    users = [graph.nodes[u] for u in graph.users[node.index]]
+    if len(users) == 1 and users[0].kind == "activation" and users[0].shape == node.shape:
+        return users[0].operation
+    return ""
+
+
+def _numbered(found: list[Step]) -> list[Step]:
+    numbered: list[Step] = []
+    stage, block, part = 0, 0, 0
+    for step in found:
+        previous = numbered[-1] if numbered else None
+        same_block = previous is not None and previous.name == step.name
+        new_stage = (
+            previous is None
+            or prod(step.shape[1:]) != prod(previous.shape[1:])
+            or (step.kind == "projection" and not same_block)
+        )
+        if new_stage:
+            stage, block, part = stage + 1, 0, 0
+        elif same_block:
+            part += 1
+        else:
+            block, part = block + 1, 0
+        numbered.append(replace(step, stage=stage, block=block, part=part))
+    return numbered
+
+
+def describe_plan(found: Sequence[Step]) -> str:
+    """`3 stages, blocks 3+4+6`: one line for receipts and messages."""
+    blocks = Counter({step.stage: 0 for step in found})
+    for step in found:
+        blocks[step.stage] = max(blocks[step.stage], step.block + 1)
+    counts = "+".join(str(blocks[stage]) for stage in sorted(blocks))
+    return f"{len(found)} steps in {len(blocks)} stages ({counts} blocks)"
