@@ -126,8 +126,8 @@ def _create_torchvision(
     library_weights = weights if weights in published else None
     network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
     if weights is not None and library_weights is None:
-        names = ", ".join(published) or "none"
-        _check_path(weights, f"the names of torchvision's own weights for it: {names}")
+        known = ", ".join(published) or "none"
+        _check_path(weights, f"the names of torchvision's own weights for it: {known}")
         load_weights(network, weights)
     return network
 

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from attnlab._errors import check_options, unknown_name
+from attnlab.backbones.acnet import basic_acnet, bottleneck_acnet
+from attnlab.backbones.mobilenet import MobileNetV1
+from attnlab.backbones.repvgg import RepVGG
 from attnlab.backbones.resnet import basic_resnet, bottleneck_resnet
+from attnlab.backbones.shufflenet import ShuffleNetV2
+from attnlab.backbones.vgg import VGG19
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,27 @@ def _resnet(depth: int, build: Callable[..., nn.Module], blocks: str) -> Backbon
     )
 
 
+def _acnet(depth: int, build: Callable[..., nn.Module]) -> BackboneInfo:
+    return BackboneInfo(
+        f"resnet{depth}_acnet",
+        build,
+        f"CIFAR ResNet-{depth} with asymmetric convolution blocks",
+        "Ding et al., ICCV 2019",
+        fixed={"depth": depth},
+    )
+
+
 BACKBONES: dict[str, BackboneInfo] = {
     info.name: info
     for info in (
         *(_resnet(depth, basic_resnet, "basic") for depth in (20, 32, 44, 56, 110)),
         *(_resnet(depth, bottleneck_resnet, "bottleneck") for depth in (83, 164, 245)),
+        _acnet(56, basic_acnet),
+        *(_acnet(depth, bottleneck_acnet) for depth in (83, 164)),
+        BackboneInfo("vgg19_bn", VGG19, "VGG19 with BatchNorm", "Simonyan, Zisserman, ICLR 2015"),
+        BackboneInfo("mobilenet_v1", MobileNetV1, "MobileNetV1", "Howard et al., 2017"),
+        BackboneInfo("shufflenet_v2", ShuffleNetV2, "ShuffleNetV2 x1", "Ma et al., ECCV 2018"),
+        BackboneInfo("repvgg_a0", RepVGG, "RepVGG-A0", "Ding et al., CVPR 2021"),
     )
 }
 
