@@ -1,0 +1,60 @@
+"""The neural stiffness index (NSI) of a step, in three named conventions.
+
+Z. Huang et al., "Understanding Self-attention Mechanism via Dynamical System Perspective", ICCV
+2023, definition 1: ‖(x_{t+1} − x_t) / Δt‖ / ‖x_t‖, per input, norms over all but the batch.
+
+The definition leaves open what x_{t+1} is in a block that ends in a ReLU, and what dividing by a
+gate of many values means. The choices, each by name (the names are ours):
+
+* `state`: ‖x_{t+1} − x_t‖ / ‖x_t‖ of consecutive block outputs, after the last activation, Δt = 1.
+* `branch`: ‖f ⊗ Δt‖ / ‖x_t‖, what is really added, before the last activation.
+* `paper`: ‖f‖ / ‖x_t‖, the branch before its gate, which is what dividing by the gate gives.
+
+Dividing by a gate of 0.5 doubles `paper` and leaves `branch` alone: under `paper` a network with
+attention can score higher by convention alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnlab._errors import unknown_name
+
+Convention = Literal["state", "branch", "paper"]
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+
+PerBlock = Float[Tensor, "inputs blocks"]
+"""One value per input and block, in the order the network runs them."""
+
+
+class StepNorms(NamedTuple):
+    """The 2-norms of every step of every input; all an NSI needs."""
+
+    shortcut: PerBlock
+    """‖x_t‖."""
+    branch: PerBlock
+    """‖f(x_t)‖, before the gate."""
+    update: PerBlock
+    """‖f(x_t) ⊗ Δt‖, what is added; equals `branch` without a gate."""
+    change: PerBlock
+    """‖x_{t+1} − x_t‖, after the block's last activation."""
+
+
+def nsi(norms: StepNorms, convention: Convention = "state") -> PerBlock:
+    """NSI per input and block; NaN where ‖x_t‖ is zero, so that such inputs can be counted."""
+    if convention == "state":
+        rate = norms.change
+    elif convention == "branch":
+        rate = norms.update
+    elif convention == "paper":
+        rate = norms.branch
+    else:
+        raise unknown_name("NSI convention", convention, CONVENTIONS)
+    defined = norms.shortcut > 0
+    # The inner `where` keeps the gradient of the unused division finite.
+    ratio = rate / torch.where(defined, norms.shortcut, 1.0)
+    return torch.where(defined, ratio, torch.nan)

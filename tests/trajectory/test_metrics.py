@@ -1,0 +1,109 @@
+"""Streaming metrics against numpy on the whole data, for any split over batches and processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab import _errors
+from attnlab.trajectory import metrics
+from attnlab.trajectory.quantiles import RELATIVE_ERROR, histogram, quantile
+
+from . import streaming
+from .streaming import STAGES, build, data, run
+
+
+def assert_equal(a, b):
+    for name in a:
+        for left, right in zip(a[name], b[name], strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_against_numpy():
+    z = data()
+    rows = np.delete(z.numpy(), [5, 17, 399], axis=0)
+    found = run(z, batch=64)
+    mean, spread, low, high, quantiles = found["nsi"]
+    assert [count.item() for count in found["inputs"]] == [397, 3]
+    np.testing.assert_allclose(mean, rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(spread, rows.std(0), rtol=1e-10)
+    np.testing.assert_allclose(low, rows.min(0))
+    np.testing.assert_allclose(high, rows.max(0))
+    exact = np.quantile(rows, [0.05, 0.5, 0.95], axis=0, method="inverted_cdf")
+    np.testing.assert_allclose(quantiles, exact, rtol=RELATIVE_ERROR + 1e-12)
+    kept = np.delete(rows, [0, 18, 36], axis=1).reshape(len(rows), 3, 17)
+    peak, excess = kept.max(2), kept.max(2) / kept.mean(2) - 1
+    # At a fine enough grid the union of rectangles is a plain sum; here by inclusion–exclusion.
+    union = sum(peak[:, i] * excess[:, i] for i in range(3))
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        union -= np.minimum(peak[:, i], peak[:, j]) * np.minimum(excess[:, i], excess[:, j])
+    union += peak.min(1) * excess.min(1)
+    np.testing.assert_allclose(found["tns"][0], union.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found["tns"][1], union.std(), rtol=1e-10)
+    areas = (kept * (kept / kept.mean(2, keepdims=True) - 1).clip(0)).reshape(len(rows), 51)
+    np.testing.assert_allclose(found["proportion"][1], areas.mean(), rtol=1e-12)
+    blocks = np.delete(np.arange(54), [0, 18, 36])[areas.argmax(1)]
+    np.testing.assert_array_equal(found["stiffest"][0], np.bincount(blocks, minlength=54))
+    np.testing.assert_allclose(found["stiffest"][1], (areas.max(1) / union).mean(), rtol=1e-12)
+
+
+def test_batches_do_not_matter():
+    assert_equal(run(data(), batch=400), run(data(), batch=7))
+
+
+def test_memory_does_not_grow():
+    sizes = []
+    for inputs in (1_000, 5_000):
+        built = build()
+        for metric in built.values():
+            metric.update(data(inputs))
+        sizes.append({name: metric.state_bytes() for name, metric in built.items()})
+    assert sizes[0] == sizes[1]
+    assert sum(sizes[0].values()) < 48 * 1024
+    assert sizes[0]["tns"] == 32
+
+
+def test_float32_batches_are_summed_in_float64():
+    metric = metrics.TotalNeuralStiffness(STAGES)
+    metric.update(data().float())
+    assert metric.compute().mean.dtype == torch.float64
+
+
+def test_nothing_to_compute_from():
+    metric = metrics.TotalNeuralStiffness(STAGES)
+    metric.update(torch.full((2, 54), torch.nan))
+    with pytest.raises(_errors.InputError) as error:
+        metric.compute()
+    assert str(error.value) == (
+        "Expected at least one usable input but got none (2 skipped, because a norm was zero or "
+        "not finite)."
+    )
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.01, 0.5, 0.77, 1.0])
+def test_quantiles_stay_within_the_stated_error(probability):
+    values = torch.logspace(-2.9, 1.2, 999, dtype=torch.float64)[torch.randperm(999)][:, None]
+    got = quantile(histogram(values), values.amin(0), values.amax(0), probability)
+    exact = np.quantile(values.numpy(), probability, axis=0, method="inverted_cdf")
+    np.testing.assert_allclose(got, exact, rtol=RELATIVE_ERROR + 1e-12)
+    assert RELATIVE_ERROR < 0.045
+
+
+def test_quantiles_out_of_range_are_the_extremes():
+    values = torch.tensor([[1e-6], [2e-6], [1.0], [50.0], [70.0]], dtype=torch.float64)
+    low, high = values.amin(0), values.amax(0)
+    assert quantile(histogram(values), low, high, 0.3).item() == 1e-6
+    assert quantile(histogram(values), low, high, 0.9).item() == 70.0
+
+
+def test_processes_agree(tmp_path):
+    subprocess.run([sys.executable, streaming.__file__, str(tmp_path)], check=True, timeout=240)
+    expected = run(data(), batch=50)
+    for number in (1, 2, 4):
+        for rank in range(number):
+            assert_equal(torch.load(Path(tmp_path) / f"{number}-{rank}.pt"), expected)
