@@ -6,12 +6,14 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from attnlab._errors import OptionError, UnknownNameError, WeightsError, unknown_name
+from attnlab._timm_options import refuse_swallowed_options
 from attnlab.backbones.registry import BACKBONES, build_backbone
 from attnlab.backbones.weights import load_weights
 
@@ -90,7 +92,7 @@ def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any])
     import timm
 
     architecture, _, tag = name.partition(".")
-    if architecture not in _timm_names():
+    if not timm.is_model(architecture):
         raise _unknown_elsewhere("timm", architecture, _timm_names(), "timm.list_models()")
     tags = [known.partition(".")[2] for known in timm.models.get_arch_pretrained_cfgs(architecture)]
     if tag and tag not in tags:
@@ -101,9 +103,9 @@ def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any])
                 f"Expected weights='pretrained' or weights=PATH instead of timm's {option!r}."
             )
     pretrained = weights == "pretrained"
-    network = _call(
-        f"timm:{name}", timm.create_model, model_name=name, pretrained=pretrained, **options
-    )
+    build = partial(timm.create_model, name)
+    network = _call(f"timm:{name}", build, pretrained=pretrained, **options)
+    refuse_swallowed_options(f"timm:{name}", build, network, options)
     if weights is not None and not pretrained:
         _check_path(weights, "timm's own weights are weights='pretrained'")
         load_weights(network, weights)
