@@ -1,0 +1,263 @@
+"""The expected residual steps of one small network of every timm family.
+
+The truth does not come from a data-flow graph. It comes from timm's sources: `coverage_adds.py`
+says of every addition whether it is a residual step. This program imports timm with every `a + b`
+and `a += b` rewritten so that it reports when it runs, makes one forward pass of each network, and
+writes the steps it saw to `coverage_truth.json`. An addition of equal-shaped tensors that nobody
+has classified is an error.
+
+    python benchmarks/coverage_truth.py              # all families, rewrites coverage_truth.json
+    python benchmarks/coverage_truth.py 'swin|vit'   # only those, prints, writes nothing
+
+Stages: a stage is a maximal run of steps whose state has the same number of elements per sample; a
+projection opens a new one.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import operator
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from coverage_adds import NOT_STEPS, OTHER_READINGS, STEPS
+from coverage_variants import VARIANTS
+
+HERE = Path(__file__).parent
+BATCH = 2
+
+
+def passes(module: nn.Module) -> bool:
+    """Whether a shortcut module hands its input through unchanged."""
+    return isinstance(module, nn.Identity) or (
+        isinstance(module, nn.Sequential) and all(passes(child) for child in module)
+    )
+
+
+class Recorder:
+    """Collects the equal-shaped additions of one forward pass, in order of execution."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] | None = None
+        self.events: list[dict[str, Any]] = []
+        self.unknown: set[str] = set()
+
+    def watch(self, model: nn.Module) -> None:
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.events, self.unknown = [], set()
+
+    def add(self, place: str, text: str, a: Any, b: Any) -> Any:
+        self._see(place, text, a, b)
+        return operator.add(a, b)
+
+    def iadd(self, place: str, text: str, a: Any, b: Any) -> Any:
+        self._see(place, text, a, b)
+        return operator.iadd(a, b)
+
+    def _see(self, place: str, text: str, a: Any, b: Any) -> None:
+        if self.names is None or not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            return
+        if a.shape != b.shape:
+            return
+        frame = sys._getframe(2)
+        values = {"passes": passes, **frame.f_locals}
+        for start, condition in STEPS.get(place, []):
+            if text.startswith(start):
+                kind = "identity" if eval(condition, values) else "projection"
+                break
+        else:
+            if not any(text.startswith(start) for start, _ in NOT_STEPS.get(place, [])):
+                self.unknown.add(f"{place}: {text}")
+            kind = "none"
+        self.events.append(
+            {
+                "place": place,
+                "text": text,
+                "owner": self.names.get(id(values.get("self")), "?"),
+                "kind": kind,
+                "elements": a.numel() // BATCH,
+            }
+        )
+
+
+RECORDER = Recorder()
+
+
+class Rewrite(ast.NodeTransformer):
+    """`a + b` becomes `__attnlab_add__("module.Class", "a + b", a, b)`, and `a += b` likewise."""
+
+    def __init__(self, module: str) -> None:
+        self.path = [module]
+
+    def _nested(self, node: Any) -> Any:
+        self.path.append(node.name)
+        self.generic_visit(node)
+        self.path.pop()
+        return node
+
+    visit_ClassDef = visit_FunctionDef = _nested  # noqa: N815  (names fixed by NodeVisitor)
+
+    def _call(self, name: str, node: ast.AST, left: ast.expr, right: ast.expr) -> ast.Call:
+        path = self.path[:-1] if self.path[-1] == "forward" else self.path
+        place, text = ast.Constant(".".join(path)), ast.Constant(ast.unparse(node))
+        return ast.Call(ast.Name(name, ast.Load()), [place, text, left, right], [])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+        if not isinstance(node.op, ast.Add):
+            return self.generic_visit(node)
+        call = self._call("__attnlab_add__", node, node.left, node.right)
+        return ast.copy_location(self.generic_visit(call), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:  # noqa: N802
+        if not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        value = ast.Name(node.target.id, ast.Load())
+        call = self._call("__attnlab_iadd__", node, value, node.value)
+        assign = ast.Assign([ast.Name(node.target.id, ast.Store())], self.generic_visit(call))
+        return ast.copy_location(assign, node)
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    def source_to_code(self, data: Any, path: Any, **_: Any) -> CodeType:  # type: ignore[override]
+        tree = Rewrite(Path(path).stem).visit(ast.parse(data))
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)  # never from the bytecode cache
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__attnlab_add__"] = RECORDER.add
+        module.__dict__["__attnlab_iadd__"] = RECORDER.iadd
+        super().exec_module(module)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if not name.startswith(("timm.models", "timm.layers")):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            spec.loader = Loader(name, spec.origin)
+        return spec
+
+
+def stages(steps: list[tuple[str, int]]) -> list[int]:
+    """Lengths of the stages of a list of (kind, elements per sample)."""
+    counts: list[int] = []
+    previous = None
+    for kind, elements in steps:
+        if previous != elements or kind == "projection":
+            counts.append(0)
+        counts[-1] += 1
+        previous = elements
+    return counts
+
+
+def plan(steps: list[tuple[str, int]]) -> dict[str, Any]:
+    kinds = [kind for kind, _ in steps]
+    return {
+        "steps": len(steps),
+        "stages": stages(steps),
+        "identity": kinds.count("identity"),
+        "projection": kinds.count("projection"),
+    }
+
+
+def readings(events: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[tuple[str, int]]]]:
+    """Every accepted reading of a run: the reasons that apply, and the steps."""
+    open_places = []
+    for event in events:
+        for place, start in OTHER_READINGS:
+            if event["place"] == place and event["text"].startswith(start):
+                open_places.append((place, start))
+    keys = sorted(set(open_places))
+    choices = [(None, *OTHER_READINGS[key][0]) for key in keys]
+    for choice in product(*choices):
+        chosen = dict(zip(keys, choice, strict=True))
+        steps = []
+        for event in events:
+            kind = event["kind"]
+            for (place, start), other in chosen.items():
+                if other and event["place"] == place and event["text"].startswith(start):
+                    kind = other
+            if kind != "none":
+                steps.append((kind, event["elements"]))
+        yield [OTHER_READINGS[key][1] for key in keys if chosen[key]], steps
+
+
+def expect(create: Callable[..., nn.Module], variant: dict[str, Any]) -> dict[str, Any]:
+    """The truth for one network."""
+    torch.manual_seed(0)
+    model = create(variant["model"], pretrained=False, **variant["options"]).eval()
+    RECORDER.watch(model)
+    with torch.no_grad():
+        model(torch.randn(BATCH, *variant["input"]))
+    if RECORDER.unknown:
+        raise RuntimeError(
+            f"{variant['model']}: not classified: " + "; ".join(sorted(RECORDER.unknown))
+        )
+    all_readings = list(readings(RECORDER.events))
+    first = plan(all_readings[0][1])
+    others: list[dict[str, Any]] = []
+    for reasons, steps in all_readings[1:]:
+        other = {**plan(steps), "because": reasons}
+        if all(other[key] == first[key] for key in first):
+            continue
+        others.append(other)
+    owners = [
+        f"{event['owner']} {event['kind'][0]} {event['elements']}"
+        for event in RECORDER.events
+        if event["kind"] != "none"
+    ]
+    return {**variant, **first, "accepted": others, "sequence": owners}
+
+
+def main() -> None:
+    assert "timm" not in sys.modules
+    warnings.simplefilter("ignore")
+    sys.meta_path.insert(0, Finder())
+    import timm
+
+    pattern = sys.argv[1] if len(sys.argv) > 1 else None
+    truth, failed = [], []
+    for variant in VARIANTS:
+        if pattern and not re.search(pattern, f"{variant['family']} {variant['model']}"):
+            continue
+        try:
+            row = expect(timm.create_model, variant)
+        except Exception as error:
+            failed.append(f"{variant['family']}: {type(error).__name__}: {error}")
+            print("FAILED", failed[-1], flush=True)
+            continue
+        truth.append(row)
+        print(
+            f"{row['family']:24} {row['model']:36} {row['steps']:4} "
+            f"i{row['identity']} p{row['projection']} {row['stages']} +{len(row['accepted'])}",
+            flush=True,
+        )
+    if failed:
+        sys.exit(f"{len(failed)} failed")
+    if not pattern:
+        lines = ",\n".join(json.dumps(row) for row in truth)
+        (HERE / "coverage_truth.json").write_text(
+            f'{{"timm": "{timm.__version__}", "networks": [\n{lines}\n]}}\n'
+        )
+
+
+if __name__ == "__main__":
+    main()
