@@ -1,7 +1,7 @@
 """What a gate is.
 
-A residual network takes steps, `x_{t+1} = x_t + gate ⊗ f(x_t)`. A gate computes the attention value;
-it never multiplies. The place where it was inserted does that.
+A residual network takes steps, `x_{t+1} = x_t + gate ⊗ f(x_t)`. A gate computes the attention
+value; it never multiplies. The place where it was inserted does that.
 
 Three forms, told apart by what they read:
 
@@ -9,25 +9,29 @@ Three forms, told apart by what they read:
 * `StepGate` reads both ends of the step, `x_t` and `f(x_t)`: StepNet's adaptor.
 * `StageGate` also reads what the previous block of its stage left behind: DIA.
 
-All see channel-first maps of shape (batch, channels, height, width) and return a value that
-broadcasts to them. Other layouts (tokens, channels last) are the inserting site's business.
+All see channel-first maps of shape (batch, channels, height, width) and return a value of the
+branch's dtype that broadcasts to them. Other layouts (tokens, channels last) are the inserting
+site's business.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from attnlab._errors import OptionError
+from attnlab._errors import InputError, OptionError
+
+Activation = Callable[[Tensor], Tensor]
 
 
 class Gate(nn.Module, ABC):
     """Base of all gates. Build with the number of channels first: `Gate(channels, ...)`."""
 
     on_vector: ClassVar[bool] = False
-    """Whether the gate can be computed from a learned vector ψ of shape (1, C, 1, 1) alone (ASR)."""
+    """Whether a learned vector ψ of shape (1, C, 1, 1) alone can determine the gate (ASR)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -43,6 +47,18 @@ class Gate(nn.Module, ABC):
         `start="identity"` multiplies by the reciprocal, so that the network is unchanged at first.
         """
 
+    def check_input(self, features: Tensor) -> None:
+        """Raise `InputError` unless `features` is a map of this gate's number of channels.
+
+        Without it a gate that only multiplies and adds would broadcast a wrong input silently.
+        """
+        if features.dim() != 4 or features.shape[1] != self.channels:
+            raise InputError(
+                f"{type(self).__name__} was built for maps of shape (batch, {self.channels}, "
+                f"height, width) but got {tuple(features.shape)}. Build it with the number of channels of "
+                "the branch, and move channels to the second axis."
+            )
+
     def extra_repr(self) -> str:
         return f"{self.channels}"
 
@@ -53,6 +69,16 @@ class BranchGate(Gate):
     @abstractmethod
     def forward(self, branch: Tensor) -> Tensor:
         """The attention value, broadcastable to `branch` (B, C, H, W)."""
+
+
+class VectorGate(BranchGate):
+    """A branch gate that one value per channel determines, so that ASR can learn that value."""
+
+    on_vector: ClassVar[bool] = True
+
+    @abstractmethod
+    def of_vector(self, vector: Tensor, activation: Activation) -> Tensor:
+        """The gate (B, C) of maps that are constantly `vector` (B, C), with its σ replaced."""
 
 
 class StepGate(Gate):

@@ -1,14 +1,30 @@
-"""The gates by name."""
+"""The gates by name, and the small language that names them: "se", "asr:se*2", "asr:se+se"."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
 
-from attnlab._errors import check_options, unknown_name
+from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
+from attnlab.attention._gate import Gate
+from attnlab.attention.asr import LearnedVectorGate
+from attnlab.attention.cbam import ConvolutionalBlockAttention
+from attnlab.attention.dia import DenseImplicitAttention
+from attnlab.attention.eca import EfficientChannelAttention
+from attnlab.attention.fca import FrequencyChannelAttention
+from attnlab.attention.ie import InstanceEnhancement
+from attnlab.attention.iebn import InstanceEnhancementBatchNorm
 from attnlab.attention.se import SqueezeExcitation
+from attnlab.attention.sem import SwitchableExcitation
+from attnlab.attention.sge import SpatialGroupEnhance
+from attnlab.attention.spa import SpatialPyramidAttention
+from attnlab.attention.srm import StyleRecalibration
+from attnlab.attention.step import StepAdaptor
 
 Form = Literal["branch", "step", "stage", "norm"]
 
@@ -22,17 +38,103 @@ class GateInfo:
     form: Form
     title: str
     paper: str
+    not_on_vector: str = ""
+    """Why ASR cannot feed it a learned vector; empty if it can."""
 
+    @property
+    def on_vector(self) -> bool:
+        """Whether "asr:name" exists."""
+        return issubclass(self.build, Gate) and self.build.on_vector
+
+
+_SPATIAL = "its gate differs from pixel to pixel, so it cannot be one constant per channel"
 
 GATES: dict[str, GateInfo] = {
     info.name: info
     for info in (
         GateInfo(
-            "se",
-            SqueezeExcitation,
+            "se", SqueezeExcitation, "branch", "Squeeze-and-Excitation", "Hu et al., CVPR 2018"
+        ),
+        GateInfo(
+            "cbam",
+            ConvolutionalBlockAttention,
             "branch",
-            "Squeeze-and-Excitation",
-            "Hu et al., CVPR 2018",
+            "Convolutional Block Attention Module",
+            "Woo et al., ECCV 2018",
+            _SPATIAL,
+        ),
+        GateInfo(
+            "eca",
+            EfficientChannelAttention,
+            "branch",
+            "Efficient Channel Attention",
+            "Wang et al., CVPR 2020",
+        ),
+        GateInfo(
+            "sem",
+            SwitchableExcitation,
+            "branch",
+            "Switchable Excitation Module",
+            "Zhong et al., arXiv 2022",
+        ),
+        GateInfo(
+            "srm",
+            StyleRecalibration,
+            "branch",
+            "Style-based Recalibration Module",
+            "Lee et al., ICCV 2019",
+        ),
+        GateInfo(
+            "fca",
+            FrequencyChannelAttention,
+            "branch",
+            "Frequency Channel Attention",
+            "Qin et al., ICCV 2021",
+            "a constant map has no frequency above zero, so 15 of its 16 channel groups would "
+            "not see the vector",
+        ),
+        GateInfo(
+            "ie", InstanceEnhancement, "branch", "Instance Enhancement", "Liang et al., AAAI 2020"
+        ),
+        GateInfo(
+            "iebn",
+            InstanceEnhancementBatchNorm,
+            "norm",
+            "Instance Enhancement Batch Normalization",
+            "Liang et al., AAAI 2020",
+            "it is a norm, not a gate; 'asr:ie' is its gate",
+        ),
+        GateInfo(
+            "sge",
+            SpatialGroupEnhance,
+            "branch",
+            "Spatial Group-wise Enhance",
+            "Li et al., arXiv 2019",
+            _SPATIAL,
+        ),
+        GateInfo(
+            "dia",
+            DenseImplicitAttention,
+            "stage",
+            "Dense-and-Implicit Attention",
+            "Huang et al., AAAI 2020",
+            "the papers leave it undefined, since the gate of a block "
+            "depends on what the blocks before it hand on",
+        ),
+        GateInfo(
+            "spa",
+            SpatialPyramidAttention,
+            "branch",
+            "Spatial Pyramid Attention",
+            "Guo et al., ICME 2020",
+        ),
+        GateInfo(
+            "step",
+            StepAdaptor,
+            "step",
+            "StepNet's adaptor",
+            "Zhong et al., ICCV 2023",
+            "it compares the two ends of a step, and a learned vector has no ends",
         ),
     )
 }
@@ -45,8 +147,109 @@ def gate_info(name: str) -> GateInfo:
     return GATES[name]
 
 
+@dataclass(frozen=True)
+class GateSpec:
+    """One gate of a specification: a registered name, and whether ASR feeds it a learned vector."""
+
+    name: str
+    asr: bool = False
+    delta: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"{'asr:' if self.asr else ''}{self.name}{f'*{self.delta}' if self.delta > 1 else ''}"
+        )
+
+    @property
+    def info(self) -> GateInfo:
+        """The registry entry of the (inner) module."""
+        return gate_info(self.name)
+
+    @property
+    def form(self) -> Form:
+        """What the gate reads."""
+        return self.info.form
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options that `build` takes."""
+        own = _options(self.info.build)
+        return (*own, *_ASR_OPTIONS) if self.asr else own
+
+    def build(self, channels: int, **options: object) -> nn.Module:
+        """Build the gate for `channels` channels; unknown options are errors."""
+        for name in options:
+            if name not in self.options:
+                takes = f"takes: {', '.join(self.options)}" if self.options else "takes no options"
+                raise OptionError(
+                    f"Gate {str(self)!r} has no option {name!r}.{nearest(name, self.options)} "
+                    f"It {takes}."
+                )
+        if not self.asr:
+            return self.info.build(channels, **options)
+        own = {name: options.pop(name) for name in _ASR_OPTIONS if name in options}
+        inner = functools.partial(self.info.build, **options)
+        return LearnedVectorGate(channels, inner, self.delta, **own)  # type: ignore[arg-type]
+
+
+def _options(build: type[nn.Module]) -> tuple[str, ...]:
+    return tuple(name for name in inspect.signature(build).parameters if name != "channels")
+
+
+_ASR_OPTIONS = tuple(name for name in _options(LearnedVectorGate) if name not in ("inner", "delta"))
+
+
+def parse_gate(spec: str) -> tuple[GateSpec, ...]:
+    """The gates that `spec` names, in the order in which they act.
+
+    `"se"` is one gate; `"asr:se"` feeds it a learned vector; `"asr:se*2"` multiplies two of these
+    (δ = 2); `"asr:se+se"` is both kinds, one after the other.
+    """
+    return tuple(_parse_term(term.strip(), spec) for term in spec.split("+"))
+
+
 def build_gate(name: str, channels: int, **options: object) -> nn.Module:
-    """Build the gate `name` for `channels` channels; unknown options are errors."""
+    """Build the one gate that `name` specifies, for `channels` channels."""
+    specs = parse_gate(name)
+    if len(specs) > 1:
+        raise OptionError(
+            f"{name!r} names {len(specs)} gates and build_gate builds one. Build each of "
+            f"parse_gate({name!r})."
+        )
+    return specs[0].build(channels, **options)
+
+
+def _parse_term(term: str, spec: str) -> GateSpec:
+    match = re.fullmatch(r"(?:(?P<prefix>[^:*]*):)?(?P<name>[^:*]*)(?:\*(?P<delta>[^:*]*))?", term)
+    if not term or match is None:
+        raise UnknownNameError(
+            f"Cannot read {term!r} in the gate specification {spec!r}. Expected a gate such as "
+            "'se', 'asr:se' or 'asr:se*2', or several joined by '+'."
+        )
+    prefix, name, delta = match["prefix"], match["name"].strip(), match["delta"]
+    on_vector = ", ".join(info.name for info in GATES.values() if info.on_vector)
+    if prefix is None and name == "asr":
+        raise UnknownNameError(
+            f"'asr' needs the attention module to learn, as in 'asr:se'. It takes: {on_vector}."
+        )
+    if prefix is not None and prefix.strip() != "asr":
+        raise UnknownNameError(
+            f"Unknown prefix {prefix.strip()!r} in the gate specification {spec!r}. The only "
+            "prefix is 'asr', as in 'asr:se'."
+        )
     info = gate_info(name)
-    check_options(f"Gate {name!r}", info.build.__init__, options, skip=("channels",))
-    return info.build(channels, **options)
+    if prefix is None:
+        if delta is not None:
+            raise OptionError(
+                f"Only ASR gates take a number: write 'asr:{term}' instead of {term!r}."
+            )
+        return GateSpec(name)
+    if not info.on_vector:
+        raise OptionError(
+            f"'asr:{name}' does not exist: {info.not_on_vector}. ASR takes: {on_vector}."
+        )
+    if delta is not None and (not delta.strip().isdecimal() or int(delta) < 1):
+        raise OptionError(
+            f"Expected a number of at least 1 after '*' but got {delta.strip()!r} in {term!r}."
+        )
+    return GateSpec(name, asr=True, delta=1 if delta is None else int(delta))

@@ -1,0 +1,51 @@
+"""Sums over space, written so that none of them needs a temporary of the size of the map."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnlab._types import Features, Vector
+
+
+def spatial_mean(features: Features) -> Vector:
+    """The mean of each channel (global average pooling).
+
+    Sum first, divide after: the gradient of a sum is an expanded view, that of a mean is a full
+    copy. Not in float16, where the sum can overflow.
+    """
+    if features.dtype == torch.float16:
+        return features.mean(dim=(2, 3))
+    return features.sum(dim=(2, 3)) / (features.shape[2] * features.shape[3])
+
+
+def is_channels_last(features: Tensor) -> bool:
+    """Whether the memory order is channels last, and only that."""
+    return features.is_contiguous(memory_format=torch.channels_last) and not (
+        features.is_contiguous()
+    )
+
+
+def spatial_projection(
+    features: Features, basis: Float[Tensor, "functions area"]
+) -> Float[Tensor, "batch channels functions"]:
+    """The inner product over space of each channel with each basis function, in one product."""
+    if is_channels_last(features):
+        pixels = features.permute(0, 2, 3, 1).flatten(1, 2)
+        return torch.matmul(basis, pixels).transpose(1, 2)
+    return torch.matmul(features.flatten(2), basis.t())
+
+
+def pooling_matrix(cells: int, bins: int, like: Tensor) -> Float[Tensor, "bins cells"]:
+    """Adaptive average pooling along one axis as a matrix.
+
+    Bin i covers the cells from floor(i · cells / bins) to ceil((i + 1) · cells / bins). Pooling
+    as a matrix can be merged into what follows, and exports to ONNX for any map size.
+    """
+    index = torch.arange(bins, device=like.device)[:, None]
+    first = index * cells // bins
+    last = -(-(index + 1) * cells // bins)
+    cell = torch.arange(cells, device=like.device)[None, :]
+    inside = (cell >= first) & (cell < last)
+    return inside.to(like.dtype) / (last - first).to(like.dtype)

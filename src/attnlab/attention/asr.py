@@ -1,0 +1,103 @@
+"""Attention-based Structural Re-parameterization, ASR (Zhong et al., ECCV 2024).
+
+`gate = Att(ψ)`: an attention module fed by a learned vector ψ instead of by the features. The gate
+is the same for every input, so it can be folded into the layer before it once training is over.
+δ independent modules, each with its own ψ, multiply.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, cast, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnlab._errors import OptionError, unknown_name
+from attnlab._types import Features
+from attnlab.attention._gate import Activation, BranchGate, VectorGate
+from attnlab.attention.se import SqueezeExcitation
+
+ActivationName = Literal["sigmoid", "tanh"]
+_ACTIVATIONS: Final[dict[ActivationName, Activation]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+VISION_TRANSFORMER: Final[dict[str, object]] = {
+    "activation": "tanh",
+    "initial": 1e-3,
+    "layer_initial": 1e-3,
+}
+"""The options that the paper takes on ViT: `build_gate("asr:se", 384, **VISION_TRANSFORMER)`."""
+
+
+class LearnedVector(nn.Module):
+    """One ψ and the attention module that reads it."""
+
+    def __init__(self, attention: VectorGate, initial: float) -> None:
+        super().__init__()
+        self.psi = nn.Parameter(torch.full((1, attention.channels, 1, 1), initial))
+        self.attention = attention
+
+    def forward(self, activation: Activation) -> Float[Tensor, "1 channels"]:
+        return self.attention.of_vector(self.psi[:, :, 0, 0], activation)
+
+    def start_constant(self) -> float:
+        return self.attention.start_constant()
+
+
+class LearnedVectorGate(BranchGate):
+    """ASR gate: `inner(channels)` builds the attention module, `delta` is how many multiply.
+
+    `initial` fills ψ; `layer_initial` fills every weight and bias of the attention modules, which
+    otherwise keep their own start.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        inner: Callable[[int], VectorGate] = SqueezeExcitation,
+        delta: int = 1,
+        activation: ActivationName = "sigmoid",
+        initial: float = 0.1,
+        layer_initial: float | None = None,
+    ) -> None:
+        super().__init__(channels)
+        if delta < 1:
+            raise OptionError(f"Expected delta to be at least 1 but got {delta}.")
+        if activation not in get_args(ActivationName):
+            raise unknown_name("activation of ASR", activation, get_args(ActivationName))
+        self.activation = activation
+        attentions = [inner(channels) for _ in range(delta)]
+        if layer_initial is not None:
+            for attention in attentions:
+                for parameter in attention.parameters():
+                    nn.init.constant_(parameter, layer_initial)
+        self.vectors = nn.ModuleList(LearnedVector(each, initial) for each in attentions)
+
+    def forward(self, branch: Features) -> Float[Tensor, "1 channels 1 1"]:
+        self.check_input(branch)
+        return self.constant().to(branch.dtype)[None, :, None, None]
+
+    def constant(self) -> Float[Tensor, " channels"]:
+        """The gate of every input, one value per channel."""
+        activation = _ACTIVATIONS[self.activation]
+        return functools.reduce(torch.mul, (vector(activation)[0] for vector in self._vectors()))
+
+    def start_constant(self) -> float:
+        if self.activation == "tanh":
+            raise OptionError(
+                "ASR with activation='tanh' cannot start as the identity: its gate starts near 0. "
+                "Use activation='sigmoid', or insert with start='paper' and train from scratch."
+            )
+        return math.prod(vector.start_constant() for vector in self._vectors())
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, delta={len(self.vectors)}, activation={self.activation!r}"
+
+    def _vectors(self) -> Iterator[LearnedVector]:
+        return cast("Iterator[LearnedVector]", iter(self.vectors))

@@ -1,0 +1,75 @@
+"""Convolutional Block Attention Module (Woo et al., ECCV 2018).
+
+A channel gate `c = σ(M(mean) + M(max))` with a shared two-layer M, then a spatial gate
+`s = σ(conv₇ₓ₇[max_c, mean_c])` of the map already multiplied by c. `gate = c ⊗ s`.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnlab._errors import OptionError
+from attnlab._types import Features, Vector
+from attnlab.attention._extremes import scaled_channel_mean_max, spatial_mean_max
+from attnlab.attention._gate import BranchGate
+from attnlab.attention._pooling import is_channels_last
+from attnlab.attention._shared import Excitation, check_batch_statistics, hidden_width
+
+
+def outer_gate(
+    channel: Vector, spatial: Float[Tensor, "batch 1 height width"], like: Features
+) -> Features:
+    """`channel ⊗ spatial` in the memory order of `like`.
+
+    As a matrix product, whose gradients are matrix products again: no temporary to be summed.
+    """
+    if is_channels_last(like):
+        pixels = torch.matmul(spatial.flatten(1)[:, :, None], channel[:, None, :])
+        return pixels.unflatten(1, like.shape[2:]).permute(0, 3, 1, 2)
+    return torch.matmul(channel[:, :, None], spatial.flatten(2)).unflatten(2, like.shape[2:])
+
+
+class ConvolutionalBlockAttention(BranchGate):
+    """CBAM gate without biases and norm, which reproduces the parameter count that ASR prints.
+
+    `official=True` is the authors' own: biases in the two layers, BatchNorm after the convolution.
+    """
+
+    def __init__(
+        self, channels: int, reduction: int = 16, kernel_size: int = 7, official: bool = False
+    ) -> None:
+        super().__init__(channels)
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise OptionError(
+                "Expected an odd kernel_size, so that the size of the map is kept, but got "
+                f"{kernel_size}."
+            )
+        hidden = hidden_width(channels, reduction)
+        self.excitation = Excitation(channels, hidden, channels, bias=official)
+        self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
+        self.norm = nn.BatchNorm2d(1, momentum=0.01) if official else None
+
+    def forward(self, branch: Features) -> Features:
+        self.check_input(branch)
+        mean, maximum = spatial_mean_max(branch)
+        channel = torch.sigmoid(self.excitation(mean) + self.excitation(maximum)).to(branch.dtype)
+        mean, maximum = scaled_channel_mean_max(branch, channel)
+        spatial = self.conv(torch.cat((maximum, mean), dim=1))
+        if self.norm is not None:
+            check_batch_statistics(
+                self.norm,
+                spatial.numel(),
+                type(self).__name__,
+                "Use a larger batch, a larger map or official=False",
+            )
+            spatial = self.norm(spatial)
+        return outer_gate(channel, torch.sigmoid(spatial).to(branch.dtype), branch)
+
+    def start_constant(self) -> float:
+        self.excitation.start_zero()
+        nn.init.zeros_(self.conv.weight)
+        if self.norm is not None:
+            self.norm.reset_parameters()
+        return 0.25

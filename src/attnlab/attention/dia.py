@@ -1,0 +1,45 @@
+"""Dense-and-Implicit Attention (Huang et al., AAAI 2020).
+
+One LSTM cell per stage, shared by its blocks, reads the channel means z of each block's branch and
+remembers. Its pre-activations are `A(z) + B(h)`, with A and B two layers each;
+`c' = f ⊙ c + i ⊙ g` and `gate = h' = o ⊙ σ(c')`: a sigmoid where a usual cell has tanh.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from attnlab._types import ChannelGate, Features, Vector
+from attnlab.attention._gate import StageGate
+from attnlab.attention._pooling import spatial_mean
+from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
+
+
+class DenseImplicitAttention(StageGate):
+    """DIA's shared cell. The memory is (h, c); a stage starts without one, which means zeros."""
+
+    def __init__(self, channels: int, reduction: int = 4) -> None:
+        super().__init__(channels)
+        hidden = hidden_width(channels, reduction)
+        self.from_input = Excitation(channels, hidden, 4 * channels, bias=True)
+        self.from_memory = Excitation(channels, hidden, 4 * channels, bias=True)
+
+    def forward(
+        self, branch: Features, memory: tuple[Vector, ...] | None = None
+    ) -> tuple[ChannelGate, tuple[Vector, ...]]:
+        self.check_input(branch)
+        squeezed = spatial_mean(branch)
+        if memory is None:
+            memory = (torch.zeros_like(squeezed), torch.zeros_like(squeezed))
+        hidden, cell = memory
+        mixed = self.from_input(squeezed) + self.from_memory(hidden)
+        write, forget, candidate, output = mixed.chunk(4, dim=1)
+        cell = torch.sigmoid(forget) * cell + torch.sigmoid(write) * torch.tanh(candidate)
+        hidden = torch.sigmoid(output) * torch.sigmoid(cell)
+        return as_channel_gate(hidden, branch), (hidden, cell)
+
+    def start_constant(self) -> float:
+        # The candidate is then 0, so the cell stays 0 and every block of the stage gets σ(0)².
+        self.from_input.start_zero()
+        self.from_memory.start_zero()
+        return 0.25
