@@ -1,1 +1,14 @@
-"""attnlab: attention as step size."""
+"""attnlab: attention as step size.
+
+Put attention into any vision network, measure what it does to the network's feature trajectory, and
+fold it away when it turned out to be constant.
+"""
+
+from attnlab.create import create as create
+from attnlab.insert import Receipt as Receipt
+from attnlab.insert import Site as Site
+from attnlab.insert import Step as Step
+from attnlab.insert import insert as insert
+from attnlab.insert import steps as steps
+
+__version__ = "0.1.0"

@@ -148,14 +148,12 @@ def _classify_by_arms(graph: Graph, node: Node) -> Addition:
     kind: Kind = "merge"
     if state != -1 and disjoint and (linear_shortcut or cheap_shortcut):
         kind = "projection"
-        if _is_sibling_sum(graph, node, state, nodes_s, nodes_b, light):
+        if _is_sibling_sum(graph, node, state, nodes_b, light):
             kind = "merge"
     return Addition(node.index, kind, shortcut, branch)
 
 
-def _is_sibling_sum(
-    graph: Graph, node: Node, state: int, nodes_s: list[Node], nodes_b: list[Node], light: _Arm
-) -> bool:
+def _is_sibling_sum(graph: Graph, node: Node, state: int, nodes_b: list[Node], light: _Arm) -> bool:
     """Sums of slices of one tensor (Res2Net, cascaded groups) and pool + separable convolution
     cells (NAS) look like projections but update no state."""
     if graph.nodes[state].operation in operations.SPLITS:

@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab._errors import InputError
 from attnlab.insert._graph import Graph
+from attnlab.insert._macs import MacCounter
 from attnlab.insert._record import record
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
@@ -41,12 +41,20 @@ def run_once(model: nn.Module, example: Example | None = None) -> Run:
     """Run `model` in eval mode without gradients; its modes and the random state are kept."""
     arguments, keywords = as_call(model, example)
     shape = input_shape(arguments, keywords)
-    with evaluating(model), FlopCounterMode(display=False) as counter:
+    with evaluating(model), MacCounter() as counter:
         try:
             graph, output = record(model, arguments, keywords)
         except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
             raise _failed_run(model, shape, example is None, error) from error
-    return Run(graph, output, counter.get_total_flops() // 2, shape)
+    return Run(graph, output, counter.macs, shape)
+
+
+def measure(model: nn.Module, example: Example | None = None) -> tuple[Any, int]:
+    """The output of `model` and its multiply-accumulates, run as by `run_once`."""
+    arguments, keywords = as_call(model, example)
+    with evaluating(model), MacCounter() as counter:
+        output = model(*arguments, **keywords)
+    return output, counter.macs
 
 
 @contextmanager
@@ -113,17 +121,12 @@ def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[i
 def _failed_run(
     model: nn.Module, shape: tuple[int, ...], made_up: bool, error: Exception
 ) -> InputError:
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    where = "" if parameter is None else f" ({parameter.dtype} on {parameter.device})"
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     lines = [
-        f"{type(model).__name__}{where} does not run on an example of shape {shape}: "
-        f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        f"{type(model).__name__} ({parameter.dtype} on {parameter.device}) does not run on an "
+        f"example of shape {shape}: {_first_line(error)}"
     ]
-    if (
-        parameter is not None
-        and parameter.dtype == torch.float16
-        and parameter.device.type == "cpu"
-    ):
+    if (parameter.dtype, parameter.device.type) == (torch.float16, "cpu"):
         lines.append(
             "Many CPU operations do not take float16. Insert into model.float() (or "
             "model.bfloat16()) and call .half() on the result, or move the model to a GPU first."
@@ -131,3 +134,7 @@ def _failed_run(
     elif made_up:
         lines.append("The example was made up. Pass one that fits: example=torch.randn(1, ...).")
     return InputError("\n".join(lines))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

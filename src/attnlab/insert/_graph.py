@@ -112,7 +112,7 @@ class Graph:
         return bool((self._ancestors[index] >> ancestor) & 1)
 
     def between(self, start: int, end: int) -> list[Node]:
-        """The data nodes on the paths from `start` (excluded; -1: the outside) to `end` (included)."""
+        """The data nodes on the paths from `start` (excluded; -1: outside) to `end` (included)."""
         found: list[Node] = []
         seen: set[int] = set()
         stack = [end]

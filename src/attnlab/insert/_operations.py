@@ -34,82 +34,25 @@ _ALIASES = {
     "swapdims": "transpose",
 }
 
-ACTIVATIONS = frozenset(
-    [
-        "relu",
-        "relu6",
-        "gelu",
-        "silu",
-        "sigmoid",
-        "hardsigmoid",
-        "hardswish",
-        "tanh",
-        "softmax",
-        "elu",
-        "leaky_relu",
-        "mish",
-        "prelu",
-        "hardtanh",
-        "softplus",
-        "clamp",
-        "clip",
-        "selu",
-        "celu",
-        "log_softmax",
-        "logsigmoid",
-        "glu",
-        "exp",
-        "square",
-        "quick_gelu",
-        "scaled_dot_product_attention",
-        "multi_head_attention_forward",
-    ]
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ACTIVATIONS = _names(
+    """relu relu6 gelu silu sigmoid hardsigmoid hardswish tanh softmax elu leaky_relu mish prelu
+    hardtanh softplus clamp clip selu celu log_softmax logsigmoid glu exp square quick_gelu
+    scaled_dot_product_attention multi_head_attention_forward"""
 )
-LAYOUT = frozenset(
-    [
-        "view",
-        "reshape",
-        "permute",
-        "transpose",
-        "flatten",
-        "unflatten",
-        "contiguous",
-        "dropout",
-        "clone",
-        "to",
-        "squeeze",
-        "unsqueeze",
-        "detach",
-        "movedim",
-        "moveaxis",
-        "float",
-        "half",
-        "bfloat16",
-        "double",
-        "type",
-        "identity",
-        "roll",
-        "t",
-        "expand",
-        "view_as",
-        "type_as",
-        "reshape_as",
-        "expand_as",
-        "T",
-        "mT",
-        "feature_dropout",
-        "alpha_dropout",
-        "dropout1d",
-        "dropout2d",
-        "dropout3d",
-    ]
+LAYOUT = _names(
+    """view reshape permute transpose flatten unflatten contiguous dropout clone to squeeze
+    unsqueeze detach movedim moveaxis float half bfloat16 double type identity roll t expand view_as
+    type_as reshape_as expand_as T mT feature_dropout alpha_dropout dropout1d dropout2d dropout3d"""
 )
-READS_FIRST_ONLY = frozenset(["view_as", "type_as", "reshape_as", "expand_as"])
-SPLITS = frozenset(["split", "chunk", "unbind", "tensor_split", "split_with_sizes", "unsafe_chunk"])
-SLICES = frozenset(["getitem", "slice", "narrow", "select"])
-_NOT_NORMALISATION = frozenset(
-    ["norm", "normalize", "vector_norm", "linalg_vector_norm", "linalg_norm"]
-)
+READS_FIRST_ONLY = _names("view_as type_as reshape_as expand_as")
+SPLITS = _names("split chunk unbind tensor_split split_with_sizes unsafe_chunk")
+SLICES = _names("getitem slice narrow select")
+_NOT_NORMALISATION = _names("norm normalize vector_norm linalg_vector_norm linalg_norm")
 _CONVOLUTION = re.compile(r"^(conv[123]d|conv_transpose[123]d|convolution|deform_conv2d)$")
 
 _ADDITIONS = frozenset(

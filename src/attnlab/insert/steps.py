@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert._detect import Addition, Kind, additions
@@ -44,8 +44,9 @@ class Step:
     """How many same-shape additions one call of the owner makes."""
     branch_operand: int
     """Which operand of the addition (0 or 1) is the branch."""
-    in_place: bool
-    """Whether the addition overwrites its first operand."""
+    overwrites: bool
+    """Whether the addition is a call of `Tensor.add_`, whose caller may use the operand it wrote
+    to instead of its result (`+=` binds the result)."""
     branch_modules: tuple[str, ...]
     """Modules called once whose output is exactly the branch, innermost first."""
     branch_shared: bool
@@ -154,7 +155,7 @@ def _describe(graph: Graph, addition: Addition) -> Step:
         addition=node.addition,
         owner_additions=graph.additions.get(node.owner, 0),
         branch_operand=node.inputs.index(addition.branch),
-        in_place=node.in_place,
+        overwrites=node.function is Tensor.add_,
         branch_modules=_called_once(graph, branch),
         branch_shared=len(graph.users[branch.index]) > 1,
         shape=node.shape,

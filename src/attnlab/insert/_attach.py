@@ -1,0 +1,92 @@
+"""Build a gate for each site and attach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from attnlab._errors import OptionError, SiteError
+from attnlab.attention import BranchGate, Gate, StageGate, StepGate
+from attnlab.insert._attachment import (
+    Attachment,
+    BranchAttachment,
+    StageAttachment,
+    StageMemory,
+    StepAttachment,
+)
+from attnlab.insert._host import attach
+from attnlab.insert._resolve import Resolved
+from attnlab.insert.sites import Site
+
+
+def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start: str) -> None:
+    """Attach a gate of `item` at each of `sites`; of a stage gate, one per stage."""
+    # First those at additions: a hook inside a module whose additions are counted must know it.
+    for site in sorted(sites, key=lambda site: site.host != "addition"):
+        if item.form != "stage":
+            gate = item.build(site)
+            attach(network, _attachment(network, gate, site, _started(gate, start)))
+    if item.form == "stage":
+        _attach_stage_gates(network, item, sites, start)
+
+
+def _attach_stage_gates(
+    network: nn.Module, item: Resolved, sites: Sequence[Site], start: str
+) -> None:
+    stages: dict[tuple[int, int], list[Site]] = {}
+    for site in sites:
+        stages.setdefault((site.stage, site.channels), []).append(site)
+    built: list[Attachment] = []
+    for members in stages.values():
+        gate, memory = item.build(members[0]), StageMemory()
+        if not isinstance(gate, StageGate):
+            raise OptionError(f"Expected a StageGate but {item.label} built {type(gate).__name__}.")
+        _match(network, gate, members[0])
+        scale = _started(gate, start)
+        built += [
+            StageAttachment(
+                gate,
+                memory,
+                site,
+                first=site is members[0],
+                last=site is members[-1],
+                scale=scale,
+            )
+            for site in members
+        ]
+    for attachment in sorted(built, key=lambda a: a.site.host != "addition"):
+        _match(network, attachment, attachment.site)
+        attach(network, attachment)
+
+
+def _started(gate: nn.Module, start: str) -> float | None:
+    if start == "paper":
+        return None
+    assert isinstance(gate, Gate)
+    return 1.0 / gate.start_constant()
+
+
+def _attachment(network: nn.Module, gate: nn.Module, site: Site, scale: float | None) -> Attachment:
+    attachment: Attachment
+    if isinstance(gate, StepGate):
+        attachment = StepAttachment(gate, site, scale)
+    elif isinstance(gate, BranchGate):
+        attachment = BranchAttachment(gate, site, scale)
+    else:
+        raise SiteError(
+            f"Expected a gate (a subclass of attnlab.attention.BranchGate, StepGate or StageGate) "
+            f"but got {type(gate).__name__}."
+        )
+    _match(network, attachment, site)
+    return attachment
+
+
+def _match(network: nn.Module, module: nn.Module, site: Site) -> None:
+    """Give a new module the dtype, device and mode of its host."""
+    host = network.get_submodule(site.home)
+    parameters = (*host.parameters(), *network.parameters())
+    reference = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
+    module.to(reference.device, reference.dtype)
+    module.train(host.training)

@@ -1,0 +1,34 @@
+"""Multiply-accumulates of one run: torch's own formulas, summed.
+
+`torch.utils.flop_counter.FlopCounterMode` also attributes them to modules through gradient hooks,
+which fails on a network that hands a parameter to a module (CaiT's class token) without gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+
+class MacCounter(TorchDispatchMode):
+    """Counts convolutions, matrix products and attention while entered; see `macs`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operations = 0
+
+    @property
+    def macs(self) -> int:
+        return self._operations // 2
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        del types
+        output = function(*args, **(kwargs or {}))
+        formula = flop_registry.get(function._overloadpacket)
+        if formula is not None:
+            self._operations += formula(*args, **(kwargs or {}), out_val=output)
+        return output

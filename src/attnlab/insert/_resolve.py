@@ -1,0 +1,87 @@
+"""From what the user wrote (`"asr:se+se"`, a gate class) to what is built at each site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from attnlab._errors import OptionError, nearest
+from attnlab.attention import BranchGate, StageGate, StepGate, parse_gate
+from attnlab.attention.asr import VISION_TRANSFORMER
+from attnlab.attention.registry import Form, GateSpec
+from attnlab.insert.sites import Site
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One gate of an insertion."""
+
+    label: str
+    form: Form
+    build: Callable[[Site], nn.Module]
+    include_first: bool = False
+    """Of a step gate: whether it also acts where the shortcut is a projection of x_t."""
+
+
+def resolve(
+    gate: str | Callable[[int], nn.Module], options: Mapping[str, Any]
+) -> tuple[Resolved, ...]:
+    """The gates to build, with every option checked before anything is touched."""
+    if not isinstance(gate, str):
+        return (_resolve_class(gate, options),)
+    specs = parse_gate(gate)
+    given = dict(options)
+    include_first = False
+    if any(spec.form == "step" for spec in specs):
+        include_first = bool(given.pop("include_first", False))
+    _check(gate, specs, given)
+    return tuple(
+        Resolved(str(spec), spec.form, _builder(spec, given), include_first) for spec in specs
+    )
+
+
+def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> None:
+    valid = list(dict.fromkeys(name for spec in specs for name in spec.options))
+    if any(spec.form == "step" for spec in specs):
+        valid.append("include_first")
+    if any(spec.form == "norm" for spec in specs):
+        valid = []  # a norm keeps the settings of the one it replaces
+    for name in given:
+        if name not in valid:
+            takes = f"It takes: {', '.join(valid)}." if valid else "It takes no options."
+            raise OptionError(
+                f"Gate {gate!r} has no option {name!r}.{nearest(name, valid)} {takes}"
+            )
+    for spec in specs:  # a wrong value is found here, before the network is copied and run
+        if spec.form != "norm":
+            spec.build(64, **{k: v for k, v in given.items() if k in spec.options})
+
+
+def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Module]:
+    def build(site: Site) -> nn.Module:
+        options = {name: value for name, value in given.items() if name in spec.options}
+        if spec.asr and len(site.shape) == 3:  # tokens: the paper's settings for ViT
+            options = {**VISION_TRANSFORMER, **options}
+        return spec.build(site.channels, **options)
+
+    return build
+
+
+def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) -> Resolved:
+    name = getattr(build, "__name__", type(build).__name__)
+    sample = build(64, **options)
+    forms: tuple[tuple[type[nn.Module], Form], ...] = (
+        (BranchGate, "branch"),
+        (StepGate, "step"),
+        (StageGate, "stage"),
+    )
+    for kind, form in forms:
+        if isinstance(sample, kind):
+            return Resolved(name, form, lambda site: build(site.channels, **options))
+    raise OptionError(
+        f"Expected {name}(channels) to build a gate (a subclass of attnlab.attention.BranchGate, "
+        f"StepGate or StageGate) but it built a {type(sample).__name__}."
+    )

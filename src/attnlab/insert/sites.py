@@ -1,0 +1,197 @@
+"""Sites: the places of a host network where a gate can act, and how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from attnlab._errors import SelectionError, nearest
+from attnlab.insert._graph import Graph, Node
+from attnlab.insert.steps import Step
+
+Host = Literal["output", "addition"]
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+# A gate belongs on the branch, before it is dropped at random.
+_DROPS = frozenset(
+    ("DropPath", "StochasticDepth", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
+)
+
+
+@runtime_checkable
+class DeclaresSites(Protocol):
+    """A network without residual additions that says where its paper puts attention."""
+
+    attention_sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a gate can act."""
+
+    name: str
+    """The block's module name, or the module's where it was named by hand."""
+    stage: int
+    block: int
+    part: int
+    kind: str
+    """`identity` or `projection` for a residual step, `output` for a module's output."""
+    host: Host
+    """`output`: behind the module `module`. `addition`: at an addition in its forward."""
+    module: str
+    home: str
+    """The module on which the attachment is registered, and the attribute's name there."""
+    attribute: str
+    shape: tuple[int, ...]
+    channel_axis: int
+    step: Step | None = None
+    refusal: str = ""
+    """Why no gate can act here, or an empty string."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage}.{self.block}" + (f":{self.part}" if self.part else "")
+
+    @property
+    def channels(self) -> int:
+        return self.shape[self.channel_axis]
+
+    @property
+    def path(self) -> str:
+        """The attachment's module name in the network."""
+        return f"{self.home}.{self.attribute}" if self.home else self.attribute
+
+
+def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) -> list[Site]:
+    """A site for each step: behind a module whose output is the branch where there is one, else at
+    the addition itself, which is also where a gate can see both ends of the step."""
+    modules = dict(model.named_modules())
+    per_owner = Counter(step.owner for step in steps)
+    seen: Counter[str] = Counter()
+    sites = []
+    for step in steps:
+        place, seen[step.owner] = seen[step.owner], seen[step.owner] + 1
+        suffix = f"_{place}" if per_owner[step.owner] > 1 else ""
+        home, attribute = _home(modules, step.owner, "attnlab" + suffix)
+        slot = "" if at_addition else _slot(modules, step)
+        sites.append(
+            Site(
+                name=step.name,
+                stage=step.stage,
+                block=step.block,
+                part=step.part,
+                kind=step.kind,
+                host="output" if slot else "addition",
+                module=slot or step.owner,
+                home=home,
+                attribute=attribute,
+                shape=step.shape,
+                channel_axis=step.channel_axis,
+                step=step,
+                refusal="" if slot else _addition_refusal(modules, step),
+            )
+        )
+    return sites
+
+
+def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Site]:
+    """A site behind the output of each named module."""
+    modules = dict(model.named_modules())
+    produced: dict[str, Node] = {}
+    for node in graph.nodes:
+        for name, _ in node.produced_by:
+            produced[name] = node
+    sites: list[Site] = []
+    stage, block = 0, 0
+    for name in names:
+        if name not in modules or not name:
+            raise SelectionError(
+                f"The network has no module named {name!r}.{nearest(name, modules)} "
+                f"Names are those of model.named_modules()."
+            )
+        node = produced.get(name)
+        refusal = _output_refusal(graph, name, node)
+        shape = node.shape if node is not None else ()
+        if sites and prod(shape[1:]) == prod(sites[-1].shape[1:]):
+            block += 1
+        else:
+            stage, block = stage + 1, 0
+        home, attribute = _home(modules, name.rpartition(".")[0], "attnlab")
+        relative = name.removeprefix(home).strip(".").replace(".", "_")
+        axis = node.channel_axis if node is not None else None
+        sites.append(
+            Site(
+                name=name,
+                stage=stage,
+                block=block,
+                part=0,
+                kind="output",
+                host="output",
+                module=name,
+                home=home,
+                attribute=f"attnlab_{relative}",
+                shape=shape,
+                channel_axis=axis
+                if axis is not None
+                else (1 if len(shape) == 4 else len(shape) - 1),
+                refusal=refusal,
+            )
+        )
+    return sites
+
+
+def _slot(modules: dict[str, nn.Module], step: Step) -> str:
+    """The outermost module whose output is exactly the branch, before any random drop."""
+    if step.branch_shared:
+        return ""
+    candidates = [
+        name
+        for name in step.branch_modules
+        if not isinstance(modules[name], torch.jit.ScriptModule)
+    ]
+    kept = [name for name in candidates if type(modules[name]).__name__ not in _DROPS]
+    return (kept or candidates or [""])[-1]
+
+
+def _home(modules: dict[str, nn.Module], owner: str, attribute: str) -> tuple[str, str]:
+    """The nearest module that a child can be hung on: containers would run it."""
+    path = owner
+    while path and isinstance(modules[path], _CONTAINERS):
+        path = path.rpartition(".")[0]
+    if path == owner:
+        return path, attribute
+    relative = owner.removeprefix(path).strip(".").replace(".", "_")
+    return path, f"{attribute}_{relative}"
+
+
+def _addition_refusal(modules: dict[str, nn.Module], step: Step) -> str:
+    owner = f"{step.owner!r} ({type(modules[step.owner]).__name__}, {step.source})"
+    if step.owner_calls > 1:
+        return (
+            f"its addition is made by {owner}, which runs {step.owner_calls} times in one forward: "
+            f"one gate there would act on all of them"
+        )
+    if isinstance(modules[step.owner], torch.jit.ScriptModule):
+        return f"its addition is made by {owner}, which is scripted; insert before scripting"
+    if step.overwrites and step.branch_operand == 0:
+        return f"its addition in {owner} overwrites the branch in place"
+    return ""
+
+
+def _output_refusal(graph: Graph, name: str, node: Node | None) -> str:
+    calls = graph.calls.get(name, 0)
+    if calls == 0:
+        return "the module did not run on the example"
+    if calls > 1:
+        return f"the module runs {calls} times in one forward: one gate would act on all of them"
+    if node is None:
+        return "the module does not return a single tensor"
+    if len(node.shape) < 2:
+        return f"its output has shape {node.shape}: no channels"
+    return ""

@@ -1,0 +1,106 @@
+"""Choose among the sites of a network.
+
+`where` is one of
+
+* `None`: every site;
+* `"stages:1,3"`: all blocks of these stages (from 1);
+* `"blocks:0,5"` or `"blocks:1.0,2.3"`: blocks by their number in the network (from 0), or as
+  stage.block;
+* `"every:3"`: the first block and every third after it;
+* a list of module names: behind the output of each of these modules;
+* `"norms"`: behind each norm that feeds an activation, the papers' placement for VGG;
+* a predicate that is given each `Site`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attnlab._errors import SelectionError, unknown_name
+from attnlab.insert.sites import Site
+
+Where = str | Sequence[str] | Callable[[Site], bool] | None
+
+_FORMS = ("stages:1,2", "blocks:0,3", "blocks:1.0,2.3", "every:2", "norms")
+
+
+def select(sites: Sequence[Site], where: Where) -> list[Site]:
+    """The chosen sites, in the network's order. Empty and overlapping choices are errors."""
+    if where is None:
+        return list(sites)
+    if callable(where):
+        chosen = [site for site in sites if where(site)]
+    elif isinstance(where, str):
+        chosen = _select_by_text(sites, where)
+    else:
+        return list(sites)  # module names: the sites were made from them
+    if not chosen:
+        raise SelectionError(f"where={where!r} selects no site. {_what_exists(sites)}")
+    return chosen
+
+
+def _select_by_text(sites: Sequence[Site], where: str) -> list[Site]:
+    form, colon, values = where.partition(":")
+    items = [item.strip() for item in values.split(",") if item.strip()]
+    if form not in ("stages", "blocks", "every") or not colon or not items:
+        raise unknown_name("selection where =", where, _FORMS)
+    repeated = sorted({item for item in items if items.count(item) > 1})
+    if repeated:
+        raise SelectionError(f"where={where!r} names {', '.join(repeated)} more than once.")
+    blocks = _blocks(sites)
+    if form == "every":
+        stride = _number(where, items[0])
+        if len(items) > 1 or stride < 1:
+            raise SelectionError(f"where={where!r}: expected one number of at least 1.")
+        wanted = set(blocks[::stride])
+        return [site for site in sites if (site.stage, site.block) in wanted]
+    if form == "stages":
+        stages = {_number(where, item) for item in items}
+        _require(where, stages - {stage for stage, _ in blocks}, sites)
+        return [site for site in sites if site.stage in stages]
+    wanted = {_block(where, item, blocks, sites) for item in items}
+    if len(wanted) < len(items):
+        raise SelectionError(f"where={where!r} names one block in two ways.")
+    return [site for site in sites if (site.stage, site.block) in wanted]
+
+
+def _blocks(sites: Sequence[Site]) -> list[tuple[int, int]]:
+    return list(dict.fromkeys((site.stage, site.block) for site in sites))
+
+
+def _number(where: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise SelectionError(f"where={where!r}: expected a number but got {text!r}.") from None
+
+
+def _block(
+    where: str, item: str, blocks: list[tuple[int, int]], sites: Sequence[Site]
+) -> tuple[int, int]:
+    if "." in item:
+        stage, _, block = item.partition(".")
+        wanted = (_number(where, stage), _number(where, block))
+    else:
+        index = _number(where, item)
+        wanted = blocks[index] if 0 <= index < len(blocks) else (-1, -1)
+    _require(where, set() if wanted in blocks else {item}, sites)
+    return wanted
+
+
+def _require(where: str, missing: set[int] | set[str], sites: Sequence[Site]) -> None:
+    if missing:
+        names = ", ".join(str(item) for item in sorted(missing, key=str))
+        raise SelectionError(
+            f"where={where!r}: {names} does not exist in this network. {_what_exists(sites)}"
+        )
+
+
+def _what_exists(sites: Sequence[Site]) -> str:
+    blocks = _blocks(sites)
+    stages = sorted({stage for stage, _ in blocks})
+    per_stage = "; ".join(
+        f"stage {stage}: blocks {stage}.0 to {stage}.{max(b for s, b in blocks if s == stage)}"
+        for stage in stages
+    )
+    return f"There are {len(sites)} sites in {len(blocks)} blocks (numbers 0 to {len(blocks) - 1}): {per_stage}."
