@@ -65,7 +65,7 @@ vision_transformer.DiffParallelScalingBlock vision_transformer.ParallelThingsBlo
 vision_transformer_relpos.RelPosBlock vision_transformer_relpos.ResPostRelPosBlock
 vision_transformer_sam.Block volo.Outlooker volo.Transformer vovnet.OsaBlock
 xcit.ClassAttentionBlock xcit.XCABlock
-""".split()
+""".split()  # noqa: SIM905
 
 # Classes where the shortcut, or whether an addition is a step at all, has to be looked at.
 STEPS: dict[str, list[tuple[str, str]]] = {

@@ -116,13 +116,13 @@ class Rewrite(ast.NodeTransformer):
         place, text = ast.Constant(".".join(path)), ast.Constant(ast.unparse(node))
         return ast.Call(ast.Name(name, ast.Load()), [place, text, left, right], [])
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         if not isinstance(node.op, ast.Add):
             return self.generic_visit(node)
         call = self._call("__attnlab_add__", node, node.left, node.right)
         return ast.copy_location(self.generic_visit(call), node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         if not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
             return self.generic_visit(node)
         value = ast.Name(node.target.id, ast.Load())
@@ -156,48 +156,43 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def stages(steps: list[tuple[str, int]]) -> list[int]:
-    """Lengths of the stages of a list of (kind, elements per sample)."""
-    counts: list[int] = []
+Event = dict[str, Any]
+
+
+def plan(events: list[Event]) -> dict[str, Any]:
+    """Number of steps, length of each stage, kinds, and the steps as `owner kind elements`."""
+    stages: list[int] = []
     previous = None
-    for kind, elements in steps:
-        if previous != elements or kind == "projection":
-            counts.append(0)
-        counts[-1] += 1
-        previous = elements
-    return counts
-
-
-def plan(steps: list[tuple[str, int]]) -> dict[str, Any]:
-    kinds = [kind for kind, _ in steps]
+    for event in events:
+        if event["elements"] != previous or event["kind"] == "projection":
+            stages.append(0)
+        stages[-1] += 1
+        previous = event["elements"]
+    kinds = [event["kind"] for event in events]
     return {
-        "steps": len(steps),
-        "stages": stages(steps),
+        "steps": len(events),
+        "stages": stages,
         "identity": kinds.count("identity"),
         "projection": kinds.count("projection"),
+        "sequence": [f"{event['owner']} {event['kind']} {event['elements']}" for event in events],
     }
 
 
-def readings(events: list[dict[str, Any]]) -> Iterator[tuple[list[str], list[tuple[str, int]]]]:
-    """Every accepted reading of a run: the reasons that apply, and the steps."""
-    open_places = []
-    for event in events:
+def readings(events: list[Event]) -> Iterator[tuple[list[str], list[Event]]]:
+    """Every accepted reading of a run, the one that counts first: why it differs, and its steps."""
+
+    def other(event: Event) -> tuple[str, str] | None:
         for place, start in OTHER_READINGS:
             if event["place"] == place and event["text"].startswith(start):
-                open_places.append((place, start))
-    keys = sorted(set(open_places))
-    choices = [(None, *OTHER_READINGS[key][0]) for key in keys]
-    for choice in product(*choices):
-        chosen = dict(zip(keys, choice, strict=True))
-        steps = []
-        for event in events:
-            kind = event["kind"]
-            for (place, start), other in chosen.items():
-                if other and event["place"] == place and event["text"].startswith(start):
-                    kind = other
-            if kind != "none":
-                steps.append((kind, event["elements"]))
-        yield [OTHER_READINGS[key][1] for key in keys if chosen[key]], steps
+                return place, start
+        return None
+
+    keys = sorted({key for event in events if (key := other(event))})
+    for choice in product(*[(None, *OTHER_READINGS[key][0]) for key in keys]):
+        chosen = {key: kind for key, kind in zip(keys, choice, strict=True) if kind}
+        read = [{**event, "kind": chosen.get(other(event), event["kind"])} for event in events]
+        reasons = sorted({OTHER_READINGS[key][1] for key in chosen})
+        yield reasons, [event for event in read if event["kind"] != "none"]
 
 
 def expect(create: Callable[..., nn.Module], variant: dict[str, Any]) -> dict[str, Any]:
@@ -211,20 +206,9 @@ def expect(create: Callable[..., nn.Module], variant: dict[str, Any]) -> dict[st
         raise RuntimeError(
             f"{variant['model']}: not classified: " + "; ".join(sorted(RECORDER.unknown))
         )
-    all_readings = list(readings(RECORDER.events))
-    first = plan(all_readings[0][1])
-    others: list[dict[str, Any]] = []
-    for reasons, steps in all_readings[1:]:
-        other = {**plan(steps), "because": reasons}
-        if all(other[key] == first[key] for key in first):
-            continue
-        others.append(other)
-    owners = [
-        f"{event['owner']} {event['kind'][0]} {event['elements']}"
-        for event in RECORDER.events
-        if event["kind"] != "none"
-    ]
-    return {**variant, **first, "accepted": others, "sequence": owners}
+    (_, first), *others = readings(RECORDER.events)
+    accepted = [{**plan(steps), "because": reasons} for reasons, steps in others]
+    return {**variant, **plan(first), "accepted": accepted}
 
 
 def main() -> None:
