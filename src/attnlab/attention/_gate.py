@@ -55,8 +55,8 @@ class Gate(nn.Module, ABC):
         if features.dim() != 4 or features.shape[1] != self.channels:
             raise InputError(
                 f"{type(self).__name__} was built for maps of shape (batch, {self.channels}, "
-                f"height, width) but got {tuple(features.shape)}. Build it with the number of channels of "
-                "the branch, and move channels to the second axis."
+                f"height, width) but got {tuple(features.shape)}. Build it with the number of "
+                "channels of the branch, and move channels to the second axis."
             )
 
     def extra_repr(self) -> str:

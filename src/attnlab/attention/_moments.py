@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -38,9 +38,9 @@ class _Moments(torch.autograd.Function):
         return torch.addcmul(offset[:, :, None, None], features, slope[:, :, None, None])
 
 
-def degrees_of_freedom(features: Tensor) -> int | torch.SymInt:
+def degrees_of_freedom(features: Tensor) -> int:
     """height · width − 1, and 1 for one pixel, whose variance is then 0 instead of undefined."""
-    return torch.sym_max(features.shape[2] * features.shape[3] - 1, 1)
+    return cast("int", torch.sym_max(features.shape[2] * features.shape[3] - 1, 1))
 
 
 def spatial_moments(features: Features) -> tuple[Vector, Vector]:
