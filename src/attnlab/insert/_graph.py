@@ -37,6 +37,8 @@ class Node:
     """Of an addition of two same-shape tensors: its place among those of the owner's call."""
     in_place: bool = False
     source: str = ""
+    """Of an addition: file and line, and that line's text."""
+    statement: str = ""
     produced_by: list[tuple[str, int]] = field(default_factory=list)
     """Modules (name, call) that returned exactly this tensor, innermost first."""
     consumed_by: list[tuple[str, int]] = field(default_factory=list)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from attnlab._errors import SiteError
 from attnlab.insert._attachment import Attachment
 from attnlab.insert._operations import is_same_shape_addition
+from attnlab.insert.steps import Step
 
 _SITES = "_attnlab_additions"
 
@@ -100,13 +101,13 @@ class _Additions:
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
-        self.gated: dict[int, tuple[list[Attachment], int]] = {}
+        self.gated: dict[int, tuple[list[Attachment], Step]] = {}
 
     def discard(self, gone: set[int]) -> None:
         """Forget the attachments with these ids."""
-        for place, (attached, operand) in list(self.gated.items()):
+        for place, (attached, step) in list(self.gated.items()):
             left = [attachment for attachment in attached if id(attachment) not in gone]
-            self.gated[place] = (left, operand)
+            self.gated[place] = (left, step)
             if not left:
                 del self.gated[place]
 
@@ -133,12 +134,12 @@ class _AdditionMode(TorchFunctionMode):
         self.count += 1
         if gated is None:
             return function(*args)
-        attached, operand = gated
-        branch, shortcut = args[operand], args[1 - operand]
+        attached, step = gated
+        branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
         with torch._C.DisableTorchFunction():
             for attachment in attached:
                 branch = attachment(branch, shortcut)
-        return shortcut.add_(branch) if function is Tensor.add_ else shortcut + branch
+        return shortcut.add_(branch) if step.overwrites else shortcut + branch
 
 
 class _GatedAdditions(nn.Module):
@@ -186,4 +187,4 @@ def _gate_addition(owner: nn.Module, attachment: Attachment, expected: int) -> N
         owner.__dict__[_SITES] = _Additions(expected)
         owner.__class__ = _gated_class(type(owner))
     gated = owner.__dict__[_SITES].gated
-    gated.setdefault(step.addition, ([], step.branch_operand))[0].append(attachment)
+    gated.setdefault(step.addition, ([], step))[0].append(attachment)

@@ -6,6 +6,7 @@ several times are all seen, because what is recorded is what was executed, not w
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from collections import Counter
@@ -52,15 +53,17 @@ def _function_name(function: Callable[..., Any]) -> str:
     return name
 
 
-def _source_line() -> str:
-    """The first line outside torch and this file that led here: where the model made the call."""
+def _source_line() -> tuple[str, str]:
+    """The first line outside torch and this file that led here (where the model made the call), as
+    `file:line` and as text."""
     frame = sys._getframe(2)
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((_TORCH_FOLDER, "<")) and os.path.abspath(path) != _HERE:
-            return f"{os.path.basename(path)}:{frame.f_lineno}"
+            text = linecache.getline(path, frame.f_lineno).strip()
+            return f"{os.path.basename(path)}:{frame.f_lineno}", text
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return "", ""
 
 
 class _Recorder(TorchFunctionMode):
@@ -109,13 +112,14 @@ class _Recorder(TorchFunctionMode):
         if not results:
             return output
         node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
-        node.function, node.in_place, node.source = function, in_place, _source_line()
+        node.function, node.in_place = function, in_place
         position = iter(inputs)
         node.arguments, node.keywords = tree_map(
             lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
         )
         if same_shape_addition:
             self._count_addition(node)
+            node.source, node.statement = _source_line()
         if len(results) == 1:
             self._register(results[0], node, in_place)
         else:

@@ -24,22 +24,9 @@ from attnlab.insert.where import Where, select
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
 # Attention that timm and torchvision put into their own networks.
-_ATTENTION_CLASSES = frozenset(
-    [
-        "SEModule",
-        "SqueezeExcite",
-        "SqueezeExcitation",
-        "SqueezeExciteCl",
-        "EffectiveSEModule",
-        "EcaModule",
-        "CecaModule",
-        "CbamModule",
-        "LightCbamModule",
-        "GlobalContext",
-        "GatherExcite",
-        "SplitAttn",
-        "SelectiveKernel",
-    ]
+_ATTENTION_CLASSES = (
+    "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
+    "CecaModule CbamModule LightCbamModule GlobalContext GatherExcite SplitAttn SelectiveKernel"
 )
 
 
@@ -55,12 +42,13 @@ def insert(
 ) -> tuple[nn.Module, Receipt]:
     """Put `gate` on the residual steps of `model`; return the new network and a receipt.
 
-    `gate` is a name (`"se"`, `"step"`, `"asr:se"`, `"asr:se*2"`, `"asr:se+se"`, ...) or a gate class
-    that is built with the number of channels; `options` go to the gate. `where` chooses the sites
-    (see `attnlab.insert.where`). `start="paper"` begins with the paper's gate, `start="identity"`
-    leaves the output unchanged at first, for fine-tuning a pretrained network.
+    `gate` is a name (`"se"`, `"step"`, `"asr:se"`, `"asr:se*2"`, `"asr:se+se"`, ...) or a gate
+    class that is built with the number of channels; `options` go to the gate. `where` chooses the
+    sites (see `attnlab.insert.where`). `start="paper"` begins with the paper's gate,
+    `start="identity"` leaves the output unchanged at first, for fine-tuning a pretrained network.
 
-    The model is not modified unless `inplace=True`. Every original state-dict key and value is kept.
+    The model is not modified unless `inplace=True`. Every original state-dict key and value is
+    kept.
     """
     began = perf_counter()
     if start not in _STARTS:
@@ -71,6 +59,7 @@ def insert(
     network = model if inplace else _copied(model)
     before = run_once(network, example)
     kept = frozenset(name for name, _ in attachments(network))
+    notes = _notes(network, kept)
     try:
         sites = _place(network, before, resolved, where, start)
         output, macs = measure(network, example)
@@ -80,7 +69,7 @@ def insert(
         raise
     change, relative = output_change(before.output, output)
     receipt = Receipt(
-        action=f"inserted {' + '.join(item.label for item in resolved)} into {type(model).__name__}",
+        action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
         sites=tuple(sites),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
@@ -89,7 +78,7 @@ def insert(
         max_change=change,
         relative_change=relative,
         seconds=perf_counter() - began,
-        notes=tuple(_notes(network, kept, sites)),
+        notes=tuple(notes),
     )
     return network, receipt
 
@@ -192,21 +181,23 @@ def _refuse_wrapped(model: nn.Module) -> None:
         )
 
 
-def _notes(network: nn.Module, kept: frozenset[str], sites: Sequence[str]) -> list[str]:
+def _notes(network: nn.Module, kept: frozenset[str]) -> list[str]:
+    """What a user should know about the network before gates go in."""
     notes = []
     if kept:
         notes.append(f"the network already carried {len(kept)} of our gates; the new ones follow")
-    classes = {
+    names = {
         type(module).__name__
         for module in network.modules()
-        if type(module).__name__ in _ATTENTION_CLASSES
+        if not type(module).__module__.startswith("attnlab.")
     }
-    if classes:
+    own = sorted(names & set(_ATTENTION_CLASSES.split()))
+    if own:
         notes.append(
-            f"the network has attention of its own ({', '.join(sorted(classes))}), which is kept; "
-            f"the new gates act behind it"
+            f"the network has attention of its own ({', '.join(own)}), which is kept; the new "
+            f"gates act behind it"
         )
-    frozen = [p for n, p in network.named_parameters() if not p.requires_grad]
-    if frozen and sites:
-        notes.append(f"{len(frozen)} frozen parameters stay frozen; the gates train")
+    frozen = sum(not parameter.requires_grad for parameter in network.parameters())
+    if frozen:
+        notes.append(f"{frozen} frozen parameters stay frozen; the gates train")
     return notes

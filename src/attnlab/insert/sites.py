@@ -19,9 +19,7 @@ Host = Literal["output", "addition"]
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # A gate belongs on the branch, before it is dropped at random.
-_DROPS = frozenset(
-    ("DropPath", "StochasticDepth", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
-)
+_DROPS = ("DropPath", "StochasticDepth", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
 
 
 @runtime_checkable
@@ -104,9 +102,9 @@ def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Si
     """A site behind the output of each named module."""
     modules = dict(model.named_modules())
     produced: dict[str, Node] = {}
-    for node in graph.nodes:
-        for name, _ in node.produced_by:
-            produced[name] = node
+    for made in graph.nodes:
+        for name, _ in made.produced_by:
+            produced[name] = made
     sites: list[Site] = []
     stage, block = 0, 0
     for name in names:
@@ -122,9 +120,8 @@ def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Si
             block += 1
         else:
             stage, block = stage + 1, 0
-        home, attribute = _home(modules, name.rpartition(".")[0], "attnlab")
+        home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
         relative = name.removeprefix(home).strip(".").replace(".", "_")
-        axis = node.channel_axis if node is not None else None
         sites.append(
             Site(
                 name=name,
@@ -137,13 +134,19 @@ def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Si
                 home=home,
                 attribute=f"attnlab_{relative}",
                 shape=shape,
-                channel_axis=axis
-                if axis is not None
-                else (1 if len(shape) == 4 else len(shape) - 1),
+                channel_axis=_axis(node),
                 refusal=refusal,
             )
         )
     return sites
+
+
+def _axis(node: Node | None) -> int:
+    if node is None:
+        return 0
+    if node.channel_axis is not None:
+        return node.channel_axis
+    return 1 if len(node.shape) == 4 else len(node.shape) - 1
 
 
 def _slot(modules: dict[str, nn.Module], step: Step) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert._detect import Addition, Kind, additions
@@ -45,8 +45,8 @@ class Step:
     branch_operand: int
     """Which operand of the addition (0 or 1) is the branch."""
     overwrites: bool
-    """Whether the addition is a call of `Tensor.add_`, whose caller may use the operand it wrote
-    to instead of its result (`+=` binds the result)."""
+    """Whether the addition is written as a call of `add_`, whose caller may use the operand it wrote
+    to instead of its result (`+=` binds the result; torch itself sees no difference)."""
     branch_modules: tuple[str, ...]
     """Modules called once whose output is exactly the branch, innermost first."""
     branch_shared: bool
@@ -155,7 +155,7 @@ def _describe(graph: Graph, addition: Addition) -> Step:
         addition=node.addition,
         owner_additions=graph.additions.get(node.owner, 0),
         branch_operand=node.inputs.index(addition.branch),
-        overwrites=node.function is Tensor.add_,
+        overwrites=node.in_place and "add_(" in node.statement,
         branch_modules=_called_once(graph, branch),
         branch_shared=len(graph.users[branch.index]) > 1,
         shape=node.shape,

@@ -103,4 +103,7 @@ def _what_exists(sites: Sequence[Site]) -> str:
         f"stage {stage}: blocks {stage}.0 to {stage}.{max(b for s, b in blocks if s == stage)}"
         for stage in stages
     )
-    return f"There are {len(sites)} sites in {len(blocks)} blocks (numbers 0 to {len(blocks) - 1}): {per_stage}."
+    return (
+        f"There are {len(sites)} sites in {len(blocks)} blocks (numbers 0 to {len(blocks) - 1}): "
+        f"{per_stage}."
+    )
