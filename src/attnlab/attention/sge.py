@@ -56,6 +56,8 @@ class SpatialGroupEnhance(BranchGate):
     def forward(self, branch: Features) -> Features:
         self.check_input(branch)
         similarity = group_similarity(branch, self.groups)
+        # Standardising cancels leading digits, of which bfloat16 has few.
+        similarity = similarity.to(torch.promote_types(similarity.dtype, torch.float32))
         mean, variance = spatial_moments(similarity)
         # A constant map has deviation 0, where the root has no finite slope but the gate is flat.
         flat = variance == 0

@@ -1,0 +1,35 @@
+"""Every registered gate, its variants and ASR pass the public conformance suite."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from attnlab.attention import GATES, build_gate
+from attnlab.testing import Check, gate_checks
+from attnlab.testing._probe import Build
+
+VARIANTS: dict[str, Build] = {
+    **{name: functools.partial(build_gate, name) for name in GATES},
+    **{
+        f"asr:{name}": functools.partial(build_gate, f"asr:{name}")
+        for name, info in GATES.items()
+        if info.on_vector
+    },
+    "asr:ie*3": functools.partial(build_gate, "asr:ie*3"),
+    "cbam official": functools.partial(build_gate, "cbam", official=True),
+    "step shortcut": functools.partial(build_gate, "step", inputs="shortcut"),
+    "step next": functools.partial(build_gate, "step", inputs="next"),
+    "step difference": functools.partial(build_gate, "step", inputs="difference"),
+    "step conv-bn": functools.partial(build_gate, "step", structure="conv-bn"),
+    "step conv-ie": functools.partial(build_gate, "step", structure="conv-ie"),
+    "step conv-iebn": functools.partial(build_gate, "step", structure="conv-iebn"),
+    "step mlp": functools.partial(build_gate, "step", structure="mlp"),
+}
+
+
+@pytest.mark.parametrize("check", gate_checks(), ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gate_conforms(variant: str, check: Check) -> None:
+    check(VARIANTS[variant])
