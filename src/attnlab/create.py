@@ -54,20 +54,21 @@ def _create_own(
 ) -> nn.Module:
     if name not in BACKBONES:
         raise _unknown_own(name)
-    network = build_backbone(
-        name, DEFAULT_CLASSES if num_classes is None else num_classes, **options
-    )
     if weights is not None:
         _check_path(weights, f"attnlab ships no trained weights for {name!r}")
+    classes = DEFAULT_CLASSES if num_classes is None else num_classes
+    network = build_backbone(name, classes, **options)
+    if weights is not None:
         load_weights(network, weights, BACKBONES[name].public_names)
     return network
 
 
 def _unknown_own(name: str) -> UnknownNameError:
     elsewhere = []
-    for library, names in (("timm", _timm_names()), ("torchvision", _torchvision_names())):
-        if name.partition(".")[0] in names:
-            elsewhere.append(f"{library}:{name}")
+    if name.partition(".")[0] in _timm_names():  # behind the dot, timm names a set of weights
+        elsewhere.append(f"timm:{name}")
+    if name in _torchvision_names():
+        elsewhere.append(f"torchvision:{name}")
     if elsewhere:
         return UnknownNameError(
             f"{name!r} is not one of attnlab's own networks. "
@@ -103,11 +104,12 @@ def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any])
                 f"Expected weights='pretrained' or weights=PATH instead of timm's {option!r}."
             )
     pretrained = weights == "pretrained"
+    if weights is not None and not pretrained:
+        _check_path(weights, "timm's own weights are weights='pretrained'")
     build = partial(timm.create_model, name)
     network = _call(f"timm:{name}", build, pretrained=pretrained, **options)
     refuse_swallowed_options(f"timm:{name}", build, network, options)
     if weights is not None and not pretrained:
-        _check_path(weights, "timm's own weights are weights='pretrained'")
         load_weights(network, weights)
     return network
 
@@ -126,11 +128,13 @@ def _create_torchvision(
         options.setdefault("weights_backbone", None)
     published = list(get_model_weights(name).__members__)
     library_weights = weights if weights in published else None
-    network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
-    if weights is not None and library_weights is None:
+    path = weights if library_weights is None else None
+    if path is not None:
         known = ", ".join(published) or "none"
-        _check_path(weights, f"the names of torchvision's own weights for it: {known}")
-        load_weights(network, weights)
+        _check_path(path, f"the names of torchvision's own weights for it: {known}")
+    network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
+    if path is not None:
+        load_weights(network, path)
     return network
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from attnlab._errors import check_options, unknown_name
+from attnlab._errors import OptionError, check_options, unknown_name
 from attnlab.backbones.acnet import basic_acnet, bottleneck_acnet
 from attnlab.backbones.mobilenet import MobileNetV1
 from attnlab.backbones.repvgg import RepVGG
@@ -76,4 +76,6 @@ def build_backbone(name: str, num_classes: int = 10, **options: object) -> nn.Mo
         raise unknown_name("network", name, BACKBONES)
     info = BACKBONES[name]
     check_options(f"Network {name!r}", info.build, options, skip=("num_classes", *info.fixed))
+    if num_classes < 1:
+        raise OptionError(f"Expected num_classes to be at least 1 but got {num_classes}.")
     return info.build(num_classes=num_classes, **info.fixed, **options)
