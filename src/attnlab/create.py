@@ -29,7 +29,7 @@ def create(
 ) -> nn.Module:
     """Build the network `name`.
 
-    * `"resnet164"`: one of attnlab's own (`attnlab.backbones.list_models()`), 10 classes unless told.
+    * `"resnet164"`: one of `attnlab.backbones.list_models()`, 10 classes unless told.
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
