@@ -1,0 +1,68 @@
+"""Involution (Li et al., CVPR 2021): a kernel per position, shared by the channels of a group.
+
+    maps[:, i, j] = span(ReLU(BN(reduce(x))))[i, j],   y[c, i] = Σ_k maps[g(c), k, i] · x[c, i + k]
+
+As in the authors' networks: 16 channels per group, a bottleneck of a quarter, a bias in `span`; a
+strided layer makes its maps from the average-pooled input. Deviation: pooling rounds up, so that an
+odd map under stride 2 works (the authors' layer fails there: its maps have ⌊H/2⌋ rows, its output
+⌈H/2⌉).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attnlab._errors import OptionError
+from attnlab.evolution.forms import MapKernel
+from attnlab.evolution.operator import Operator
+from attnlab.evolution.primitives import av, check_groups
+from attnlab.evolution.window import Pair, Window
+
+
+def involution2d(
+    x: Tensor,
+    maps: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair = 1,
+    dilation: int | Pair = 1,
+) -> Tensor:
+    """Aggregate x (B, C, H, W) with maps (B, groups, K_h·K_w, H_out, W_out)."""
+    return av(maps, x, Window.centred(kernel_size, stride, dilation))
+
+
+class Involution2d(Operator):
+    """Involution layer; `groups` is channels // 16 (at least 1) unless given."""
+
+    scope = "pixel"
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int | Pair = 7,
+        groups: int | None = None,
+        reduction: int = 4,
+        stride: int | Pair = 1,
+        dilation: int | Pair = 1,
+    ) -> None:
+        super().__init__(channels, channels, Window.centred(kernel_size, stride, dilation))
+        self.groups = max(1, channels // 16) if groups is None else groups
+        check_groups(channels, self.groups)
+        if not 1 <= reduction <= channels:
+            raise OptionError(
+                f"Expected reduction between 1 and the {channels} channels but got {reduction}."
+            )
+        hidden = channels // reduction
+        self.reduce = nn.Sequential(
+            nn.Conv2d(channels, hidden, 1, bias=False), nn.BatchNorm2d(hidden), nn.ReLU()
+        )
+        self.span = nn.Conv2d(hidden, self.window.taps * self.groups, 1)
+
+    def kernel(self, x: Tensor) -> MapKernel:
+        stride = self.window.stride
+        seen = x if stride == (1, 1) else F.avg_pool2d(x, stride, stride, ceil_mode=True)
+        maps = self.span(self.reduce(seen)).unflatten(1, (self.groups, self.window.taps))
+        return MapKernel(maps, self.window, self.in_channels)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, groups={self.groups}"

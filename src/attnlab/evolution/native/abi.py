@@ -1,0 +1,87 @@
+"""The C interface of the native kernels: mirrors `src/geometry.h` and `src/kernels.cpp`."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from attnlab.evolution.window import Pair, Window
+
+STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
+"""What the kernels can read and write; bfloat16 computes in float32."""
+
+_POINTER, _INT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+class Problem(ctypes.Structure):
+    """Sizes and window, passed to every kernel."""
+
+    _fields_ = [
+        (name, _INT)
+        for name in (
+            "batch",
+            "groups",
+            "height",
+            "width",
+            "out_height",
+            "out_width",
+            "kernel_h",
+            "kernel_w",
+            "stride_h",
+            "stride_w",
+            "dilation_h",
+            "dilation_w",
+            "pad_h",
+            "pad_w",
+            "threads",
+        )
+    ]
+
+
+def problem(batch: int, groups: int, size: Pair, out_size: Pair, window: Window) -> Problem:
+    """The problem for one call, on as many threads as torch uses."""
+    kernel, stride, dilation, padding = window
+    return Problem(
+        batch,
+        groups,
+        *size,
+        *out_size,
+        *kernel,
+        *stride,
+        *dilation,
+        *padding,
+        torch.get_num_threads(),
+    )
+
+
+_OPERAND = [_POINTER, _INT]
+_SIGNATURES = {
+    "av": [_INT, *_OPERAND, *_OPERAND, _POINTER],
+    "qk": [_INT, *_OPERAND, *_OPERAND, _POINTER],
+    "sc": [_INT, *_OPERAND, *_OPERAND, _POINTER],
+}
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Give every entry point its argument types; AttributeError when one is missing."""
+    for name, arguments in _SIGNATURES.items():
+        for storage in STORAGE.values():
+            function = getattr(library, f"attnlab_{name}_{storage}")
+            function.argtypes = [ctypes.POINTER(Problem), *arguments]
+            function.restype = None
+    library.attnlab_vector_bytes.restype = ctypes.c_int
+
+
+def planes(tensor: Tensor) -> Tensor:
+    """`tensor` with contiguous planes; only the distance between batches is free."""
+    inner = tensor[0] if tensor.shape[0] else tensor
+    return tensor if inner.is_contiguous() else tensor.contiguous()
+
+
+def operand(tensor: Tensor) -> tuple[int, int]:
+    """Address and batch stride of a tensor with contiguous planes."""
+    return tensor.data_ptr(), tensor.stride(0)

@@ -1,0 +1,117 @@
+// The adjoint in gather form: every input pixel collects from the output pixels that read it, so no
+// two threads write to one place. The rows of maps it needs lie in a ring of rows with zero margins;
+// margins of both operands are zero, so a non-finite weight does not leak into its neighbours.
+#pragma once
+#include "maps.h"
+
+// Output rows that read input row j: those i with s*i = j + pad - d*kh for a tap kh.
+static inline Span readers_of(const Problem& p, int64_t first_row, int64_t last_row) {
+  const int64_t first = ceil_div(first_row + p.pad_h - p.dilation_h * (p.kernel_h - 1), p.stride_h);
+  const int64_t last = floor_div(last_row + p.pad_h, p.stride_h);
+  return {std::max<int64_t>(0, first), std::min(p.out_height, last + 1)};
+}
+
+template <class T>
+struct Ring {
+  int64_t capacity, row_size;
+  Buffer<T> data;
+  Ring(const Problem& p, const Margins<T>& margins, int64_t extra_rows)
+      : capacity(std::min(p.out_height + extra_rows,
+                          (p.dilation_h * (p.kernel_h + ROWS - 1)) / p.stride_h + 2 + extra_rows)),
+        row_size(p.taps() * margins.pitch),
+        data(capacity * row_size, true) {}
+  T* row(int64_t i) const { return data.get() + i % capacity * row_size; }
+};
+
+// Columns j = stride * J + phase are reached by every (stride / gcd)-th tap.
+static inline Run adjoint_run(const Problem& p, int64_t phase, int64_t margin, int64_t pitch) {
+  const int64_t apart = p.stride_w / std::gcd(p.stride_w, p.dilation_w);
+  int64_t tap = 0;
+  while (tap < p.kernel_w && (phase + p.pad_w - p.dilation_w * tap) % p.stride_w != 0) tap++;
+  if (tap == p.kernel_w) return {0, 0, 0, 0, 0};
+  const int64_t at = margin + (phase + p.pad_w - p.dilation_w * tap) / p.stride_w;
+  const int64_t step = -p.dilation_w * apart / p.stride_w;
+  return {at, step, tap * pitch + at, apart * pitch + step, (p.kernel_w - tap + apart - 1) / apart};
+}
+
+// gx rows j, j + d, ... of all channels, from the ring and the rows `y` (channel planes `plane`
+// apart, row i at (i - y_first) * pitch).
+template <class S, class T>
+static inline void adjoint_rows(const Problem& p, const Margins<T>& margins, const Ring<T>& ring,
+                                const T* y, int64_t y_first, int64_t plane, int64_t channels,
+                                int64_t j, int64_t in_block, RowTap<T>* rows, S* gx) {
+  const Span readers = readers_of(p, j, j + p.dilation_h * (in_block - 1));
+  int count = 0;
+  for (int64_t i = readers.begin; i < readers.end; i++) {
+    const int64_t distance = j + p.pad_h - p.stride_h * i;
+    if (distance % p.dilation_h != 0) continue;
+    const int64_t tap = distance / p.dilation_h;  // of row 0 of the block; row r has tap + r
+    const int64_t first = std::max<int64_t>(0, -tap), last = std::min(in_block, p.kernel_h - tap);
+    if (first < last)
+      rows[count++] = {y + (i - y_first) * margins.pitch,
+                       ring.row(i) + tap * p.kernel_w * margins.pitch, first, last};
+  }
+  for (int64_t phase = 0; phase < p.stride_w; phase++) {
+    const Run run = adjoint_run(p, phase, margins.margin, margins.pitch);
+    for_strips<T>(ceil_div(p.width - phase, p.stride_w), [&](Strip strip) {
+      accumulate_all<T>(
+          rows, count, &run, 1, strip.begin, strip.begin, plane, p.kernel_w * margins.pitch, channels,
+          [&](int64_t r, int64_t c, Vector<T> value) {
+            if (r >= in_block) return;
+            S* to = gx + c * p.size() + (j + r * p.dilation_h) * p.width;
+            if (p.stride_w == 1) return store_first(to + strip.begin, value, strip.lanes, T());
+            for (int64_t lane = 0; lane < strip.lanes; lane++)
+              narrow(to + (strip.begin + lane) * p.stride_w + phase, value[lane]);
+          });
+    });
+  }
+}
+
+// gx[c, j] = sum_k a[k, j - k] y[c, j - k]
+template <class S, class T>
+static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_batch, const S* y,
+               int64_t y_batch, S* gx) {
+  const Margins<T> margins(p);
+  const int64_t row_bytes = channels * margins.pitch * int64_t(sizeof(T)) / p.stride_h;
+  const int64_t block = p.dilation_h * ROWS;
+  const int64_t rows_each = round_up(rows_per_task(p, p.height, row_bytes), block);
+  const int64_t tasks_each = ceil_div(p.height, rows_each);
+  const int64_t image = p.out_size();
+#pragma omp parallel num_threads(p.threads)
+  {
+    const int64_t most_rows =
+        std::min(p.out_height, (rows_each + p.dilation_h * p.kernel_h) / p.stride_h + 2);
+    const int64_t plane = (round_up(most_rows * margins.pitch, 16) / 16 | 1) * 16;
+    Buffer<T> planes(channels * plane);
+    Ring<T> ring(p, margins, 1);
+    std::vector<RowTap<T>> rows(ring.capacity + p.kernel_h + ROWS);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < p.batch * p.groups * tasks_each; task++) {
+      const int64_t begin = task % tasks_each * rows_each;
+      const int64_t end = std::min(p.height, begin + rows_each);
+      const int64_t b = task / tasks_each / p.groups, g = task / tasks_each % p.groups;
+      const S* a = maps + b * maps_batch + g * p.taps() * image;
+      const S* from = y + b * y_batch + g * channels * image;
+      S* out = gx + (b * p.groups + g) * channels * p.size();
+      const Span span = readers_of(p, begin, end - 1);
+      for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = span.begin; i < span.end; i++)
+          margins.fill(planes.get() + c * plane + (i - span.begin) * margins.pitch,
+                       from + c * image + i * p.out_width, p.out_width, T(1));
+      int64_t filled = span.begin;
+      for (int64_t base = begin; base < end; base += block) {
+        const int64_t needed = readers_of(p, base, std::min(end, base + block) - 1).end;
+        for (; filled < needed; filled++)
+          for (int64_t k = 0; k < p.taps(); k++) {
+            T* to = ring.row(filled) + k * margins.pitch + margins.margin;
+            const S* source = a + k * image + filled * p.out_width;
+            __builtin_prefetch(source + p.out_width);
+            for (int64_t i = 0; i < p.out_width; i++) to[i] = widen(source[i]);
+          }
+        for (int64_t j = base; j < std::min(base + p.dilation_h, end); j++)
+          adjoint_rows(p, margins, ring, planes.get(), span.begin, plane, channels, j,
+                       std::min<int64_t>(ROWS, ceil_div(end - j, p.dilation_h)), rows.data(), out);
+      }
+    }
+  }
+}

@@ -1,0 +1,51 @@
+"""The instruction sets that the kernels are built for, and the choice among them."""
+
+from __future__ import annotations
+
+import platform
+from typing import NamedTuple
+
+import torch
+
+
+class Variant(NamedTuple):
+    """One build of the source."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+AVX512 = Variant(
+    "avx512",
+    (
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mfma",
+        "-mprefer-vector-width=512",
+        "-DVECTOR_BYTES=64",
+    ),
+)
+AVX2 = Variant("avx2", ("-mavx2", "-mfma", "-DVECTOR_BYTES=32"))
+BASELINE = Variant("baseline", ("-DVECTOR_BYTES=16",))
+"""What every compiler of a machine targets: SSE2, NEON, ..."""
+
+
+def choose(capability: str, machine: str) -> Variant:
+    """The variant for a CPU that torch describes as `capability`.
+
+    torch asks the processor (cpuid) and honours ATEN_CPU_CAPABILITY, so that variable also selects
+    a smaller variant here.
+    """
+    if machine.lower() in ("x86_64", "amd64"):
+        if capability.startswith("AVX512"):
+            return AVX512
+        if capability.startswith("AVX2"):
+            return AVX2
+    return BASELINE
+
+
+def host() -> Variant:
+    """The variant for this machine."""
+    return choose(torch.backends.cpu.get_cpu_capability(), platform.machine())

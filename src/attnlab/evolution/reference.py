@@ -1,0 +1,67 @@
+"""The Evolution formula, written out: the reference of every operator in this package.
+
+    Y[i,j,m] = Σ_{u,v} Σ_{n<N} X[s·i + d·u - p, s·j + d·v - p, t(m)·N + n] · W[i,j,u,v,n,m]
+    t(m) = ⌊m·G / D_out⌋,  N = D_in / G
+
+This is Eq. 14 of the paper, corrected (see docs/evolution-corrections.md): W lives on output
+positions, the window index is the kernel index, and t(m) is defined for every G that divides both
+numbers of channels. For small maps and float64; nothing here is fast.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from attnlab._errors import InputError
+from attnlab.evolution.window import Pair, Window
+
+
+def evolve(
+    x: Tensor,
+    kernel: Tensor,
+    *,
+    groups: int = 1,
+    stride: int | Pair = 1,
+    dilation: int | Pair = 1,
+    padding: int | Pair = 0,
+) -> Tensor:
+    """Apply the materialised Evolution kernel W[i,j,u,v,n,m] to `x` (B, D_in, H, W).
+
+    `kernel` is (H_out, W_out, K_h, K_w, D_in/groups, D_out), the same for all inputs, or has a
+    leading batch axis.
+    """
+    if x.dim() != 4:
+        raise InputError(f"Expected x of shape (B, C, H, W) but got {tuple(x.shape)}.")
+    if kernel.dim() not in (6, 7):
+        raise InputError(
+            "Expected a kernel W[i,j,u,v,n,m] with 6 axes, or 7 with a leading batch axis, but got "
+            f"shape {tuple(kernel.shape)}."
+        )
+    if kernel.dim() == 6:
+        kernel = kernel.unsqueeze(0)
+    window = Window.of((kernel.shape[3], kernel.shape[4]), stride, dilation, padding)
+    batch, channels, height, width = x.shape
+    out_height, out_width = window.output_size(height, width)
+    out_channels = kernel.shape[6]
+    if channels % groups or out_channels % groups:
+        raise InputError(
+            f"Expected groups to divide the {channels} input and {out_channels} output channels "
+            f"but got groups={groups}."
+        )
+    expected = (out_height, out_width, *window.kernel_size, channels // groups, out_channels)
+    if kernel.shape[0] not in (1, batch) or tuple(kernel.shape[1:]) != expected:
+        raise InputError(
+            f"Expected a kernel of shape {expected}, with or without a leading batch axis of "
+            f"{batch}, but got {tuple(kernel.shape)}."
+        )
+    padded = F.pad(x, window.pad()).unflatten(1, (groups, channels // groups))
+    weight = kernel.unflatten(6, (groups, out_channels // groups))
+    out = x.new_zeros(batch, groups, out_channels // groups, out_height, out_width)
+    for tap, (rows, columns) in enumerate(window.shifts(out_height, out_width)):
+        u, v = divmod(tap, window.kernel_size[1])
+        out = out + torch.einsum(
+            "bgnij,bijngm->bgmij", padded[..., rows, columns], weight[:, :, :, u, v]
+        )
+    return out.flatten(1, 2)
