@@ -9,15 +9,18 @@ import tyro
 
 from attnlab._errors import AttnlabError
 from attnlab.cli.doctor import doctor
+from attnlab.cli.dynamics import dynamics
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
+    "dynamics": dynamics,
 }
 
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
 
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
+  attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 
 

@@ -1,0 +1,50 @@
+"""Vega-Lite specification → SVG, in one look. No browser and no network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification with its data inside."""
+
+BLUE, GREY, RED, ORANGE = "#1b6e8c", "#a9b0bd", "#c8563c", "#d98e2b"
+
+_LOOK: Spec = {
+    "background": "white",
+    "font": "DejaVu Sans, Verdana, sans-serif",
+    "title": {
+        "anchor": "start",
+        "fontSize": 13,
+        "subtitleColor": "#555f6d",
+        "subtitleFontSize": 11,
+    },
+    "axis": {"gridColor": "#e9ebee", "domainColor": "#9aa2ad", "tickColor": "#9aa2ad"},
+    "view": {"stroke": None},
+    "point": {"filled": True, "size": 50, "color": BLUE},
+    "line": {"color": BLUE},
+    "bar": {"color": BLUE},
+    "range": {"category": [BLUE, ORANGE, "#6a8f3c", RED, "#7a5ea8", GREY], "heatmap": "viridis"},
+}
+
+
+def to_svg(spec: Spec) -> str:
+    """The figure as SVG text; every mark carries its values as an aria-label."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(spec, config=_LOOK, allowed_base_urls=[]))
+
+
+def write_svg(spec: Spec, path: Path) -> Path:
+    """Write the figure to `path`, whole or not at all."""
+    return write_text(path, to_svg(spec))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` to `path`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+    return path
