@@ -1,6 +1,6 @@
 """Discovery and insertion on one small network of every timm family, against an independent truth.
 
-    python benchmarks/coverage.py                  # all of them
+    python benchmarks/coverage.py                          # all of them
     python benchmarks/coverage.py --family 'swin|vit'      # a pattern for family and model
     python benchmarks/coverage.py --json out.json          # also as data; a second run continues it
     python benchmarks/coverage.py --markdown docs/coverage.md

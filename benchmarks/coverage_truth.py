@@ -39,6 +39,8 @@ from coverage_variants import VARIANTS
 
 HERE = Path(__file__).parent
 BATCH = 2
+Event = dict[str, Any]
+"""One executed addition: place, text, owner, kind, elements per sample."""
 
 
 def passes(module: nn.Module) -> bool:
@@ -53,45 +55,45 @@ class Recorder:
 
     def __init__(self) -> None:
         self.names: dict[int, str] | None = None
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.unknown: set[str] = set()
+        self.after: Callable[[Event, Tensor, Tensor, Tensor], None] | None = None
+        """Called with each step's addition: the event, both operands, the sum."""
 
     def watch(self, model: nn.Module) -> None:
         self.names = {id(module): name for name, module in model.named_modules()}
         self.events, self.unknown = [], set()
 
     def add(self, place: str, text: str, a: Any, b: Any) -> Any:
-        self._see(place, text, a, b)
-        return operator.add(a, b)
+        return self._run(operator.add, place, text, a, b)
 
     def iadd(self, place: str, text: str, a: Any, b: Any) -> Any:
-        self._see(place, text, a, b)
-        return operator.iadd(a, b)
+        return self._run(operator.iadd, place, text, a, b)
 
-    def _see(self, place: str, text: str, a: Any, b: Any) -> None:
+    def _run(self, operation: Callable[..., Any], place: str, text: str, a: Any, b: Any) -> Any:
         if self.names is None or not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-            return
+            return operation(a, b)
         if a.shape != b.shape:
-            return
-        frame = sys._getframe(2)
-        values = {"passes": passes, **frame.f_locals}
+            return operation(a, b)
+        values = {"passes": passes, **sys._getframe(2).f_locals}
+        owner = self.names.get(id(values.get("self")), "?")
+        kind = self._kind(place, text, values)
+        event = {"place": place, "text": text, "owner": owner, "kind": kind}
+        self.events.append({**event, "elements": a.numel() // BATCH})
+        if self.after is None or kind == "none":
+            return operation(a, b)
+        operands = a.clone(), b.clone()
+        total = operation(a, b)
+        self.after(event, *operands, total)
+        return total
+
+    def _kind(self, place: str, text: str, values: dict[str, Any]) -> str:
         for start, condition in STEPS.get(place, []):
             if text.startswith(start):
-                kind = "identity" if eval(condition, values) else "projection"
-                break
-        else:
-            if not any(text.startswith(start) for start, _ in NOT_STEPS.get(place, [])):
-                self.unknown.add(f"{place}: {text}")
-            kind = "none"
-        self.events.append(
-            {
-                "place": place,
-                "text": text,
-                "owner": self.names.get(id(values.get("self")), "?"),
-                "kind": kind,
-                "elements": a.numel() // BATCH,
-            }
-        )
+                return "identity" if eval(condition, values) else "projection"
+        if not any(text.startswith(start) for start, _ in NOT_STEPS.get(place, [])):
+            self.unknown.add(f"{place}: {text}")
+        return "none"
 
 
 RECORDER = Recorder()
@@ -154,9 +156,6 @@ class Finder(importlib.abc.MetaPathFinder):
         if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
             spec.loader = Loader(name, spec.origin)
         return spec
-
-
-Event = dict[str, Any]
 
 
 def plan(events: list[Event]) -> dict[str, Any]:
