@@ -1,0 +1,97 @@
+"""Ratios of run times: one process, contestants interleaved, medians of many short blocks."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils.benchmark import Timer
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How ours compares with its peer on one case; a ratio above 1 means that ours is faster."""
+
+    ours: float
+    """Median seconds."""
+    peer: float
+    """Median seconds."""
+    ratio: float
+    """Median of the block-wise quotients peer / ours, which a drifting clock does not bias."""
+
+
+def compare(
+    ours: Callable[[], object],
+    peer: Callable[[], object],
+    blocks: int = 15,
+    seconds_per_block: float = 0.05,
+) -> Ratio:
+    """Time both in turn, `blocks` times, each block about `seconds_per_block` long or one call."""
+    timers = [
+        Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
+        for run in (ours, peer)
+    ]
+    repeats = []
+    for timer in timers:
+        timer.timeit(1)  # the first call allocates and may compile
+        repeats.append(max(1, round(seconds_per_block / timer.timeit(1).mean)))
+    rounds = []
+    for block in range(blocks):
+        # The order alternates, so that neither always runs in the other's warm cache.
+        order = (0, 1) if block % 2 == 0 else (1, 0)
+        times = {which: timers[which].timeit(repeats[which]).mean for which in order}
+        rounds.append((times[0], times[1]))
+    return Ratio(
+        ours=statistics.median(mine for mine, _ in rounds),
+        peer=statistics.median(theirs for _, theirs in rounds),
+        ratio=statistics.median(theirs / mine for mine, theirs in rounds),
+    )
+
+
+def machine() -> dict[str, object]:
+    """What a reader needs to judge the numbers."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One table; columns after the first are right-aligned."""
+    table = Table(title=title)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def write_json(path: Path, results: Mapping[str, object]) -> None:
+    """Write the results with the machine they come from; never a half-written file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"machine": machine(), **results}, indent=1)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text + "\n")
+    os.replace(file.name, path)
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

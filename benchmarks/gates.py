@@ -1,0 +1,141 @@
+"""Each gate and the multiplication, against what a user would otherwise take.
+
+    python benchmarks/gates.py                      all gates, about ten minutes on one core
+    python benchmarks/gates.py --gates se cbam --blocks 5
+
+Prints one table and writes JSON. A ratio above 1 means that attnlab's gate is faster. CBAM's peer
+has a BatchNorm after its spatial convolution, so it is compared with `official=True` less biases:
+the norm works on one channel and is within the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import tyro
+from _measure import Ratio, compare, print_table, write_json
+from gate_peers import PEERS
+from torch import Tensor, nn
+
+from attnlab.attention import StageGate, StepGate, build_gate
+
+SHAPES = {
+    "CIFAR 128x64x32x32": (128, 64, 32, 32),
+    "CIFAR 128x256x8x8": (128, 256, 8, 8),
+    "ImageNet 8x256x56x56": (8, 256, 56, 56),
+    "ImageNet 8x2048x7x7": (8, 2048, 7, 7),
+}
+FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
+GOAL = 1.2
+
+
+def gated(module: nn.Module, shortcut: Tensor, branch: Tensor) -> Tensor:
+    """The gated branch, as an insertion site computes it."""
+    if isinstance(module, StepGate):
+        return branch * module(shortcut, branch)
+    if isinstance(module, StageGate):
+        return branch * module(branch, None)[0]
+    if isinstance(module, nn.BatchNorm2d):
+        return module(branch)
+    return branch * module(branch)
+
+
+def passes(
+    forward: Callable[[Tensor, Tensor], Tensor], shortcut: Tensor, branch: Tensor, backward: bool
+) -> Callable[[], object]:
+    """One forward pass without gradients, or one forward and backward pass."""
+    if not backward:
+
+        def run() -> None:
+            with torch.no_grad():
+                forward(shortcut, branch)
+
+        return run
+    inputs = (shortcut.clone().requires_grad_(), branch.clone().requires_grad_())
+    slope = torch.ones_like(branch)
+
+    def run_both() -> None:
+        inputs[0].grad = inputs[1].grad = None
+        forward(*inputs).backward(slope)
+
+    return run_both
+
+
+def measure(name: str, shape: tuple[int, ...], order: str, backward: bool, blocks: int) -> Ratio:
+    """The ratio of one gate on one case."""
+    torch.manual_seed(0)
+    ours, peer = build_gate(name, shape[1]), PEERS[name][1](shape[1])
+    shortcut, branch = (
+        torch.randn(shape).contiguous(memory_format=FORMATS[order]) for _ in range(2)
+    )
+
+    def ours_forward(x: Tensor, f: Tensor) -> Tensor:
+        return gated(ours, x, f)
+
+    def peer_forward(x: Tensor, f: Tensor) -> Tensor:
+        return peer(x, f) if name == "step" else peer(f)
+
+    return compare(
+        passes(ours_forward, shortcut, branch, backward),
+        passes(peer_forward, shortcut, branch, backward),
+        blocks=blocks,
+    )
+
+
+def main(
+    gates: tuple[str, ...] = tuple(PEERS),
+    shapes: tuple[str, ...] = tuple(SHAPES),
+    blocks: int = 15,
+    output: Path = Path("out/gates.json"),
+) -> None:
+    """Compare `gates` with their peers on `shapes`, `blocks` interleaved blocks per case."""
+    rows, results = [], []
+    totals = [0.0, 0.0]
+    for name in gates:
+        for shape in shapes:
+            for order in FORMATS:
+                ratios = [measure(name, SHAPES[shape], order, b, blocks) for b in (False, True)]
+                for backward, ratio in zip((False, True), ratios, strict=True):
+                    totals[0] += ratio.ours
+                    totals[1] += ratio.peer
+                    results.append(
+                        {
+                            "gate": name,
+                            "peer": PEERS[name][0],
+                            "shape": SHAPES[shape],
+                            "order": order,
+                            "backward": backward,
+                            "ours_ms": ratio.ours * 1e3,
+                            "peer_ms": ratio.peer * 1e3,
+                            "ratio": ratio.ratio,
+                        }
+                    )
+                times = [f"{1e3 * r.ours:.2f} / {1e3 * r.peer:.2f}" for r in ratios]
+                speed = [f"{r.ratio:.2f}" for r in ratios]
+                rows.append([name, PEERS[name][0], shape, order, *times, *speed])
+    columns = ["gate", "peer", "shape", "order", "fwd ms", "fwd+bwd ms", "fwd x", "fwd+bwd x"]
+    print_table("Gate and multiplication: ours / peer", columns, rows)
+    logs = [math.log(float(str(result["ratio"]))) for result in results]
+    geometric = math.exp(sum(logs) / len(logs))
+    slower = [r for r in results if float(str(r["ratio"])) < 0.97]
+    print(f"Total time, peer / ours: {totals[1] / totals[0]:.2f}   geometric mean: {geometric:.2f}")
+    print(f"Goal for the total: {GOAL}. Cases slower than their peer by over 3 %: {len(slower)}")
+    for r in slower:
+        print(
+            "  ",
+            r["gate"],
+            r["shape"],
+            r["order"],
+            "fwd+bwd" if r["backward"] else "fwd",
+            r["ratio"],
+        )
+    summary = {"total_ratio": totals[1] / totals[0], "geometric_mean": geometric}
+    write_json(output, {"summary": summary, "cases": results})
+    print(f"Wrote {output}.")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
