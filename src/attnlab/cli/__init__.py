@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 
 import tyro
 
-from attnlab._errors import AttnlabError
+from attnlab._errors import AttnlabError, unknown_name
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
+from attnlab.cli.modules import modules
+from attnlab.cli.try_ import try_
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
+    "modules": modules,
+    "try": try_,
     "dynamics": dynamics,
 }
 
@@ -20,16 +25,33 @@ DESCRIPTION = """Put attention into any vision network, measure what it does, fo
 
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
+  attnlab modules                             every gate, its paper, its cost, its first value
+  attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error on purpose ends in one message and exit code 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name = given[0] if given else "--help"
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="attnlab", description=DESCRIPTION, args=arguments
-        )
+        if name in COMMANDS:
+            command = COMMANDS[name]
+            tyro.cli(
+                command, prog=f"attnlab {name}", description=_description(command), args=given[1:]
+            )
+        elif name.startswith("-"):
+            tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]
+            )
+        else:
+            raise unknown_name("command", name, COMMANDS)
     except AttnlabError as error:
         print(f"attnlab: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _description(command: Callable[..., None]) -> str:
+    """The docstring with its examples, which tyro would leave out, and without its arguments."""
+    return (inspect.getdoc(command) or "").partition("Args:\n")[0].strip()

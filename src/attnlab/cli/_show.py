@@ -1,0 +1,44 @@
+"""What the commands share when they print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Justify = Literal["left", "right"]
+_WIDTH_OF_A_FILE = 140
+
+
+def console() -> Console:
+    """Standard output; where that is no terminal, wide enough that no row of a table breaks."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(
+    columns: Sequence[tuple[str, Justify]], rows: Sequence[Sequence[str]], title: str | None = None
+) -> Table:
+    """A table of `rows` under `columns`, each a heading and a side."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, justify in columns:
+        shown.add_column(heading, justify=justify)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def print_python(*lines: str) -> None:
+    """The lines of Python that do the same as the command."""
+    print("In Python:")
+    for line in lines:
+        print(f"  {line}")

@@ -1,0 +1,169 @@
+"""`attnlab modules`: every gate with its paper, its cost, whether it folds, and its first value."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attnlab.cli._show import Justify, console, print_python, table
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from attnlab.attention import GateInfo
+
+SIZES: tuple[tuple[int, int], ...] = ((64, 32), (128, 16), (256, 8))
+"""Channels and side of the map in the three stages of a CIFAR ResNet with bottleneck blocks."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What `attnlab modules` says about one gate."""
+
+    name: str
+    title: str
+    paper: str
+    form: str
+    parameters: tuple[int, ...]
+    """Added at each of `SIZES`; for the form `stage`, once per stage."""
+    macs: tuple[int, ...]
+    """Of convolutions and matrix products, per image and block, at each of `SIZES`."""
+    initial_gate: float
+    """Mean first value on standard normal features, C = 64, seed 0."""
+    initial_gate_deviation: float
+    """Its standard deviation over images, channels and pixels."""
+    folds: bool
+    """Whether "asr:name" exists: the same module on a learned vector, which folds to nothing."""
+    why_not: str
+
+
+def rows() -> list[Row]:
+    """The gates of the registry, built and run once at each of `SIZES`."""
+    from attnlab.attention import GATES
+
+    return [_row(info) for info in GATES.values()]
+
+
+def modules(json: bool = False) -> None:
+    """List every gate: paper, form, parameters, MACs, whether it folds, and its first value.
+
+    Examples:
+      attnlab modules
+      attnlab modules --json > gates.json
+
+    Args:
+        json: print JSON instead of a table.
+    """
+    found = rows()
+    if json:
+        print(_as_json(found))
+        return
+    columns: tuple[tuple[str, Justify], ...] = (
+        ("name", "left"),
+        ("paper", "left"),
+        ("form", "left"),
+        ("parameters", "right"),
+        ("MACs", "right"),
+        ("folds as", "left"),
+        ("first gate", "left"),
+    )
+    cells = [
+        (
+            row.name,
+            row.paper,
+            row.form,
+            " ".join(f"{count:,}" for count in row.parameters),
+            " ".join(f"{count:,}" for count in row.macs),
+            f"asr:{row.name}" if row.folds else "no",
+            _gate(row),
+        )
+        for row in found
+    ]
+    sizes = ", ".join(f"{channels}×{side}×{side}" for channels, side in SIZES)
+    console().print(table(columns, cells, title=f"Per gate, for maps of {sizes}"))
+    print("form   branch reads f(x_t); step reads x_t and x_t + f(x_t); stage is one module per")
+    print("       stage that hands a memory from block to block; norm replaces every BatchNorm2d.")
+    print(
+        "MACs   of convolutions and matrix products, per image; element-wise work is not counted."
+    )
+    print("asr:   the module on a learned vector: C more parameters per site while it trains, none")
+    print("       after folding. 'asr:se*2' multiplies two of them, 'asr:se+se' is both kinds.")
+    for row in found:
+        if row.why_not:
+            print(f"no asr:{row.name}: {row.why_not}.")
+    print()
+    print_python("from attnlab.cli.modules import rows", "rows()")
+
+
+def _gate(row: Row) -> str:
+    if row.initial_gate_deviation < 1e-6:
+        return f"{row.initial_gate:.3f}"
+    return f"{row.initial_gate:.3f} ± {row.initial_gate_deviation:.3f}"
+
+
+def _as_json(found: list[Row]) -> str:
+    import json
+
+    sizes = [{"channels": channels, "side": side} for channels, side in SIZES]
+    document = {"sizes": sizes, "gates": [dataclasses.asdict(row) for row in found]}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _row(info: GateInfo) -> Row:
+    counts = [_count(info, channels, side) for channels, side in SIZES]
+    mean, deviation = _first_value(info)
+    return Row(
+        name=info.name,
+        title=info.title,
+        paper=info.paper,
+        form=info.form,
+        parameters=tuple(parameters for parameters, _ in counts),
+        macs=tuple(macs for _, macs in counts),
+        initial_gate=mean,
+        initial_gate_deviation=deviation,
+        folds=info.on_vector,
+        why_not=info.not_on_vector,
+    )
+
+
+def _build(info: GateInfo, channels: int) -> nn.Module:
+    """The gate itself; of a norm, the gate inside it."""
+    from attnlab.attention import InstanceEnhancementBatchNorm
+
+    module = info.build(channels).eval()
+    return module.gate if isinstance(module, InstanceEnhancementBatchNorm) else module
+
+
+def _value(gate: nn.Module, features: Tensor) -> Tensor:
+    import torch
+
+    from attnlab.attention import StageGate, StepGate
+
+    if isinstance(gate, StepGate):
+        return gate(torch.roll(features, 1, dims=0), features)
+    if isinstance(gate, StageGate):
+        return gate(features, None)[0]
+    return gate(features)
+
+
+def _count(info: GateInfo, channels: int, side: int) -> tuple[int, int]:
+    import torch
+
+    from attnlab.insert._macs import MacCounter
+
+    gate = _build(info, channels)
+    with torch.no_grad(), MacCounter() as counter:
+        _value(gate, torch.zeros(1, channels, side, side))
+    return sum(parameter.numel() for parameter in gate.parameters()), counter.macs
+
+
+def _first_value(info: GateInfo) -> tuple[float, float]:
+    import torch
+
+    channels, side = SIZES[0]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        gate = _build(info, channels)
+        value = _value(gate, torch.randn(16, channels, side, side)).double()
+    return float(value.mean()), float(value.std(correction=0))
