@@ -133,7 +133,7 @@ GATES: dict[str, GateInfo] = {
             StepAdaptor,
             "step",
             "StepNet's adaptor",
-            "Zhong et al., ICCV 2023",
+            "Huang et al., ICCV 2023",
             "it compares the two ends of a step, and a learned vector has no ends",
         ),
     )
