@@ -1,0 +1,172 @@
+"""Decide for every place which parameters take its gates, from one recorded run of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.fold._flow import Flow
+from attnlab.fold._forward import walk_on
+from attnlab.fold._ids import Refusal, along
+from attnlab.fold._places import Place
+from attnlab.fold._walk import Demand, Scaling, walk_back
+from attnlab.insert._example import Example, run_once
+from attnlab.insert._graph import Ref
+
+Plan = dict[str, Scaling | Refusal]
+"""By the places' keys."""
+
+
+class _Mark(float):
+    """The number 1, by which the output of a place is multiplied so that the recording shows it."""
+
+    place: str
+
+
+def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -> Plan:
+    """What takes the folded gates of each of `places`, or why nothing can.
+
+    `network` is without the gates. Gates that stay are barriers: no other gate may pass them.
+    """
+    with _marked(network, [place.key for place in places if place.site.host == "output"]):
+        flow = Flow(run_once(network, example).graph)
+    edges = {place.key: _edge(flow, place) for place in places}
+    barriers = {
+        edges[place.key][0] for place in places if place.kept and edges[place.key] is not None
+    }
+    foldable = foldable_parameters(network)
+    decided: Plan = {}
+    for place in places:
+        if not place.folded:
+            continue
+        try:
+            decided[place.key] = _decide(flow, place, edges[place.key], foldable, barriers)
+        except Refusal as reason:
+            decided[place.key] = reason
+    return decided
+
+
+def foldable_parameters(network: nn.Module) -> frozenset[str]:
+    """The parameters that belong to one module only."""
+    owners: dict[int, set[int]] = {}
+    for module in network.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), set()).add(id(module))
+    return frozenset(
+        name for name, parameter in network.named_parameters() if len(owners[id(parameter)]) == 1
+    )
+
+
+@contextmanager
+def _marked(network: nn.Module, modules: Sequence[str]) -> Iterator[None]:
+    def hook_for(place: str) -> Any:
+        mark = _Mark(1.0)
+        mark.place = place
+        return lambda module, arguments, output: output * mark  # noqa: ARG005
+
+    handles = [
+        network.get_submodule(name).register_forward_hook(hook_for(name)) for name in modules
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _edge(flow: Flow, place: Place) -> tuple[int, int] | None:
+    """The node that reads the gated tensor and the tensor, as node numbers."""
+    step = place.site.step
+    for node in flow.nodes:
+        if place.site.host == "output":
+            mark = node.arguments[1] if len(node.arguments) == 2 else None
+            if isinstance(mark, _Mark) and mark.place == place.key:
+                return node.index, node.inputs[0]
+        elif step is not None and (node.owner, node.addition) == (step.owner, step.addition):
+            branch = node.arguments[step.branch_operand]
+            assert isinstance(branch, Ref)
+            return node.index, branch.index
+    return None
+
+
+def _decide(
+    flow: Flow,
+    place: Place,
+    edge: tuple[int, int] | None,
+    foldable: frozenset[str],
+    barriers: set[int],
+) -> Scaling:
+    if edge is None:
+        raise Refusal("the example does not reach it; pass one that does: example=...")
+    reader, source = edge
+    shape = flow.nodes[source].shape
+    keep = place.site.channels
+    if shape[place.site.channel_axis] != keep:
+        raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
+    ids = along(torch.arange(keep), place.site.channel_axis, shape)
+    try:
+        found = walk_back(flow, [Demand(reader, source, ids)], keep, foldable, barriers)
+        _check_sign(place, found.not_negative)
+    except Refusal as reason:
+        if place.site.host != "output":
+            raise
+        try:
+            return _decide_forward(flow, place, reader, ids, foldable, barriers)
+        except Refusal as other:
+            raise Refusal(f"{reason}; and behind it, {other}") from None
+    return found
+
+
+def _decide_forward(
+    flow: Flow,
+    place: Place,
+    mark: int,
+    ids: Tensor,
+    foldable: frozenset[str],
+    barriers: set[int],
+) -> Scaling:
+    keep = place.site.channels
+    if place.kept:
+        raise Refusal("a gate that depends on the input follows")
+    demands, not_negative = walk_on(flow, mark, ids, keep, barriers)
+    found = walk_back(flow, demands, keep, foldable, barriers)
+    _check_sign(place, not_negative)
+    return found
+
+
+def _check_sign(place: Place, not_negative: frozenset[int]) -> None:
+    gates = place.vector()[sorted(not_negative)]
+    if bool((gates < 0).any()):
+        raise Refusal(
+            f"{int((gates < 0).sum())} of its gates are negative, and there is an operation such "
+            f"as relu in between, which lets only positive scalings through"
+        )
+
+
+def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
+    """What each parameter is multiplied by, in float64."""
+    product: dict[str, Tensor] = {}
+    for place in places:
+        scaling = decided.get(place.key)
+        if not isinstance(scaling, Scaling):
+            continue
+        one = torch.ones(2, dtype=torch.float64)  # the ids `keep` (C) and NOT_READ (-1)
+        values = torch.cat((place.vector(), one))
+        for name, ids in scaling.parameters.items():
+            factor = values[ids]
+            product[name] = product[name] * factor if name in product else factor
+    return product
+
+
+@torch.no_grad()
+def multiply(network: nn.Module, product: dict[str, Tensor]) -> None:
+    """Multiply the parameters in float64 and round once."""
+    parameters = dict(network.named_parameters())
+    for name, factor in product.items():
+        parameter = parameters[name]
+        parameter.copy_(parameter.detach().cpu().double() * factor)

@@ -1,0 +1,195 @@
+"""Walk back from a gate to the parameters that can take it.
+
+Nodes are visited against the order of execution, so that a tensor is reached after everything that
+reads it. Whatever reads a tensor on the way without leading to the gate asks for it unchanged;
+where that contradicts, the gate cannot be folded this way. Where an operation offers several ways,
+they are tried in turn.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from attnlab.fold._flow import Flow, is_place, references, replayed
+from attnlab.fold._ids import NOT_READ, Refusal, merge, pull_back
+from attnlab.fold._rules import Way, selects, ways
+from attnlab.insert._graph import Node
+
+_MOST_ATTEMPTS = 64
+
+
+@dataclass(frozen=True)
+class Demand:
+    """`reader` asks for `source` with these ids."""
+
+    reader: int
+    source: int
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Parameters with the ids of their elements, and the ids whose gates must not be negative."""
+
+    parameters: dict[str, Tensor]
+    not_negative: frozenset[int]
+
+
+def walk_back(
+    flow: Flow,
+    demands: Iterable[Demand],
+    keep: int,
+    foldable: Set[str],
+    barriers: Set[int] = frozenset(),
+) -> Scaling:
+    """The parameters that give the readers what they ask for; raises `Refusal` if there are none.
+
+    `foldable` names the parameters that may be changed, `barriers` are nodes that hold a gate which
+    depends on the input.
+    """
+    demands = list(demands)
+    choices: dict[int, int] = {}
+    first_reason: Refusal | None = None
+    for _ in range(_MOST_ATTEMPTS):
+        attempt = _Attempt(flow, keep, foldable, barriers, choices)
+        try:
+            return attempt.run(demands)
+        except Refusal as reason:
+            first_reason = first_reason or reason
+        if not attempt.next_choices():
+            break
+    assert first_reason is not None
+    raise first_reason
+
+
+@dataclass
+class _Attempt:
+    flow: Flow
+    keep: int
+    foldable: Set[str]
+    barriers: Set[int]
+    choices: dict[int, int]
+    """Of nodes with several ways: which one is taken, in the order in which they were met."""
+    options: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, dict[int, Tensor]] = field(default_factory=lambda: defaultdict(dict))
+    served: set[tuple[int, int]] = field(default_factory=set)
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    not_negative: set[int] = field(default_factory=set)
+
+    def run(self, demands: list[Demand]) -> Scaling:
+        for demand in demands:
+            self._ask(demand.reader, demand.source, 0, demand.ids)
+        while self.asked:
+            index = max(self.asked)
+            self._visit(self.flow.nodes[index], self.asked.pop(index))
+        return Scaling(self.parameters, frozenset(self.not_negative))
+
+    def next_choices(self) -> bool:
+        """Turn to the next way at the last node that has one left; False if none has."""
+        for index in reversed(list(self.choices)):
+            if self.choices[index] + 1 < self.options[index]:
+                self.choices[index] += 1
+                return True
+            del self.choices[index]
+        return False
+
+    def _ask(self, reader: int, source: int, place: int, ids: Tensor) -> None:
+        if bool((ids == NOT_READ).all()):
+            return
+        self.served.add((reader, source))
+        try:
+            self.asked[source][place] = merge(self.asked[source].get(place), ids)
+        except Refusal as reason:
+            raise self._located(reason, self.flow.nodes[source]) from None
+
+    def _visit(self, node: Node, asked: dict[int, Tensor]) -> None:
+        try:
+            asked = self._with_other_readers(node, asked)
+            if all(bool(((ids == NOT_READ) | (ids == self.keep)).all()) for ids in asked.values()):
+                return
+            if node.index in self.barriers:
+                raise Refusal("carries a gate that depends on the input")
+            if is_place(node):
+                call, place = node.arguments
+                self._ask(node.index, call.index, place, asked[0])
+            elif node.operation == "parameter":
+                self._take(node, asked[0])
+            elif node.operation in ("constant", "input", "opaque"):
+                raise Refusal("cannot be scaled: no parameter makes it")
+            else:
+                self._hand_on(node, self._chosen(node, ways(self.flow, node, asked)))
+        except Refusal as reason:
+            raise self._located(reason, node) from None
+
+    def _hand_on(self, node: Node, way: Way) -> None:
+        for source, ids in way.asked.items():
+            self._ask(node.index, source, 0, ids)
+            if way.not_negative:
+                self.not_negative |= set(ids.unique().tolist()) - {NOT_READ, self.keep}
+
+    def _chosen(self, node: Node, found: list[Way]) -> Way:
+        if len(found) == 1:
+            return found[0]
+        self.options[node.index] = len(found)
+        return found[self.choices.setdefault(node.index, 0)]
+
+    def _with_other_readers(self, node: Node, asked: dict[int, Tensor]) -> dict[int, Tensor]:
+        """What is asked of `node`, with what all who read it on other ways need: no change."""
+        for reader in self.flow.readers[node.index]:
+            if (reader, node.index) in self.served or not self.flow.matters(reader):
+                continue
+            other = self.flow.nodes[reader]
+            if is_place(other):
+                place, needs = other.arguments[1], torch.full(other.shape, self.keep)
+                if not self.flow.readers[reader]:
+                    continue
+            else:
+                place, needs = 0, self._needed_by(other, node)
+            try:
+                asked[place] = merge(asked.get(place), needs)
+            except Refusal:
+                raise Refusal(f"is also read by {described(other)}") from None
+        return asked
+
+    def _needed_by(self, reader: Node, node: Node) -> Tensor:
+        everything = torch.full(node.shape, self.keep)
+        if not selects(reader) or [ref.index for ref in references(reader)] != [node.index]:
+            return everything
+        return pull_back(
+            lambda tensor: replayed(self.flow, reader, [node.index], [tensor]),
+            [node.shape],
+            {0: torch.full(reader.shape, self.keep)},
+        )[0]
+
+    def _take(self, node: Node, ids: Tensor) -> None:
+        if not node.name:
+            raise Refusal("is a parameter that the network does not list")
+        if node.name not in self.foldable:
+            raise Refusal("is a buffer or shared with another module")
+        self.parameters[node.name] = ids
+
+    def _located(self, reason: Refusal, node: Node) -> Refusal:
+        """Put the place in front of the reason, once."""
+        if isinstance(reason, _Located):
+            return reason
+        return _Located(f"{described(node)} {reason}")
+
+
+class _Located(Refusal):
+    """A refusal that says where."""
+
+
+def described(node: Node) -> str:
+    """`silu in 'blocks.0.act'`: for messages."""
+    if node.operation == "parameter":
+        return f"the parameter {node.name!r}" if node.name else "a parameter"
+    if node.operation == "constant":
+        return "a tensor made while running"
+    if node.operation == "input":
+        return "the network's input"
+    return f"{node.operation} in {node.owner!r}" if node.owner else node.operation

@@ -1,0 +1,68 @@
+"""What folding did to a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from attnlab.insert.receipt import Receipt
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """What became of the gates of one site."""
+
+    site: str
+    into: tuple[str, ...]
+    """The parameters that took the gate; empty where it was kept."""
+    smallest: float
+    largest: float
+    """The range of the folded gate."""
+    error: float | None
+    """In float64: the gated branch before against after, relative to its largest value."""
+    spread: float | None = None
+    """Of a gate that was replaced by its mean: its deviation over the data, relative to the mean."""
+    predicted_change: float | None = None
+    """Of such a gate: the relative change of the output when it alone is replaced."""
+    kept: str = ""
+    """Why a gate stays there, or an empty string."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.site}:"]
+        if self.into:
+            parts.append(f"gate {self.smallest:.3g} to {self.largest:.3g} → {', '.join(self.into)}")
+        if self.spread is not None:
+            parts.append(
+                f"(spread {self.spread:.2g}, predicted change {self.predicted_change:.2g})"
+            )
+        if self.error is not None:
+            parts.append(f"(error {self.error:.1e})")
+        if self.kept:
+            parts.append(f"kept: {self.kept}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class FoldReceipt(Receipt):
+    """What folding did. `max_change` and `relative_change` are in the network's own precision."""
+
+    rows: tuple[SiteRow, ...] = field(default=())
+    float64_change: float | None = None
+    """The relative change of the output when everything is computed and folded in float64."""
+
+    @property
+    def kept(self) -> tuple[SiteRow, ...]:
+        """The sites where a gate stays."""
+        return tuple(row for row in self.rows if row.kept)
+
+    def __str__(self) -> str:
+        errors = [row.error for row in self.rows if row.error is not None]
+        lines = [super().__str__()]
+        if self.float64_change is not None:
+            worst = f", worst site {max(errors):.1e}" if errors else ""
+            lines.append(f"  in float64  relative change {self.float64_change:.1e}{worst}")
+        lines += [f"  kept        {row.site}: {row.kept}" for row in self.kept]
+        return "\n".join(lines)
+
+    def table(self) -> str:
+        """One line per site."""
+        return "\n".join(str(row) for row in self.rows)
