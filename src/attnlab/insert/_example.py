@@ -100,9 +100,9 @@ def _declared_size(model: nn.Module) -> tuple[int, ...]:
     configuration = getattr(model, "pretrained_cfg", None)  # timm
     if isinstance(configuration, Mapping) and configuration.get("input_size"):
         size = tuple(configuration["input_size"])
-    embedding_size = getattr(getattr(model, "patch_embed", None), "img_size", None)  # timm, resized
-    if embedding_size is not None:
-        return (size[0], *embedding_size)
+    for child in model.children():  # timm's patch embedding, when built for another size
+        if isinstance(getattr(child, "img_size", None), tuple):
+            return (size[0], *child.img_size)
     image_size = getattr(getattr(model, "config", None), "image_size", None)  # Hugging Face
     if image_size is not None:
         sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)

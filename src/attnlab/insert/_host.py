@@ -112,13 +112,20 @@ class _Additions:
                 del self.gated[place]
 
 
+class _Count:
+    """Additions seen in one forward. Apart from the mode: torch.compile lets no one read that."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
 class _AdditionMode(TorchFunctionMode):
     """Counts the same-shape additions of one forward and gates the branch of the chosen ones."""
 
-    def __init__(self, additions: _Additions) -> None:
+    def __init__(self, additions: _Additions, seen: _Count) -> None:
         super().__init__()
         self.additions = additions
-        self.count = 0
+        self.seen = seen
 
     def __torch_function__(
         self,
@@ -130,8 +137,8 @@ class _AdditionMode(TorchFunctionMode):
         del types
         if not is_same_shape_addition(function, args, kwargs):
             return function(*args, **(kwargs or {}))
-        gated = self.additions.gated.get(self.count)
-        self.count += 1
+        gated = self.additions.gated.get(self.seen.value)
+        self.seen.value += 1
         if gated is None:
             return function(*args)
         attached, step = gated
@@ -147,11 +154,12 @@ class _GatedAdditions(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         additions: _Additions = self.__dict__[_SITES]
-        with _AdditionMode(additions) as mode:
+        seen = _Count()
+        with _AdditionMode(additions, seen):
             output = super().forward(*args, **kwargs)
-        if mode.count != additions.expected:
+        if seen.value != additions.expected:
             raise SiteError(
-                f"The forward of {type(self).__name__} made {mode.count} additions of same-shape "
+                f"The forward of {type(self).__name__} made {seen.value} additions of same-shape "
                 f"tensors where {additions.expected} were seen at insertion, so the gated one "
                 f"cannot be told. Insert again with an example that takes this path "
                 f"(example=...), or choose other sites with where=."

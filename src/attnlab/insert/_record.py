@@ -164,7 +164,7 @@ class _Recorder(TorchFunctionMode):
         """Keep the stack of module calls while inside."""
         handles = [
             register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, with_kwargs=True, always_call=True),
+            register_module_forward_hook(self._leave_module),
         ]
         try:
             yield
@@ -184,16 +184,17 @@ class _Recorder(TorchFunctionMode):
             if id(tensor) in self.node_of:
                 self.nodes[self.node_of[id(tensor)]].consumed_by.append((name, call))
 
-    def _leave_module(self, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
-        if self.module_names.get(id(module)) is None:
+    def _leave_module(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        entered = self.module_names.get(id(module))
+        if entered is None:
             return
         name, call = self.stack.pop()
+        while name != entered:  # modules that raised, and whose caller went on
+            name, call = self.stack.pop()
         # What torch calls do not show (scripted modules, gates hidden at an addition) is one node
         # that depends on all the module was given.
         given = tuple(
-            self.node_of[id(tensor)]
-            for tensor in _tensors((arguments, keywords))
-            if id(tensor) in self.node_of
+            self.node_of[id(tensor)] for tensor in _tensors(arguments) if id(tensor) in self.node_of
         )
         for tensor in _tensors(output):
             if id(tensor) not in self.node_of:
