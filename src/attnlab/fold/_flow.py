@@ -1,4 +1,4 @@
-"""The recorded graph as folding sees it: every reader of every tensor, arguments by name, replay."""
+"""The recorded graph as folding sees it: all readers of a tensor, arguments by name, replay."""
 
 from __future__ import annotations
 
@@ -31,11 +31,18 @@ _BUILTIN = {
     **{f"conv{n}d": _CONVOLUTION for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
 }
-# These look at a tensor's shape, dtype and device, not at its values.
-_SHAPE_ONLY = frozenset(
+
+
+def names(text: str) -> frozenset[str]:
+    """A set of operations, written as one text."""
+    return frozenset(text.split())
+
+
+_SHAPE_ONLY = names(
     """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty
-    new_full new_tensor""".split()
+    new_full"""
 )
+"""These look at a tensor's shape, dtype and device, not at its values."""
 
 
 class Flow:

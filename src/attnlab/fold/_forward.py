@@ -13,11 +13,9 @@ from torch import Tensor
 
 from attnlab.fold._flow import Flow, arguments, is_place, references, replayed
 from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, push_forward
-from attnlab.fold._rules import check_linear, homogeneous, moves, spatial_axes, unchanged
+from attnlab.fold._rules import JOINS, check_linear, homogeneous, moves, spatial_axes, unchanged
 from attnlab.fold._walk import Demand, described
 from attnlab.insert._graph import Node, Ref
-
-_CONCATENATES = ("cat", "stack", "hstack", "vstack", "dstack")
 
 
 def walk_on(
@@ -106,7 +104,7 @@ def _moved(
     flow: Flow, node: Node, sources: list[int], carried: dict[int, Tensor], keep: int
 ) -> Tensor:
     check_linear(node)
-    if node.operation not in _CONCATENATES and len(sources) > 1:
+    if node.operation not in JOINS and len(sources) > 1:
         raise Refusal("selects by a computed index")
     sources = list(dict.fromkeys(sources))
     inputs = [

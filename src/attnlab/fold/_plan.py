@@ -35,9 +35,7 @@ def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -
     with _marked(network, [place.key for place in places if place.site.host == "output"]):
         flow = Flow(run_once(network, example).graph)
     edges = {place.key: _edge(flow, place) for place in places}
-    barriers = {
-        edges[place.key][0] for place in places if place.kept and edges[place.key] is not None
-    }
+    barriers = {edge[0] for place in places if place.kept and (edge := edges[place.key])}
     foldable = foldable_parameters(network)
     decided: Plan = {}
     for place in places:

@@ -13,7 +13,7 @@ from math import prod
 
 from torch import Tensor
 
-from attnlab.fold._flow import Flow, arguments, references, replayed
+from attnlab.fold._flow import Flow, arguments, names, references, replayed
 from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, pull_back
 from attnlab.insert import _operations as operations
 from attnlab.insert._graph import Node, Ref
@@ -30,19 +30,22 @@ class Way:
 Asked = Mapping[int, Tensor]
 Rule = Callable[[Flow, Node, Asked], list[Way]]
 
-_UNCHANGED = frozenset(
+_UNCHANGED = names(
     """contiguous clone to float half bfloat16 double type type_as identity detach neg
-    dropout feature_dropout dropout1d dropout2d dropout3d""".split()
+    dropout feature_dropout dropout1d dropout2d dropout3d"""
 )
+JOINS = names("cat stack hstack vstack dstack")
 _MOVES = (
-    (operations.LAYOUT - _UNCHANGED - {"alpha_dropout"}) | operations.SLICES | operations.SPLITS
-) | frozenset(
-    """flip fliplr flipud cat stack hstack vstack dstack repeat tile repeat_interleave broadcast_to
-    ravel rot90 pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle unfold
-    avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    mean sum""".split()
+    ((operations.LAYOUT | operations.SLICES | operations.SPLITS) - _UNCHANGED - {"alpha_dropout"})
+    | JOINS
+    | names(
+        """flip fliplr flipud repeat tile repeat_interleave broadcast_to ravel rot90 pixel_shuffle
+        pixel_unshuffle channel_shuffle native_channel_shuffle unfold mean sum pad interpolate
+        upsample avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+        adaptive_avg_pool3d"""
+    )
 )
-_HOMOGENEOUS = frozenset("relu leaky_relu abs prelu".split())
+_HOMOGENEOUS = names("relu leaky_relu abs prelu")
 _MAX_POOL = re.compile(r"^(?:adaptive_)?max_pool([123])d$")
 _AVERAGING_MODES = ("nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear")
 _CHANNELS_SECOND = frozenset(("batch_norm", "group_norm", "instance_norm"))
@@ -61,7 +64,7 @@ def selects(node: Node) -> bool:
 
 def moves(node: Node) -> bool:
     """Whether the operation only moves, copies or averages elements."""
-    return node.operation in _MOVES or node.operation in ("pad", "interpolate", "upsample")
+    return node.operation in _MOVES
 
 
 def unchanged(node: Node) -> bool:
@@ -94,7 +97,7 @@ def _rule(node: Node) -> Rule:
 
 
 def _not_equivariant(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    del flow, asked
+    del flow, node, asked
     raise Refusal("does not let a scaling of its input through")
 
 
@@ -138,9 +141,8 @@ def _moved(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     sources = list(dict.fromkeys(ref.index for ref in references(node)))
     if node.operation in operations.READS_FIRST_ONLY:
         sources = sources[:1]
-    elif node.operation not in ("cat", "stack", "hstack", "vstack", "dstack"):
-        if len(sources) > 1:
-            raise Refusal("selects by a computed index")
+    elif len(sources) > 1 and node.operation not in JOINS:
+        raise Refusal("selects by a computed index")
     found = pull_back(
         lambda *tensors: replayed(flow, node, sources, tensors),
         [flow.nodes[source].shape for source in sources],
@@ -178,7 +180,7 @@ def _product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
         tensors = tensors[:1]
     if len(tensors) == 2 and tensors[0] == tensors[1]:
         raise Refusal("multiplies the tensor with itself")
-    # A learned scale takes the gate best; then the factor of full shape, which is not itself a gate.
+    # A learned scale takes the gate best; then the factor of full shape, which is no gate itself.
     order = sorted(tensors, key=lambda i: (flow.nodes[i].data, -prod(flow.nodes[i].shape)))
     found, reasons = [], []
     for each in order:
@@ -290,7 +292,7 @@ def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def _multi_head_attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    """Into the output projection; the value projection would be wrong, heads are mixed behind it."""
+    """Into the output projection: behind the value projection, channels are mixed once more."""
     given = arguments(node)
     if set(asked) != {0}:
         raise Refusal("hands out its attention matrix as well")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from attnlab._errors import FoldError
+from attnlab.fold._fuse import fuse as fuse_network
 from attnlab.fold._places import Place
-from attnlab.insert import Attachment, Site
+from attnlab.fold._taps import hold
+from attnlab.insert import Attachment, Site, attachments, remove
 from attnlab.insert._example import Example, as_call, evaluating
 from attnlab.insert._host import attach
+from attnlab.insert.receipt import count_parameters, output_change
 
+EXACT = 1e-8
+"""The largest relative error in float64, at any site or at the output, that passes for exact."""
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64."""
 
@@ -36,47 +42,68 @@ class Probe(Attachment):
         return branch
 
 
-def watched(network: nn.Module, sites: Sequence[Site]) -> list[Probe]:
-    """Put a probe on each of `sites` of `network`, behind the gates that act there."""
-    probes = []
-    for site in sorted(sites, key=lambda site: site.host != "addition"):
-        probe = Probe(site)
-        attach(network, probe)
-        probes.append(probe)
-    by_site = {id(probe.site): probe for probe in probes}
-    return [by_site[id(site)] for site in sites]
+def check_exact(
+    model: nn.Module,
+    places: Sequence[Place],
+    fold: Callable[[nn.Module], None],
+    example: Example | None,
+    fuse: bool,
+) -> tuple[dict[str, float], float | None, list[str]]:
+    """Fold a float64 copy and compare: errors by place, relative change of the output, notes.
+
+    The comparison is with the network whose gates are held at the constants that were folded.
+    """
+    if count_parameters(model) > MOST_PARAMETERS:
+        return {}, None, ["not checked in float64: the network has too many parameters"]
+    reference, folded = copy.deepcopy(model).double(), copy.deepcopy(model).double()
+    example = double_example(reference, example)
+    hold(reference, places)
+    fold(folded)
+    kept = frozenset(name for name, _ in attachments(folded))
+    watched = [place for place in places if place.folded]
+    expected_probes, probes = _watch(reference, watched), _watch(folded, watched)
+    try:
+        expected, output = _run(reference, example), _run(folded, example)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        return {}, None, [f"not checked in float64, in which the network does not run: {reason}"]
+    errors = {
+        place.key: _error(expected_probes[place.key].seen, probes[place.key].seen)
+        for place in watched
+    }
+    if fuse:
+        remove(folded, keep=kept)
+        fuse_network(folded, example)
+        output = _run(folded, example)
+    _, change = output_change(expected, output)
+    _require_exact(watched, errors, change)
+    return errors, change, []
 
 
-def in_float64(network: nn.Module) -> nn.Module:
-    """A copy of `network` in float64."""
-    return copy.deepcopy(network).double()
-
-
-def run_in_float64(network: nn.Module, example: Example | None) -> Any:
-    """The output of a network on the example, both in float64."""
-    arguments, keywords = as_call(network, example)
-    arguments, keywords = tree_map(_double, (arguments, keywords))
-    with evaluating(network):
-        return network(*arguments, **keywords)
+def double_example(network: nn.Module, example: Example | None) -> Example:
+    """The example, or the one made for `network`, in float64."""
+    if example is None:
+        arguments, _ = as_call(network, None)
+        example = arguments[0]
+    return tree_map(_double, example)
 
 
 def _double(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
-def site_errors(
-    reference: nn.Module, folded: nn.Module, places: Sequence[Place], example: Example | None
-) -> tuple[list[float], Any, Any]:
-    """Of each place, the error of the gated branch relative to its largest value; both outputs.
+def _run(network: nn.Module, example: Example) -> Any:
+    arguments, keywords = as_call(network, example)
+    with evaluating(network):
+        return network(*arguments, **keywords)
 
-    Both networks are changed: they are left with probes.
-    """
-    sites = [place.site for place in places]
-    expected, found = watched(reference, sites), watched(folded, sites)
-    output_expected = run_in_float64(reference, example)
-    output_found = run_in_float64(folded, example)
-    errors = [_error(a.seen, b.seen) for a, b in zip(expected, found, strict=True)]
-    return errors, output_expected, output_found
+
+def _watch(network: nn.Module, places: Sequence[Place]) -> dict[str, Probe]:
+    """Put a probe on each of `places` of `network`, behind the gates that act there."""
+    probes = {place.key: Probe(place.site) for place in places}
+    for probe in sorted(probes.values(), key=lambda probe: probe.site.host != "addition"):
+        attach(network, probe)
+    return probes
 
 
 def _error(expected: Tensor | None, found: Tensor | None) -> float:
@@ -85,3 +112,16 @@ def _error(expected: Tensor | None, found: Tensor | None) -> float:
     size = float(expected.abs().max())
     error = float((expected - found).abs().max())
     return error / size if size > 0 else error
+
+
+def _require_exact(places: Sequence[Place], errors: dict[str, float], change: float | None) -> None:
+    # Written so that a NaN does not pass.
+    wrong = [place for place in places if not errors[place.key] <= EXACT]
+    if not wrong and change is not None and change <= EXACT:
+        return
+    listed = "".join(f"\n  {place.name}: error {errors[place.key]:.1e}." for place in wrong)
+    raise FoldError(
+        f"The folded network differs from the original in float64 (relative change of the output "
+        f"{change}), so it is not handed out. Does the network compute something else on each run, "
+        f"or read the gated tensor in a way that one run does not show?{listed}"
+    )

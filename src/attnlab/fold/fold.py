@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from attnlab._errors import FoldError, InputError
+from attnlab._errors import FoldError, InputError, OptionError
+from attnlab.fold._fuse import fuse as fuse_network
 from attnlab.fold._ids import Refusal
+from attnlab.fold._library import own_places
+from attnlab.fold._means import with_means
 from attnlab.fold._places import Place, inserted_places
 from attnlab.fold._plan import Plan, factors, multiply, plan
-from attnlab.fold._verify import MOST_PARAMETERS, in_float64, site_errors
+from attnlab.fold._swap import exchange
+from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
 from attnlab.fold.receipt import FoldReceipt, SiteRow
 from attnlab.insert import remove
-from attnlab.insert._example import Example, measure
+from attnlab.insert._example import Example, measure, run_once
 from attnlab.insert.receipt import count_parameters, output_change
-
-EXACT = 1e-8
-"""The largest relative error in float64, at any site or at the output, that passes for exact."""
 
 
 def fold(
     model: nn.Module,
     *,
+    fuse: bool = False,
+    constants: Iterable[Any] | None = None,
+    tolerance: float = 0.1,
     partial: bool = False,
     example: Example | None = None,
     inplace: bool = False,
@@ -34,28 +39,43 @@ def fold(
     """Fold every constant gate of `model` into the layers around it; return the plain network.
 
     The result has the modules and state-dict keys that the network had before insertion, and the
-    same outputs, in eval and in train mode. A gate that cannot go is an error that names its site
-    and the reason, and nothing is changed; with `partial=True` it stays and the receipt says so.
+    same outputs, in eval and in train mode; it is checked in float64 at every site. A gate that
+    cannot go is an error that names its site and the reason, and nothing is changed; with
+    `partial=True` it stays and the receipt says so.
+
+    `fuse=True` also merges re-parameterisable branches and BatchNorm into convolutions, for the
+    fastest network: in eval mode only, and with fewer keys.
+
+    `constants`, an iterable of input batches, folds approximately: gates that depend on the input,
+    inserted ones and the network's own squeeze-and-excitation, are replaced by their mean over the
+    data where both their relative spread and the relative change of the output are at most
+    `tolerance`; the others stay.
     """
     began = perf_counter()
+    _check(model, tolerance)
     places = inserted_places(model)
-    _check(model, places, partial)
-    work = copy.deepcopy(model)
-    remove(work)
-    places, decided = _decided(work, places, example, partial)
+    if constants is not None:
+        partial = True
+        places += own_places(model, run_once(model, example).graph)
+        places, first = with_means(model, places, constants, tolerance)
+        example = first if example is None else example
+    _check_places(model, places, partial, fuse)
+    places, decided = _decided(model, places, example, partial)
     product = factors(places, decided)
-    kept = frozenset(held.name for place in places for held in place.kept)
 
     before, macs_before = measure(model, example)
-    errors, float64_change, notes = _verified(model, places, kept, product, example)
+    errors, float64_change, notes = check_exact(
+        model, places, lambda network: _fold(network, places, product), example, fuse
+    )
     parameters = count_parameters(model)
     network = model if inplace else copy.deepcopy(model)
-    remove(network, keep=kept)
-    multiply(network, product)
+    _fold(network, places, product)
+    if fuse:
+        notes.append(_fused(network, example))
     after, macs_after = measure(network, example)
     change, relative = output_change(before, after)
     receipt = FoldReceipt(
-        action=f"folded {sum(len(place.folded) for place in places)} gates of {type(model).__name__}",
+        action=f"folded {_count(places)} of {type(model).__name__}",
         sites=tuple(place.name for place in places if place.folded),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
@@ -71,30 +91,55 @@ def fold(
     return network, receipt
 
 
-def _check(model: nn.Module, places: Sequence[Place], partial: bool) -> None:
+def _check(model: nn.Module, tolerance: float) -> None:
     if any(parameter.is_meta for parameter in model.parameters()):
         raise InputError("The network is on the meta device: it has no values to fold.")
-    if not places:
+    if not 0 <= tolerance < float("inf"):
+        raise OptionError(f"Expected tolerance to be a number of at least 0 but got {tolerance}.")
+    inside = [
+        name
+        for name, module in model.named_modules()
+        if type(module).__name__ == "InstanceEnhancementBatchNorm"
+    ]
+    if inside:
         raise FoldError(
-            f"{type(model).__name__} carries no gate of attnlab. Expected a network from "
-            f"insert(model, 'asr:se') or the like."
+            f"{len(inside)} norms of {type(model).__name__} ({', '.join(inside[:3])}, ...) are "
+            f"IEBN, whose gate is part of the norm and depends on the input. Expected gates that "
+            f"are constant: insert(model, 'asr:ie')."
         )
-    dependent = [place for place in places if place.kept]
+
+
+def _check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse: bool) -> None:
+    if not places and not fuse:
+        raise FoldError(
+            f"{type(model).__name__} carries no gate that could be folded. Expected a network from "
+            f"insert(model, 'asr:se') or the like; with constants=, also one with "
+            f"squeeze-and-excitation of its own."
+        )
+    dependent = [(place, place.reason) for place in places if place.kept]
     if dependent and not partial:
         raise _refused(
-            [(place, place.reason) for place in dependent],
+            dependent,
             len(places),
-            "Train with a constant gate instead (insert(model, 'asr:se')), or keep these and fold "
-            "the others: partial=True.",
+            "Train with a constant gate instead (insert(model, 'asr:se')), replace these by their "
+            "means over data (constants=loader), or keep them and fold the others (partial=True).",
+        )
+    if fuse and any(place.kept and not place.own for place in places):
+        raise FoldError(
+            "fuse=True merges the modules on which the gates that stay depend. Fold without fuse, "
+            "or choose tolerance= so that every inserted gate is folded."
         )
 
 
 def _decided(
-    work: nn.Module, places: list[Place], example: Example | None, partial: bool
+    model: nn.Module, places: list[Place], example: Example | None, partial: bool
 ) -> tuple[list[Place], Plan]:
     """Places and plan, until every gate that is not kept has a layer to go to."""
     while True:
-        decided = plan(work, places, example)
+        bare = copy.deepcopy(model)
+        remove(bare)
+        _take_out_own(bare, places)
+        decided = plan(bare, places, example)
         refused = {key: str(why) for key, why in decided.items() if isinstance(why, Refusal)}
         if not refused:
             return places, decided
@@ -110,6 +155,39 @@ def _decided(
         ]
 
 
+def _fold(network: nn.Module, places: Sequence[Place], product: dict[str, Tensor]) -> None:
+    """Take the folded gates off `network` and multiply its parameters."""
+    remove(network, keep=frozenset(held.name for place in places for held in place.kept))
+    _take_out_own(network, places)
+    multiply(network, product)
+
+
+def _take_out_own(network: nn.Module, places: Sequence[Place]) -> None:
+    for place in places:
+        if place.own and place.folded:
+            exchange(network, network.get_submodule(place.site.module), nn.Identity())
+
+
+def _fused(network: nn.Module, example: Example | None) -> str:
+    """Fuse in float64 where the network has one precision, and round once."""
+    dtypes = {p.dtype for p in (*network.parameters(), *network.buffers()) if p.is_floating_point()}
+    if len(dtypes) == 1:
+        (dtype,) = dtypes
+        blocks, norms = fuse_network(network.double(), double_example(network, example))
+        network.to(dtype)
+    else:
+        blocks, norms = fuse_network(network, example)
+    return (
+        f"merged {blocks} re-parameterisable blocks and {norms} norms: it is for eval mode only, "
+        f"and its keys are not the original's"
+    )
+
+
+def _count(places: Sequence[Place]) -> str:
+    count = sum(len(place.folded) for place in places)
+    return f"{count} gate{'' if count == 1 else 's'}"
+
+
 def _refused(items: list[tuple[Place, str]], total: int, advice: str) -> FoldError:
     listed = "\n".join(f"  {place.name}: {reason}." for place, reason in items)
     return FoldError(
@@ -117,47 +195,16 @@ def _refused(items: list[tuple[Place, str]], total: int, advice: str) -> FoldErr
     )
 
 
-def _verified(
-    model: nn.Module,
-    places: Sequence[Place],
-    kept: frozenset[str],
-    product: dict[str, torch.Tensor],
-    example: Example | None,
-) -> tuple[dict[str, float], float | None, list[str]]:
-    """Errors by place, the relative change of the output, and notes; in float64."""
-    if count_parameters(model) > MOST_PARAMETERS:
-        return {}, None, ["not checked in float64: the network has too many parameters"]
-    reference = in_float64(model)
-    folded = in_float64(model)
-    remove(folded, keep=kept)
-    multiply(folded, product)
-    try:
-        found, expected_output, output = site_errors(reference, folded, places, example)
-    except (RuntimeError, TypeError) as error:
-        return {}, None, [f"not checked in float64, in which the network does not run: {error}"]
-    errors = {place.key: error for place, error in zip(places, found, strict=True)}
-    _, change = output_change(expected_output, output)
-    wrong = [(p, f"error {errors[p.key]:.1e}") for p in places if not errors[p.key] <= EXACT]
-    if wrong or change is None or not change <= EXACT:
-        listed = "\n".join(f"  {place.name}: {what}." for place, what in wrong)
-        raise FoldError(
-            f"The folded network differs from the original in float64 (output: {change}), so "
-            f"nothing was changed. This is a fault of attnlab's; please report it.\n{listed}"
-        )
-    return errors, change, []
-
-
 def _rows(places: Sequence[Place], decided: Plan, errors: dict[str, float]) -> list[SiteRow]:
     rows = []
     for place in places:
         scaling = decided.get(place.key)
-        vector = place.vector()
+        into = sorted(scaling.parameters, reverse=True) if isinstance(scaling, Scaling) else []
+        vector = place.vector() if place.folded else torch.ones(1)
         rows.append(
             SiteRow(
                 site=place.name,
-                into=tuple(sorted(scaling.parameters, reverse=True))
-                if isinstance(scaling, Scaling)
-                else (),
+                into=tuple(into),
                 smallest=float(vector.min()),
                 largest=float(vector.max()),
                 error=errors.get(place.key),

@@ -20,7 +20,7 @@ class SiteRow:
     error: float | None
     """In float64: the gated branch before against after, relative to its largest value."""
     spread: float | None = None
-    """Of a gate that was replaced by its mean: its deviation over the data, relative to the mean."""
+    """Of a gate that was replaced by its mean: its deviation over the data, relative to that."""
     predicted_change: float | None = None
     """Of such a gate: the relative change of the output when it alone is replaced."""
     kept: str = ""
