@@ -12,12 +12,14 @@ from attnlab._errors import AttnlabError, unknown_name
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.modules import modules
+from attnlab.cli.stiffness import stiffness
 from attnlab.cli.try_ import try_
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "modules": modules,
     "try": try_,
+    "stiffness": stiffness,
     "dynamics": dynamics,
 }
 
@@ -27,6 +29,7 @@ Examples:
   attnlab doctor                              what is installed, and one fix line per problem
   attnlab modules                             every gate, its paper, its cost, its first value
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
+  attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 

@@ -1,0 +1,224 @@
+"""`attnlab stiffness`: measure the trajectory of any network, or compare several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+    from attnlab.trajectory._images import Preprocessing
+    from attnlab.trajectory.compare import Comparison
+    from attnlab.trajectory.result import StiffnessResult
+
+
+def stiffness(
+    networks: Annotated[tuple[str, ...], tyro.conf.Positional],
+    data: str = "fake",
+    weights: tuple[str, ...] = (),
+    attention: str | None = None,
+    shortcut: Literal["projection", "zero_pad"] | None = None,
+    convention: Literal["state", "branch", "paper"] = "state",
+    si: int = 0,
+    accuracy: str | None = None,
+    limit: int | None = None,
+    batch: int = 64,
+    root: Path = Path("data"),
+    size: int | None = None,
+    out: Path | None = None,
+) -> None:
+    """NSI per step, TNS, δ(M), p̂(M) and the stiffest step of a network, exactly and in one pass.
+
+    Examples:
+      attnlab stiffness timm:resnet50 --data photos --weights pretrained --out stiff
+      attnlab stiffness resnet20 --data digits
+      attnlab stiffness timm:vit_tiny_patch16_224 --data fake --limit 64 --si 4
+      attnlab stiffness resnet20 resnet32 resnet56 --data digits --accuracy 91.7,92.6,93.4
+
+    Args:
+        networks: names as for attnlab.create: resnet164, timm:NAME, torchvision:NAME.
+        data: folder of images, or digits, cifar10, fake.
+        weights: one per network: a file, timm's "pretrained", torchvision's "DEFAULT", or "none".
+        attention: insert this gate into every network first, e.g. se.
+        shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
+        convention: of NSI. state: block outputs; branch: what is added; paper: before the gate.
+        si: on how many images to compute SI of every step as well (slow).
+        accuracy: of the networks, separated by commas: ranks TNS, depth and size with it.
+        limit: use this many images, evenly spread.
+        batch: images per batch.
+        root: where cifar10 is.
+        size: side of the images; what the network asks for when not given.
+        out: folder for SVG figures and JSON.
+    """
+    from attnlab._errors import OptionError
+    from attnlab.trajectory.compare import compare
+
+    if not networks:
+        raise OptionError("Expected at least one network, for example: attnlab stiffness resnet20.")
+    if weights and len(weights) != len(networks):
+        raise OptionError(
+            f"Expected one of --weights per network but got {len(weights)} for {len(networks)} "
+            f"networks; write none for a network without."
+        )
+    accuracies = _accuracies(accuracy, len(networks))
+    given = [None if name == "none" else name for name in weights] or [None] * len(networks)
+
+    def measure(name: str, file: str | None, limit: int | None, si: int) -> StiffnessResult:
+        from attnlab.trajectory._images import load
+        from attnlab.trajectory.measure import stiffness as measure_stiffness
+
+        model = _build(name, file, attention, shortcut, size)
+        loader = load(data, _preprocessing(model, size), root=root, batch=batch, limit=limit)
+        return measure_stiffness(model, loader, convention=convention, si=si, name=name)
+
+    results = []
+    for name, file in zip(networks, given, strict=True):
+        results.append(measure(name, file, limit, si))
+        _print_result(results[-1], trained=file is not None)
+        _save(results[-1], out, alone=len(networks) == 1)
+    if accuracies is not None:
+        print("measuring untrained controls")
+        untrained = [measure(name, None, limit, 0) for name in networks]
+        comparison = compare(results, accuracies, untrained)
+        _print_comparison(comparison)
+        if out is not None:
+            from attnlab.report.render import write_svg
+            from attnlab.trajectory.figures import comparison_figure
+
+            print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
+    print("Python: attnlab.stiffness(attnlab.create(NAME, weights=...), loader)")
+
+
+def _accuracies(text: str | None, number: int) -> list[float] | None:
+    from attnlab._errors import OptionError
+
+    if text is None:
+        return None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != number:
+        raise OptionError(
+            f"Expected --accuracy to be {number} numbers separated by commas, one per network, but "
+            f"got {text!r}."
+        )
+    return found
+
+
+def _build(
+    name: str, weights: str | None, attention: str | None, shortcut: str | None, size: int | None
+) -> nn.Module:
+    import torch
+
+    import attnlab
+
+    torch.manual_seed(0)  # so that an untrained network is the same each time
+    options: dict[str, Any] = {} if shortcut is None else {"shortcut": shortcut}
+    model = attnlab.create(name, weights=weights, **options)
+    if attention is not None:
+        example = None if size is None else torch.randn(1, 3, size, size)
+        model, _ = attnlab.insert(model, attention, example=example)
+    return model.eval()
+
+
+def _preprocessing(model: nn.Module, size: int | None) -> Preprocessing:
+    from collections.abc import Mapping
+
+    from attnlab.insert._example import example_input
+    from attnlab.trajectory import _images
+
+    channels, height, width = example_input(model).shape[1:]
+    if size is not None:
+        height = width = size
+    configuration = getattr(model, "pretrained_cfg", {})  # timm
+    known = configuration if isinstance(configuration, Mapping) else {}
+    return _images.Preprocessing(
+        (channels, height, width),
+        tuple(known.get("mean") or _images.IMAGENET_MEAN),
+        tuple(known.get("std") or _images.IMAGENET_STD),
+    )
+
+
+def _print_result(result: StiffnessResult, trained: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    has_si = any(step.si is not None for step in result.nsi)
+    table = Table(title=f"{result.network}, NSI by convention {result.convention!r}", box=None)
+    for title in ("step", "module", "NSI", "spread", "5 %", "median", "95 %", "stiffest of"):
+        table.add_column(title, justify="left" if title in ("step", "module") else "right")
+    if has_si:
+        table.add_column("SI", justify="right")
+        table.add_column("residual", justify="right")
+    for step in result.nsi:
+        values = (step.mean, step.spread, step.quantile_05, step.median, step.quantile_95)
+        cells = [step.label, step.name, *(f"{value:.3f}" for value in values)]
+        cells.append(f"{100 * step.stiffest_share:.0f} %" if step.kept else "not counted")
+        if has_si:
+            cells += ["", ""] if step.si is None else [f"{step.si:.3f}", f"{step.si_residual:.0e}"]
+        table.add_row(*cells, style=None if step.kept else "dim")
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    error = result.tns_spread / max(result.inputs, 1) ** 0.5
+    print(f"TNS {result.tns:.4f} ± {error:.4f} (standard error over {result.inputs} inputs)")
+    if not trained:
+        print("The weights are random: this is the untrained control, not a trained network.")
+    print(f"plan: {result.plan}; the first step of every stage is not counted")
+    print(
+        f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.stiffest_share:.0f} % "
+        f"of the inputs; an input's stiffest step has "
+        f"{100 * result.stiffest_share_of_tns:.0f} % of its TNS on its own"
+    )
+    print(f"∫p̂ {result.proportion_integral:.4f} (L counts kept steps)")
+    if result.skipped:
+        print(f"skipped {result.skipped} inputs with a norm that is zero or not finite")
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"{result.seconds:.1f} s")
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    print(
+        f"\n{'network':32} {'accuracy':>9} {'TNS':>8} {'untrained':>10} {'steps':>6} {'params':>9}"
+    )
+    for row in comparison.rows:
+        untrained = "" if row.untrained_tns is None else f"{row.untrained_tns:.4f}"
+        print(
+            f"{row.network:32} {row.accuracy:9.2f} {row.tns:8.4f} {untrained:>10} {row.depth:6d} "
+            f"{row.parameters / 1e6:8.2f}M"
+        )
+    print(
+        f"\n{'rank correlation with accuracy':32} {'Kendall τ':>10} {'p':>8} "
+        f"{'Spearman ρ':>11} {'p':>8}"
+    )
+    for test in comparison.tests:
+        print(
+            f"{test.predictor:32} {test.kendall:10.2f} {test.kendall_p:8.3f} "
+            f"{test.spearman:11.2f} {test.spearman_p:8.3f}"
+        )
+    exact = all(test.exact for test in comparison.tests)
+    print("p-values are exact" if exact else "p-values from 100,000 random orders", "(two-sided)")
+    for warning in comparison.warnings:
+        print(f"warning: {warning}")
+    print(comparison.verdict)
+
+
+def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
+    from attnlab.report.render import write_svg
+
+    if out is None:
+        return
+    folder = out if alone else out / _file_name([result.network])
+    for name, spec in result.figures().items():
+        print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
+    print(f"wrote {result.save(folder / 'stiffness.json')}")
+
+
+def _file_name(parts: Sequence[str]) -> str:
+    return "-".join(parts).replace(":", "-").replace("/", "-")

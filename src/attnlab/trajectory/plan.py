@@ -1,0 +1,99 @@
+"""What to watch in a network: its steps, their stages, and what follows each addition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from attnlab._errors import StepsNotFoundError
+from attnlab.insert import Step
+from attnlab.insert._example import Example, run_once
+from attnlab.insert._graph import Graph, Ref
+from attnlab.insert.steps import find_steps
+from attnlab.trajectory.norms import Activation
+from attnlab.trajectory.stages import Stages, kept_blocks
+
+
+@dataclass(frozen=True)
+class WatchedStep:
+    """A step with what watching it needs besides."""
+
+    step: Step
+    call: int
+    """In which call of the owner, within one forward, the addition is made."""
+    activation: Activation | None
+    """What the network applies to the sum, ready to be applied again."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a network in the order of execution."""
+
+    watched: tuple[WatchedStep, ...]
+
+    @property
+    def steps(self) -> list[Step]:
+        return [watched.step for watched in self.watched]
+
+    @property
+    def stages(self) -> Stages:
+        """The stage of every step."""
+        return torch.tensor([watched.step.stage for watched in self.watched])
+
+    @property
+    def kept(self) -> list[bool]:
+        """Whether a step counts; the first of every stage does not."""
+        return kept_blocks(self.stages).tolist()
+
+    def describe(self) -> str:
+        """`4 stages of 3+4+6+3 steps`."""
+        stages = self.stages.tolist()
+        counts = "+".join(str(stages.count(stage)) for stage in dict.fromkeys(stages))
+        return f"{len(set(stages))} stage{'s' * (len(set(stages)) > 1)} of {counts} steps"
+
+
+def plan(model: nn.Module, example: Example | None = None) -> Plan:
+    """Find the steps of `model` by one run on `example` (or on one made up)."""
+    run = run_once(model, example)
+    found = find_steps(run.graph)
+    if not found:
+        raise StepsNotFoundError(
+            f"{type(model).__name__} has no residual step x + f(x), so it has no trajectory of "
+            f"states and no stiffness: NSI compares a state with the next one of the same shape. "
+            f"(VGG has no shortcut; DenseNet concatenates instead of adding.) Seen in one run on "
+            f"an input of shape {run.input_shape}."
+        )
+    return Plan(
+        tuple(
+            WatchedStep(
+                step, run.graph.nodes[step.graph_node].call, _activation(model, run.graph, step)
+            )
+            for step in found
+        )
+    )
+
+
+def _activation(model: nn.Module, graph: Graph, step: Step) -> Activation | None:
+    if not step.activation:
+        return None
+    if step.activation == "relu":
+        return torch.relu
+    node = graph.nodes[graph.users[step.graph_node][0]]
+    stored = dict(model.named_parameters()) | dict(model.named_buffers())
+
+    def replay(total: Tensor) -> Tensor:
+        def fill(leaf: Any) -> Any:
+            if not isinstance(leaf, Ref):
+                return leaf
+            name = graph.nodes[leaf.index].name
+            return total if leaf.index == step.graph_node else stored[name]
+
+        arguments, keywords = tree_map(fill, (node.arguments, node.keywords))
+        result: Tensor = node.function(*arguments, **keywords)
+        return result
+
+    return replay

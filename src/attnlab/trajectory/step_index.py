@@ -1,0 +1,132 @@
+"""SI of every step of a network: Arnoldi on the branch Jacobian inside one recorded forward."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from attnlab._errors import InputError, OptionError, unknown_name
+from attnlab.insert import Step
+from attnlab.insert._example import Example
+from attnlab.trajectory.capture import Captured, watching
+from attnlab.trajectory.plan import WatchedStep, plan
+from attnlab.trajectory.spectrum import FEWEST_VECTORS, SpectralIndex, transposed_index
+
+Map = Literal["branch", "state"]
+
+
+class StepIndex(NamedTuple):
+    """SI of one step for every input, or why there is none."""
+
+    step: Step
+    spectral: SpectralIndex | None
+    reason: str
+
+
+class _StepMap(NamedTuple):
+    """A step's map inside the autograd graph of one forward."""
+
+    state: Tensor
+    edge: GradientEdge
+    rate: Tensor
+
+
+class _MapCapture(Captured):
+    """Keeps, for each step, the state's place in the autograd graph and a copy of the branch."""
+
+    def __init__(self, *args: Any, of: Map) -> None:
+        super().__init__(*args)
+        self.of = of
+        self.maps: dict[int, _StepMap | None] = {}
+
+    def added(
+        self, number: int, watched: WatchedStep, shortcut: Tensor, branch: Tensor, mutated: bool
+    ) -> None:
+        del mutated
+        self.maps[number] = None
+        if shortcut.requires_grad and branch.requires_grad:
+            # The edge and the copy are taken now: an in-place addition re-labels its operand.
+            rate = branch.clone()
+            if self.of == "state" and watched.activation is not None:
+                rate = watched.activation(shortcut + branch) - shortcut
+            self.maps[number] = _StepMap(shortcut.detach(), get_gradient_edge(shortcut), rate)
+
+
+def step_indices(
+    model: nn.Module,
+    images: Tensor,
+    *,
+    vectors: int = FEWEST_VECTORS,
+    of: Map = "branch",
+    accept_artefact: bool = False,
+    example: Example | None = None,
+    seed: int = 0,
+) -> list[StepIndex]:
+    """SI of every step of `model` at every one of `images`.
+
+    Args:
+        model: in eval mode; batch statistics would couple the inputs.
+        images: a few inputs; each costs `vectors` backward passes per branch.
+        vectors: dimension of the Krylov space, see `stiffness_index`.
+        of: the map whose Jacobian is taken. `branch` is the right-hand side f ⊗ Δt of the step.
+            `state` is x_{t+1} − x_t after the activation. After a ReLU every switched-off unit of
+            that map has an eigenvalue of exactly −1, so that SI ≥ 1 whatever the network does.
+        accept_artefact: take the Jacobian of the `state` map in spite of that.
+        example: an input to find the steps with.
+        seed: of the random first vector.
+    """
+    if of not in ("branch", "state"):
+        raise unknown_name("map", of, ("branch", "state"))
+    training = [
+        name
+        for name, module in model.named_modules()
+        if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
+    if training:
+        raise InputError(
+            f"Expected the network in eval mode but {training[0]!r} is a BatchNorm in training "
+            f"mode, whose output for one input depends on all others. Call model.eval() first."
+        )
+    found = plan(model, example)
+    rectified = [w.step for w in found.watched if w.activation is torch.relu]
+    if of == "state" and rectified and not accept_artefact:
+        raise OptionError(
+            f"The state after step {rectified[0].label} ({rectified[0].name}) is cut by a ReLU, so "
+            f"every switched-off unit has an eigenvalue of exactly -1 and SI is at least 1, "
+            f"whatever the network does. Use of='branch', or accept_artefact=True to see it."
+        )
+    maps = _MapCapture(found, of=of)
+    with watching(model, maps), torch.enable_grad():
+        model(images.detach().clone().requires_grad_(True))
+    return [
+        _index(watched.step, maps.maps.get(number), vectors, seed)
+        for number, watched in enumerate(found.watched)
+    ]
+
+
+def _index(step: Step, taken: _StepMap | None, vectors: int, seed: int) -> StepIndex:
+    if step.kind != "identity":
+        return StepIndex(step, None, "the shortcut is a projection, not the state itself")
+    if taken is None:
+        return StepIndex(step, None, "the step does not depend on the input")
+    state, edge, rate = taken
+
+    def transposed(vector: Tensor) -> Tensor:
+        product = torch.autograd.grad(
+            rate, edge, vector.reshape_as(rate), retain_graph=True, allow_unused=True
+        )[0]
+        if product is None:
+            raise _UnreachableError
+        return product.reshape_as(vector)
+
+    try:
+        return StepIndex(step, transposed_index(transposed, state, vectors=vectors, seed=seed), "")
+    except _UnreachableError:
+        return StepIndex(step, None, "the branch reads another arrangement of the state")
+
+
+class _UnreachableError(Exception):
+    """The branch does not depend on the tensor that is the shortcut."""
