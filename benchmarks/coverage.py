@@ -35,6 +35,7 @@ from typing import Annotated, Any
 import timm
 import torch
 import tyro
+from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -163,6 +164,9 @@ def judge_insertion(row: Row, model: nn.Module, example: Tensor, gate: str) -> N
     if not row.keys_kept:
         wrong.append("keys or values of the state dict changed")
     gated.train()
+    for module in gated.modules():
+        if isinstance(module, DropPath):
+            module.drop_prob = 0.0  # a branch dropped for the whole batch has no gradient
     outputs = [output.float() for output in tensors(gated(example))]
     row.forward = all(bool(output.isfinite().all()) for output in outputs)
     if not row.forward:
