@@ -86,6 +86,11 @@ def try_(
     found = trial(gate, model, where, start, batch, given)
     print(found.receipt)
     print(f"  latency     {found.latency}")
+    if start == "paper" and found.receipt.max_change == 0:
+        print(
+            "  note        the output did not move, so the branches of this untrained network are"
+        )
+        print("              all 0: timm, for one, starts the last norm of each block at 0")
     print()
     print_python(*python_lines(gate, model, where, start, given))
 

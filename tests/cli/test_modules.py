@@ -1,0 +1,105 @@
+"""`attnlab modules`, against the papers' integers and closed forms."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from attnlab.attention import GATES
+from attnlab.cli import main
+
+# One module at C = 64, 128, 256, as the papers' whole-network counts imply.
+PARAMETERS = {
+    "se": [580, 2184, 8464],
+    "cbam": [610, 2146, 8290],
+    "eca": [3, 5, 5],
+    "sem": [906, 2832, 9752],
+    "srm": [256, 512, 1024],
+    "fca": [580, 2184, 8464],
+    "ie": [128, 256, 512],
+    "iebn": [128, 256, 512],
+    "sge": [128, 128, 128],
+    "dia": [10784, 42048, 166016],
+    "spa": [5632, 22528, 90112],
+    "step": [384, 768, 1536],
+}
+ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa"}
+
+
+@pytest.fixture(scope="module")
+def gates() -> dict[str, dict[str, Any]]:
+    import contextlib
+    import io
+
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        main(["modules", "--json"])
+    document = json.loads(shown.getvalue())
+    assert document["sizes"] == [
+        {"channels": 64, "side": 32},
+        {"channels": 128, "side": 16},
+        {"channels": 256, "side": 8},
+    ]
+    return {row["name"]: row for row in document["gates"]}
+
+
+def test_every_registered_gate_has_a_row(gates: dict[str, dict[str, Any]]) -> None:
+    assert list(gates) == list(GATES)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_the_papers(name: str, gates: dict[str, dict[str, Any]]) -> None:
+    assert gates[name]["parameters"] == PARAMETERS[name]
+
+
+def test_macs_of_closed_forms(gates: dict[str, dict[str, Any]]) -> None:
+    widths = (64, 128, 256)
+    assert gates["se"]["macs"] == [2 * c * (c // 16) for c in widths]
+    assert gates["eca"]["macs"] == [c * k for c, k in zip(widths, (3, 5, 5), strict=True)]
+    # A(z) and B(h), each C → C/4 → 4C.
+    assert gates["dia"]["macs"] == [2 * (c * c // 4 + c // 4 * 4 * c) for c in widths]
+    # The MLP on two pools, and a 7×7 convolution of two maps.
+    sides = (32, 16, 8)
+    mlp = [2 * 2 * c * (c // 16) for c in widths]
+    spatial = [2 * 49 * side**2 for side in sides]
+    pooled = [c * side**2 for c, side in zip(widths, sides, strict=True)]
+    found = gates["cbam"]["macs"]
+    for i in range(3):
+        # Channel means may be written as a product with ones, which counts C per pixel.
+        assert found[i] - mlp[i] - spatial[i] in (0, pooled[i])
+
+
+def test_first_values(gates: dict[str, dict[str, Any]]) -> None:
+    sigmoid_of_minus_one = 1 / (1 + math.e)
+    for name in ("ie", "iebn", "step"):
+        assert gates[name]["initial_gate"] == pytest.approx(sigmoid_of_minus_one, abs=1e-6)
+        assert gates[name]["initial_gate_deviation"] < 1e-6
+    assert gates["srm"]["initial_gate"] == pytest.approx(0.5, abs=1e-6)
+    assert gates["sge"]["initial_gate"] == pytest.approx(1 / (1 + math.exp(-1)), abs=1e-6)
+    assert gates["se"]["initial_gate"] == pytest.approx(0.5, abs=0.05)
+    assert gates["se"]["initial_gate_deviation"] > 1e-3
+
+
+def test_which_fold(gates: dict[str, dict[str, Any]]) -> None:
+    assert {name for name, row in gates.items() if row["folds"]} == ON_VECTOR
+    assert all(row["folds"] != bool(row["why_not"]) for row in gates.values())
+
+
+def test_table_and_python_line(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["modules"])
+    shown = capsys.readouterr().out
+    assert "Per gate, for maps of 64×32×32, 128×16×16, 256×8×8" in shown
+    rows = {line.split()[0]: line for line in shown.splitlines() if "et al." in line}
+    assert list(rows) == list(GATES)
+    assert "Hu et al., CVPR 2018" in rows["se"]
+    assert "580 2,184 8,464" in rows["se"]
+    assert rows["se"].split()[-4] == "asr:se"
+    assert rows["ie"].split()[-2:] == ["asr:ie", "0.269"]
+    assert (
+        "no asr:step: it compares the two ends of a step, and a learned vector has no ends.\n"
+        in shown
+    )
+    assert shown.endswith("In Python:\n  from attnlab.cli.modules import rows\n  rows()\n")

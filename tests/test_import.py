@@ -1,0 +1,90 @@
+"""What importing attnlab does not do: connect, load what is not needed yet, print, take long."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+IMPORT = """
+import json, socket, sys, time
+
+def refuse(*_, **__):
+    raise AssertionError("importing attnlab opened a connection")
+
+socket.socket.connect = refuse
+socket.socket.connect_ex = refuse
+socket.socket.sendto = refuse
+socket.getaddrinfo = refuse
+socket.create_connection = refuse
+
+import torch
+
+threads, seed, grad = torch.get_num_threads(), torch.random.get_rng_state(), torch.is_grad_enabled()
+dtype = torch.get_default_dtype()
+began = time.process_time()
+import attnlab
+seconds = time.process_time() - began
+
+lazy = ("timm", "torchvision", "transformers", "onnx", "onnxruntime", "onnxscript", "sklearn")
+print(json.dumps({
+    "seconds": seconds,
+    "loaded": [name for name in lazy if name in sys.modules],
+    "settings kept": (
+        threads == torch.get_num_threads()
+        and torch.equal(seed, torch.random.get_rng_state())
+        and grad == torch.is_grad_enabled()
+        and dtype == torch.get_default_dtype()
+    ),
+    "callable": [callable(getattr(attnlab, name)) for name in ("create", "steps", "insert")],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    (line,) = ended.stdout.splitlines()  # nothing else is printed
+    assert ended.stderr == ""
+    return json.loads(line)
+
+
+def test_only_what_is_needed_is_loaded(imported: dict[str, Any]) -> None:
+    assert imported["loaded"] == []
+
+
+def test_no_setting_of_torch_changes(imported: dict[str, Any]) -> None:
+    assert imported["settings kept"]
+
+
+def test_public_names_are_functions_not_the_subpackages(imported: dict[str, Any]) -> None:
+    """`attnlab.insert` and `attnlab.create` are also modules, which must not take the name."""
+    assert imported["callable"] == [True, True, True]
+
+
+def test_import_takes_little_beyond_torch(imported: dict[str, Any]) -> None:
+    """Processor seconds, with torch loaded before."""
+    assert imported["seconds"] < 3
+
+
+HELP = """
+import sys
+from attnlab.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print("torch" in sys.modules)
+"""
+
+
+@pytest.mark.xfail(reason="attnlab/__init__.py imports torch, for which --help waits", strict=True)
+def test_help_does_not_wait_for_torch() -> None:
+    ended = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "False"
