@@ -5,6 +5,7 @@ fold it away when it turned out to be constant.
 """
 
 from attnlab.create import create as create
+from attnlab.fold import fold as fold
 from attnlab.insert import Receipt as Receipt
 from attnlab.insert import Site as Site
 from attnlab.insert import Step as Step
