@@ -30,8 +30,8 @@ def net() -> nn.Module:
     [
         (
             "ECAA",
-            "Unknown gate 'ECAA'. Did you mean 'eca' or 'fca' or 'cbam'? Expected one of: se, cbam, "
-            "eca, sem, srm, fca, ie, iebn, sge, dia, spa, step.",
+            "Unknown gate 'ECAA'. Did you mean 'eca' or 'fca' or 'cbam'? Expected one of: se, "
+            "cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step.",
         ),
         (
             "transformer",
