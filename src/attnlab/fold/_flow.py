@@ -93,6 +93,11 @@ def arguments(node: Node) -> dict[str, Any]:
         return {**dict(zip(names, node.arguments, strict=False)), **node.keywords}
 
 
+def spatial_axes(node: Node) -> int:
+    """The number in `conv2d`, `max_pool1d`."""
+    return next(int(c) for c in node.operation if c.isdigit())
+
+
 def references(node: Node) -> list[Ref]:
     """The tensor arguments of the call, in order."""
     leaves = tree_flatten((node.arguments, node.keywords))[0]

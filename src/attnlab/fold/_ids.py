@@ -20,7 +20,14 @@ Linear = Callable[..., Sequence[Tensor]]
 
 
 class Refusal(Exception):  # noqa: N818  not an error: a reason that ends up in a message
-    """Why a gate cannot go through an operation or into a parameter."""
+    """Why a gate cannot go through an operation or into a parameter.
+
+    `norm` names the module that could take it if it had affine parameters.
+    """
+
+    def __init__(self, reason: str, norm: str = "") -> None:
+        super().__init__(reason)
+        self.norm = norm
 
 
 def merge(first: Tensor | None, second: Tensor) -> Tensor:
@@ -79,6 +86,13 @@ def pull_back(
             if error.numel() and float(error.abs().max()) > _TOLERANCE:
                 raise Refusal("mixes channels that have different gates")
     return [(values - 1).long() for values in found]
+
+
+def broadcast_from(ids: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The ids of an operand of `shape` that was broadcast to the shape of `ids`."""
+    if tuple(ids.shape) == shape:
+        return ids
+    return pull_back(lambda operand: [operand.expand(ids.shape)], [shape], {0: ids})[0]
 
 
 def push_forward(function: Linear, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -111,12 +112,12 @@ def _decide(
         found = walk_back(flow, [Demand(reader, source, ids)], keep, foldable, barriers)
         _check_sign(place, found.not_negative)
     except Refusal as reason:
-        if place.site.host != "output":
-            raise
+        if place.site.host != "output" or place.site.step is not None:
+            raise  # behind a step's branch comes the addition, which nothing can pass
         try:
             return _decide_forward(flow, place, reader, ids, foldable, barriers)
         except Refusal as other:
-            raise Refusal(f"{reason}; and behind it, {other}") from None
+            raise Refusal(f"{reason}; and behind it, {other}", reason.norm) from None
     return found
 
 
@@ -134,7 +135,8 @@ def _decide_forward(
     demands, not_negative = walk_on(flow, mark, ids, keep, barriers)
     found = walk_back(flow, demands, keep, foldable, barriers)
     _check_sign(place, not_negative)
-    return found
+    readers = dict.fromkeys(flow.nodes[demand.reader].owner for demand in demands)
+    return replace(found, behind=tuple(readers))
 
 
 def _check_sign(place: Place, not_negative: frozenset[int]) -> None:

@@ -7,28 +7,14 @@ which gates? Some operations offer several ways (a product: either factor).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 
-from torch import Tensor
-
-from attnlab.fold._flow import Flow, arguments, names, references, replayed
-from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, pull_back
+from attnlab.fold._flow import Flow, arguments, names, references, replayed, spatial_axes
+from attnlab.fold._ids import Refusal, along, broadcast_from, channel_vector, pull_back
+from attnlab.fold._layer_rules import LAYER_RULES
+from attnlab.fold._way import Asked, Rule, Way
 from attnlab.insert import _operations as operations
 from attnlab.insert._graph import Node, Ref
-
-
-@dataclass(frozen=True)
-class Way:
-    """The ids asked of inputs (by node), and whether it takes gates that are not negative."""
-
-    asked: Mapping[int, Tensor]
-    not_negative: bool = False
-
-
-Asked = Mapping[int, Tensor]
-Rule = Callable[[Flow, Node, Asked], list[Way]]
 
 _UNCHANGED = names(
     """contiguous clone to float half bfloat16 double type type_as identity detach neg
@@ -48,8 +34,6 @@ _MOVES = (
 _HOMOGENEOUS = names("relu leaky_relu abs prelu")
 _MAX_POOL = re.compile(r"^(?:adaptive_)?max_pool([123])d$")
 _AVERAGING_MODES = ("nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear")
-_CHANNELS_SECOND = frozenset(("batch_norm", "group_norm", "instance_norm"))
-_CHANNELS_LAST = frozenset(("layer_norm", "rms_norm"))
 
 
 def ways(flow: Flow, node: Node, asked: Asked) -> list[Way]:
@@ -87,12 +71,6 @@ def _rule(node: Node) -> Rule:
         return _max_pool
     if moves(node):
         return _moved
-    if operation in _CHANNELS_SECOND or operation in _CHANNELS_LAST:
-        return _norm
-    if operation.startswith("conv_transpose"):
-        return _transposed_convolution
-    if node.kind == "convolution" and operation.startswith("conv"):
-        return _convolution
     return _RULES.get(operation, _not_equivariant)
 
 
@@ -116,11 +94,6 @@ def _max_pool(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     vector = channel_vector(asked[0], axis)
     source = node.inputs[0]
     return [Way({source: along(vector, axis, flow.nodes[source].shape)}, not_negative=True)]
-
-
-def spatial_axes(node: Node) -> int:
-    """The number in `conv2d`, `max_pool1d`."""
-    return next(int(c) for c in node.operation if c.isdigit())
 
 
 def check_linear(node: Node) -> None:
@@ -149,13 +122,6 @@ def _moved(flow: Flow, node: Node, asked: Asked) -> list[Way]:
         asked,
     )
     return [Way(dict(zip(sources, found, strict=True)))]
-
-
-def broadcast_from(ids: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The ids of an operand of `shape` that was broadcast to the shape of `ids`."""
-    if tuple(ids.shape) == shape:
-        return ids
-    return pull_back(lambda operand: [operand.expand(ids.shape)], [shape], {0: ids})[0]
 
 
 def _operands(node: Node) -> tuple[list[int], list[object]]:
@@ -193,133 +159,10 @@ def _product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     return found
 
 
-def _affine(node: Node, vector: Tensor, weight: Tensor) -> Way:
-    """Weight and bias of a layer, given the ids of both."""
-    given = arguments(node)
-    reference = given.get("weight")
-    if not isinstance(reference, Ref):
-        raise Refusal("has no affine parameters to take the gate")
-    asked = {reference.index: weight}
-    if isinstance(given.get("bias"), Ref):
-        asked[given["bias"].index] = vector
-    return Way(asked)
-
-
-def _norm(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    reference = arguments(node).get("weight")
-    if not isinstance(reference, Ref):
-        raise Refusal("has no affine parameters to take the gate")
-    shape = flow.nodes[reference.index].shape
-    if node.operation in _CHANNELS_SECOND:
-        vector = channel_vector(asked[0], 1)
-    else:
-        vector = broadcast_from(asked[0], shape)
-    return [_affine(node, vector, vector)]
-
-
-def _convolution(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
-    axis = len(node.shape) - 1 - spatial_axes(node)
-    vector = channel_vector(asked[0], axis)
-    found = [_affine(node, vector, along(vector, 0, weight.shape))]
-    source = flow.nodes[given["input"].index]
-    depthwise = weight.shape[1] == 1 and weight.shape[0] == source.shape[axis]
-    if depthwise and given.get("bias") is None:
-        found.append(Way({source.index: along(vector, axis, source.shape)}))
-    return found
-
-
-def _transposed_convolution(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
-    groups = given.get("groups", 1)
-    vector = channel_vector(asked[0], len(node.shape) - 1 - spatial_axes(node))
-    inputs, outputs = weight.shape[0] // groups, weight.shape[1]
-    table = vector.view(groups, 1, outputs).expand(groups, inputs, outputs).reshape(-1, outputs)
-    ids = table[(...,) + (None,) * (len(weight.shape) - 2)].expand(*weight.shape)
-    return [_affine(node, vector, ids)]
-
-
-def _linear(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
-    try:
-        vector = channel_vector(asked[0], len(node.shape) - 1)
-        return [_affine(node, vector, along(vector, 0, weight.shape))]
-    except Refusal:
-        if given.get("bias") is not None:
-            raise Refusal("has a bias on another axis than the gate") from None
-    # Without a bias it mixes along its own axis only; the gate, on another one, passes.
-    source = flow.nodes[given["input"].index]
-    return [Way({source.index: _constant_along(asked[0], -1, source.shape)})]
-
-
-def _constant_along(ids: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
-    """`ids`, one id along `axis`, for a tensor of `shape`, which differs on that axis only."""
-    one = ids.amax(axis, keepdim=True)
-    if bool(((ids != one) & (ids != NOT_READ)).any()):
-        raise Refusal("mixes channels that have different gates")
-    if one.dim() != len(shape):
-        raise Refusal("broadcasts its operands")
-    return one.expand(*shape)
-
-
-def _matrix_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    left, right = (flow.nodes[ref.index] for ref in references(node)[:2])
-    if left.index == right.index:
-        raise Refusal("multiplies the tensor with itself")
-    found, reasons = [], []
-    for operand, axis in ((right, -2), (left, -1)):
-        try:
-            if len(operand.shape) == 2 < len(node.shape) and axis == -2:
-                ids = along(channel_vector(asked[0], len(node.shape) - 1), 1, operand.shape)
-            else:
-                ids = _constant_along(asked[0], axis, operand.shape)
-            found.append(Way({operand.index: ids}))
-        except (Refusal, RuntimeError) as reason:
-            reasons.append(str(reason))
-    if not found:
-        raise Refusal("mixes channels that have different gates")
-    return found
-
-
-def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    value = flow.nodes[arguments(node)["value"].index]
-    if value.shape[:-2] != node.shape[:-2]:
-        raise Refusal("shares its values between heads")
-    return [Way({value.index: _constant_along(asked[0], -2, value.shape)})]
-
-
-def _multi_head_attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    """Into the output projection: behind the value projection, channels are mixed once more."""
-    given = arguments(node)
-    if set(asked) != {0}:
-        raise Refusal("hands out its attention matrix as well")
-    weight, bias = given["out_proj_weight"], given.get("out_proj_bias")
-    vector = channel_vector(asked[0], len(node.shape) - 1)
-    ids = {weight.index: along(vector, 0, flow.nodes[weight.index].shape)}
-    if isinstance(bias, Ref):
-        ids[bias.index] = vector
-    return [Way(ids)]
-
-
-def _weight_norm(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    length = arguments(node)["g"]
-    shape = flow.nodes[length.index].shape
-    return [Way({length.index: broadcast_from(asked[0], shape)})]
-
-
 _RULES: dict[str, Rule] = {
     "add": _sum,
     "sub": _sum,
     "mul": _product,
     "div": _product,
-    "linear": _linear,
-    "matmul": _matrix_product,
-    "bmm": _matrix_product,
-    "mm": _matrix_product,
-    "scaled_dot_product_attention": _attention,
-    "multi_head_attention_forward": _multi_head_attention,
-    "weight_norm": _weight_norm,
+    **LAYER_RULES,
 }

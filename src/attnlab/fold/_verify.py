@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ from torch.utils._pytree import tree_map
 from attnlab._errors import FoldError
 from attnlab.fold._fuse import fuse as fuse_network
 from attnlab.fold._places import Place
+from attnlab.fold._surgery import Surgery
 from attnlab.fold._taps import hold
+from attnlab.fold._walk import Scaling
 from attnlab.insert import Attachment, Site, attachments, remove
 from attnlab.insert._example import Example, as_call, evaluating
 from attnlab.insert._host import attach
@@ -26,7 +29,7 @@ MOST_PARAMETERS = 500_000_000
 
 
 class Probe(Attachment):
-    """Keeps what passes a site, unchanged."""
+    """Keeps what passes a place, unchanged."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -44,9 +47,9 @@ class Probe(Attachment):
 
 def check_exact(
     model: nn.Module,
-    places: Sequence[Place],
-    fold: Callable[[nn.Module], None],
+    surgery: Surgery,
     example: Example | None,
+    *,
     fuse: bool,
 ) -> tuple[dict[str, float], float | None, list[str]]:
     """Fold a float64 copy and compare: errors by place, relative change of the output, notes.
@@ -57,19 +60,18 @@ def check_exact(
         return {}, None, ["not checked in float64: the network has too many parameters"]
     reference, folded = copy.deepcopy(model).double(), copy.deepcopy(model).double()
     example = double_example(reference, example)
-    hold(reference, places)
-    fold(folded)
+    hold(reference, surgery.places)
+    surgery.perform(folded)
     kept = frozenset(name for name, _ in attachments(folded))
-    watched = [place for place in places if place.folded]
-    expected_probes, probes = _watch(reference, watched), _watch(folded, watched)
+    watched = [place for place in surgery.places if place.folded]
+    seen_before, seen = _watch(reference, watched, surgery), _watch(folded, watched, surgery)
     try:
         expected, output = _run(reference, example), _run(folded, example)
     except (RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         return {}, None, [f"not checked in float64, in which the network does not run: {reason}"]
     errors = {
-        place.key: _error(expected_probes[place.key].seen, probes[place.key].seen)
-        for place in watched
+        place.key: max(map(_error, seen_before[place.key], seen[place.key])) for place in watched
     }
     if fuse:
         remove(folded, keep=kept)
@@ -98,19 +100,27 @@ def _run(network: nn.Module, example: Example) -> Any:
         return network(*arguments, **keywords)
 
 
-def _watch(network: nn.Module, places: Sequence[Place]) -> dict[str, Probe]:
-    """Put a probe on each of `places` of `network`, behind the gates that act there."""
-    probes = {place.key: Probe(place.site) for place in places}
-    for probe in sorted(probes.values(), key=lambda probe: probe.site.host != "addition"):
+def _watch(network: nn.Module, places: Sequence[Place], surgery: Surgery) -> dict[str, list[Probe]]:
+    """Put probes where gated and folded network must agree: behind the gates of each place, or
+    behind the layers that take its gate on their input."""
+    probes = {}
+    for place in places:
+        scaling = surgery.decided[place.key]
+        assert isinstance(scaling, Scaling)
+        probes[place.key] = [
+            Probe(replace(place.site, host="output", module=module)) for module in scaling.behind
+        ] or [Probe(place.site)]
+    everywhere = [probe for each in probes.values() for probe in each]
+    for probe in sorted(everywhere, key=lambda probe: probe.site.host != "addition"):
         attach(network, probe)
     return probes
 
 
-def _error(expected: Tensor | None, found: Tensor | None) -> float:
-    assert expected is not None
-    assert found is not None
-    size = float(expected.abs().max())
-    error = float((expected - found).abs().max())
+def _error(before: Probe, after: Probe) -> float:
+    assert before.seen is not None
+    assert after.seen is not None
+    size = float(before.seen.abs().max())
+    error = float((before.seen - after.seen).abs().max())
     return error / size if size > 0 else error
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from attnlab.fold._flow import Flow, is_place, references, replayed
 from attnlab.fold._ids import NOT_READ, Refusal, merge, pull_back
-from attnlab.fold._rules import Way, selects, ways
+from attnlab.fold._rules import selects, ways
+from attnlab.fold._way import Way
 from attnlab.insert._graph import Node
 
 _MOST_ATTEMPTS = 64
@@ -34,10 +35,13 @@ class Demand:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Parameters with the ids of their elements, and the ids whose gates must not be negative."""
+    """What takes a gate: parameters with the ids of their elements."""
 
     parameters: dict[str, Tensor]
     not_negative: frozenset[int]
+    """The ids whose gates must not be negative."""
+    behind: tuple[str, ...] = ()
+    """The modules that take it on their input; empty where it is taken before the gate."""
 
 
 def walk_back(
@@ -177,7 +181,7 @@ class _Attempt:
         """Put the place in front of the reason, once."""
         if isinstance(reason, _Located):
             return reason
-        return _Located(f"{described(node)} {reason}")
+        return _Located(f"{described(node)} {reason}", reason.norm)
 
 
 class _Located(Refusal):

@@ -8,22 +8,27 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab._errors import FoldError, InputError, OptionError
+from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.fold._fuse import fuse as fuse_network
-from attnlab.fold._ids import Refusal
 from attnlab.fold._library import own_places
 from attnlab.fold._means import with_means
 from attnlab.fold._places import Place, inserted_places
-from attnlab.fold._plan import Plan, factors, multiply, plan
-from attnlab.fold._swap import exchange
+from attnlab.fold._surgery import Surgery, decide, refusal_error
 from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
 from attnlab.fold.receipt import FoldReceipt, SiteRow
-from attnlab.insert import remove
 from attnlab.insert._example import Example, measure, run_once
 from attnlab.insert.receipt import count_parameters, output_change
+
+_WRAPPERS = (
+    "OptimizedModule",
+    "DistributedDataParallel",
+    "DataParallel",
+    "FullyShardedDataParallel",
+)
 
 
 def fold(
@@ -33,6 +38,7 @@ def fold(
     constants: Iterable[Any] | None = None,
     tolerance: float = 0.1,
     partial: bool = False,
+    add_affine: bool = False,
     example: Example | None = None,
     inplace: bool = False,
 ) -> tuple[nn.Module, FoldReceipt]:
@@ -41,7 +47,8 @@ def fold(
     The result has the modules and state-dict keys that the network had before insertion, and the
     same outputs, in eval and in train mode; it is checked in float64 at every site. A gate that
     cannot go is an error that names its site and the reason, and nothing is changed; with
-    `partial=True` it stays and the receipt says so.
+    `partial=True` it stays and the receipt says so; with `add_affine=True` a norm without affine
+    parameters is given some where nothing else can take the gate.
 
     `fuse=True` also merges re-parameterisable branches and BatchNorm into convolutions, for the
     fastest network: in eval mode only, and with fewer keys.
@@ -60,23 +67,26 @@ def fold(
         places, first = with_means(model, places, constants, tolerance)
         example = first if example is None else example
     _check_places(model, places, partial, fuse)
-    places, decided = _decided(model, places, example, partial)
-    product = factors(places, decided)
-
+    surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
+    if fuse and any(place.kept and not place.own for place in surgery.places):
+        raise FoldError(
+            "fuse=True would merge the modules that the gates which stay are attached to. Fold "
+            "without fuse=True, or so that every inserted gate goes."
+        )
     before, macs_before = measure(model, example)
-    errors, float64_change, notes = check_exact(
-        model, places, lambda network: _fold(network, places, product), example, fuse
-    )
+    errors, float64_change, notes = check_exact(model, surgery, example, fuse=fuse)
+    if surgery.affine:
+        notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     parameters = count_parameters(model)
     network = model if inplace else copy.deepcopy(model)
-    _fold(network, places, product)
+    surgery.perform(network)
     if fuse:
         notes.append(_fused(network, example))
     after, macs_after = measure(network, example)
     change, relative = output_change(before, after)
     receipt = FoldReceipt(
-        action=f"folded {_count(places)} of {type(model).__name__}",
-        sites=tuple(place.name for place in places if place.folded),
+        action=_action(model, surgery.places, fuse),
+        sites=tuple(place.name for place in surgery.places if place.folded),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
         macs_before=macs_before,
@@ -85,13 +95,19 @@ def fold(
         relative_change=relative,
         seconds=perf_counter() - began,
         notes=tuple(notes),
-        rows=tuple(_rows(places, decided, errors)),
+        rows=tuple(_rows(surgery, errors)),
         float64_change=float64_change,
     )
     return network, receipt
 
 
 def _check(model: nn.Module, tolerance: float) -> None:
+    wrapper = type(model).__name__
+    if wrapper in _WRAPPERS or isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"The model is wrapped or scripted ({wrapper}). Fold the network inside, and wrap the "
+            f"result."
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise InputError("The network is on the meta device: it has no values to fold.")
     if not 0 <= tolerance < float("inf"):
@@ -99,7 +115,7 @@ def _check(model: nn.Module, tolerance: float) -> None:
     inside = [
         name
         for name, module in model.named_modules()
-        if type(module).__name__ == "InstanceEnhancementBatchNorm"
+        if isinstance(module, InstanceEnhancementBatchNorm)
     ]
     if inside:
         raise FoldError(
@@ -118,54 +134,12 @@ def _check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse
         )
     dependent = [(place, place.reason) for place in places if place.kept]
     if dependent and not partial:
-        raise _refused(
+        raise refusal_error(
             dependent,
             len(places),
             "Train with a constant gate instead (insert(model, 'asr:se')), replace these by their "
             "means over data (constants=loader), or keep them and fold the others (partial=True).",
         )
-    if fuse and any(place.kept and not place.own for place in places):
-        raise FoldError(
-            "fuse=True merges the modules on which the gates that stay depend. Fold without fuse, "
-            "or choose tolerance= so that every inserted gate is folded."
-        )
-
-
-def _decided(
-    model: nn.Module, places: list[Place], example: Example | None, partial: bool
-) -> tuple[list[Place], Plan]:
-    """Places and plan, until every gate that is not kept has a layer to go to."""
-    while True:
-        bare = copy.deepcopy(model)
-        remove(bare)
-        _take_out_own(bare, places)
-        decided = plan(bare, places, example)
-        refused = {key: str(why) for key, why in decided.items() if isinstance(why, Refusal)}
-        if not refused:
-            return places, decided
-        if not partial:
-            raise _refused(
-                [(place, refused[place.key]) for place in places if place.key in refused],
-                len(places),
-                "Keep the gates there and fold the others: partial=True.",
-            )
-        # A gate that stays after all stands in the way of others, so all is decided again.
-        places = [
-            place.keeping(refused[place.key]) if place.key in refused else place for place in places
-        ]
-
-
-def _fold(network: nn.Module, places: Sequence[Place], product: dict[str, Tensor]) -> None:
-    """Take the folded gates off `network` and multiply its parameters."""
-    remove(network, keep=frozenset(held.name for place in places for held in place.kept))
-    _take_out_own(network, places)
-    multiply(network, product)
-
-
-def _take_out_own(network: nn.Module, places: Sequence[Place]) -> None:
-    for place in places:
-        if place.own and place.folded:
-            exchange(network, network.get_submodule(place.site.module), nn.Identity())
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:
@@ -183,22 +157,18 @@ def _fused(network: nn.Module, example: Example | None) -> str:
     )
 
 
-def _count(places: Sequence[Place]) -> str:
+def _action(model: nn.Module, places: Sequence[Place], fuse: bool) -> str:
     count = sum(len(place.folded) for place in places)
-    return f"{count} gate{'' if count == 1 else 's'}"
+    gates = f"folded {count} gate{'' if count == 1 else 's'} of {type(model).__name__}"
+    if not fuse:
+        return gates
+    return f"{gates} and fused it" if places else f"fused {type(model).__name__}"
 
 
-def _refused(items: list[tuple[Place, str]], total: int, advice: str) -> FoldError:
-    listed = "\n".join(f"  {place.name}: {reason}." for place, reason in items)
-    return FoldError(
-        f"The gates of {len(items)} of {total} sites cannot be folded:\n{listed}\n{advice}"
-    )
-
-
-def _rows(places: Sequence[Place], decided: Plan, errors: dict[str, float]) -> list[SiteRow]:
+def _rows(surgery: Surgery, errors: dict[str, float]) -> list[SiteRow]:
     rows = []
-    for place in places:
-        scaling = decided.get(place.key)
+    for place in surgery.places:
+        scaling = surgery.decided.get(place.key)
         into = sorted(scaling.parameters, reverse=True) if isinstance(scaling, Scaling) else []
         vector = place.vector() if place.folded else torch.ones(1)
         rows.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from attnlab.insert.receipt import Receipt
+from attnlab.insert.receipt import _shortened as shortened
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,13 @@ class FoldReceipt(Receipt):
         if self.float64_change is not None:
             worst = f", worst site {max(errors):.1e}" if errors else ""
             lines.append(f"  in float64  relative change {self.float64_change:.1e}{worst}")
-        lines += [f"  kept        {row.site}: {row.kept}" for row in self.kept]
+        reasons: dict[str, list[str]] = {}
+        for row in self.kept:
+            reasons.setdefault(row.kept, []).append(row.site)
+        lines += [
+            f"  kept        {len(sites)} ({shortened(tuple(sites))}): {reason}"
+            for reason, sites in reasons.items()
+        ]
         return "\n".join(lines)
 
     def table(self) -> str:
