@@ -20,7 +20,12 @@ _LOOK: Spec = {
         "subtitleColor": "#555f6d",
         "subtitleFontSize": 11,
     },
-    "axis": {"gridColor": "#e9ebee", "domainColor": "#9aa2ad", "tickColor": "#9aa2ad"},
+    "axis": {
+        "titleFontWeight": "normal",
+        "gridColor": "#e9ebee",
+        "domainColor": "#9aa2ad",
+        "tickColor": "#9aa2ad",
+    },
     "view": {"stroke": None},
     "point": {"filled": True, "size": 50, "color": BLUE},
     "line": {"color": BLUE},

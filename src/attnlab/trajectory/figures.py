@@ -38,13 +38,13 @@ def nsi_figure(result: StiffnessResult) -> Spec:
         "type": "nominal",
         "sort": None,
         "title": "step (stage.block)",
-        "axis": {"labelAngle": 0, "labelOverlap": "greedy"},
+        "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
     }
     colour = {"condition": {"test": "datum.kept", "value": BLUE}, "value": GREY}
     y_title = "NSI: mean, 5–95 % of inputs"
     return {
         "title": _title(result, "NSI per step"),
-        "width": max(240, min(12 * len(rows), 900)),
+        "width": max(240, min(16 * len(rows), 900)),
         "height": 240,
         "data": {"values": rows},
         "encoding": {"x": x, "color": colour},
@@ -103,11 +103,23 @@ def _heat_map(
         "width": 300,
         "height": 300,
         "data": {"values": rows},
-        "mark": "rect",
+        "mark": {"type": "rect", "strokeWidth": 0},
         "encoding": {
-            "x": {"field": "m1", "type": "quantitative", "title": "M₁, above the stage's mean"},
+            "x": {
+                "field": "m1",
+                "type": "quantitative",
+                "title": "M₁, above the stage's mean",
+                "scale": {"nice": False},
+                "axis": {"grid": False},
+            },
             "x2": {"field": "m1_end"},
-            "y": {"field": "m2", "type": "quantitative", "title": "M₂, NSI at least"},
+            "y": {
+                "field": "m2",
+                "type": "quantitative",
+                "title": "M₂, NSI at least",
+                "scale": {"nice": False},
+                "axis": {"grid": False},
+            },
             "y2": {"field": "m2_end"},
             "color": {
                 "field": "value",

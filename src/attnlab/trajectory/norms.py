@@ -12,7 +12,7 @@ from torch import Tensor
 CHUNK_BYTES = 1 << 18
 
 Activation = Callable[[Tensor], Tensor]
-"""What the network applies to x + f, an elementwise function that returns a new tensor."""
+"""What the network applies to x + f."""
 
 
 def norm(features: Tensor, inputs: int) -> Tensor:
@@ -41,16 +41,14 @@ def step_norms(
         part = slice(start, start + rows)
         _norm_into(norms[0, part], x[part], dtype)
         _norm_into(norms[1, part], f[part], dtype)
-        if activation is not None:
-            _norm_into(norms[2, part], _change(x[part], f[part], activation), dtype)
-    return norms[0], norms[1], norms[1 if activation is None else 2]
-
-
-def _change(x: Tensor, f: Tensor, activation: Activation) -> Tensor:
-    if activation is torch.relu:
-        # relu(x + f) − x = max(f, −x): one temporary less, and no cancellation.
-        return torch.maximum(f, x.neg())
-    return activation(x + f) - x
+        if activation is torch.relu:
+            # relu(x + f) − x = max(f, −x): one temporary less, and no cancellation.
+            _norm_into(norms[2, part], torch.maximum(f[part], x[part].neg()), dtype)
+    if activation is None:
+        return norms[0], norms[1], norms[1]
+    if activation is not torch.relu:
+        return norms[0], norms[1], norm(activation(shortcut + branch) - shortcut, inputs)
+    return norms[0], norms[1], norms[2]
 
 
 def _norm_into(out: Tensor, features: Tensor, dtype: torch.dtype) -> None:
