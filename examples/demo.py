@@ -13,6 +13,7 @@ from torch import nn
 
 import attnlab
 from attnlab.cli.try_ import compare
+from attnlab.trajectory import stiffness
 
 GATES = ("se", "eca", "srm", "dia", "step", "asr:se")
 CONSOLE = Console(highlight=False, markup=False)
@@ -23,6 +24,7 @@ def main() -> None:
     net = attnlab.create("resnet20").eval()
     show_steps(net)
     show_gates(net)
+    show_stiffness(net)
     show_fold(net)
     print_next()
 
@@ -57,8 +59,27 @@ def show_gates(net: nn.Module) -> None:
     print(f"Every copy has all state-dict keys of the network: {kept}")
 
 
+def show_stiffness(net: nn.Module) -> None:
+    heading("3. What the gates do to the steps: the stiffness index (NSI) of each, and TNS of all:")
+    print("attnlab.trajectory.stiffness(net, loader)\n")
+    loader = torch.randn(2, 32, 3, 32, 32)  # two batches
+    gates = ("se", "step")
+    networks = (net, *(attnlab.insert(net, gate)[0] for gate in gates))
+    results = [stiffness(network, loader, progress=False) for network in networks]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("step")
+    for title in ("no gate", *gates):
+        table.add_column(title, justify="right")
+    for steps in zip(*(result.nsi for result in results), strict=True):
+        table.add_row(steps[0].label, *(f"{step.mean:.3f}" for step in steps))
+    table.add_section()
+    table.add_row("TNS", *(f"{result.tns:.4f}" for result in results))
+    CONSOLE.print(table)
+    print("Weights and images are random: this shows the measure, not a finding.")
+
+
 def show_fold(net: nn.Module) -> None:
-    heading("3. 'asr:se' learns a gate that is the same for every image, so it folds away:")
+    heading("4. 'asr:se' learns a gate that is the same for every image, so it folds away:")
     trained, _ = attnlab.insert(net, "asr:se")
     first, last = train(trained, steps=15)
     print(f"15 steps on random images and labels: loss {first:.2f} → {last:.2f}\n")
@@ -92,6 +113,9 @@ def print_next() -> None:
     heading("Next:")
     print("  .venv/bin/attnlab modules                        every gate, its paper, its cost")
     print("  .venv/bin/attnlab try eca --model timm:resnet50  the same for a network of yours")
+    print(
+        "  .venv/bin/attnlab stiffness resnet20             the measure of part 3, on your data"
+    )
     print("  .venv/bin/attnlab doctor                         what is installed, what is missing")
     print("  make test                                        everything that is promised, checked")
 

@@ -25,6 +25,9 @@ def test_demo() -> None:
     assert rows["se"][1:3] == ["9", f"+{3 * (49 + 162 + 580):,}"]
     assert rows["step"][1:3] == ["7", f"+{6 * (3 * 16 + 2 * 32 + 2 * 64):,}"]
     assert all(float(row[-1]) < 1e-6 for row in rows.values())
+    (total,) = [line.split() for line in shown.splitlines() if line.split()[:1] == ["TNS"]]
+    assert len(total) == 4
+    assert all(float(value) > 0 for value in total[1:])
     assert "Every copy has all state-dict keys of the network: True" in shown
     assert "State-dict keys are those of the network before insertion: True" in shown
     assert "→ 272,474 (-2,709)" in shown
