@@ -75,7 +75,7 @@ def step_indices(
             `state` is x_{t+1} − x_t after the activation. After a ReLU every switched-off unit of
             that map has an eigenvalue of exactly −1, so that SI ≥ 1 whatever the network does.
         accept_artefact: take the Jacobian of the `state` map in spite of that.
-        example: an input to find the steps with.
+        example: an input to find the steps with; the first of `images` when None.
         seed: of the random first vector.
     """
     if of not in ("branch", "state"):
@@ -90,7 +90,7 @@ def step_indices(
             f"Expected the network in eval mode but {training[0]!r} is a BatchNorm in training "
             f"mode, whose output for one input depends on all others. Call model.eval() first."
         )
-    found = plan(model, example)
+    found = plan(model, images[:1] if example is None else example)
     rectified = [w.step for w in found.watched if w.activation is torch.relu]
     if of == "state" and rectified and not accept_artefact:
         raise OptionError(
@@ -115,18 +115,25 @@ def _index(step: Step, taken: _StepMap | None, vectors: int, seed: int) -> StepI
     state, edge, rate = taken
 
     def transposed(vector: Tensor) -> Tensor:
-        product = torch.autograd.grad(
-            rate, edge, vector.reshape_as(rate), retain_graph=True, allow_unused=True
-        )[0]
+        try:
+            product = torch.autograd.grad(
+                rate, edge, vector.reshape_as(rate), retain_graph=True, allow_unused=True
+            )[0]
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            raise _NoJacobianError(
+                "the state is overwritten in place, so it has no backward pass"
+            ) from error
         if product is None:
-            raise _UnreachableError
+            raise _NoJacobianError("the branch reads another arrangement of the state")
         return product.reshape_as(vector)
 
     try:
         return StepIndex(step, transposed_index(transposed, state, vectors=vectors, seed=seed), "")
-    except _UnreachableError:
-        return StepIndex(step, None, "the branch reads another arrangement of the state")
+    except _NoJacobianError as error:
+        return StepIndex(step, None, str(error))
 
 
-class _UnreachableError(Exception):
-    """The branch does not depend on the tensor that is the shortcut."""
+class _NoJacobianError(Exception):
+    """Why autograd has no Jacobian of the branch."""

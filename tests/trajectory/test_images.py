@@ -1,0 +1,70 @@
+"""Images from folders and by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from attnlab import _errors
+from attnlab.trajectory._images import Preprocessing, load
+
+SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+def all_of(data: str, preprocessing: Preprocessing = SIZE, root: Path = Path(), limit=None):
+    loader = load(data, preprocessing, root=root, batch=7, limit=limit)
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def paint(path: Path, value: int, size: tuple[int, int] = (40, 50)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (value, value, value)).save(path)
+
+
+def test_folder_of_classes_and_flat_folder(tmp_path):
+    paint(tmp_path / "a" / "1.png", 0)
+    paint(tmp_path / "b" / "2.jpg", 255)
+    images, labels = all_of(str(tmp_path))
+    assert images.shape == (2, 3, 32, 32)
+    assert labels.tolist() == [0, 1]
+    torch.testing.assert_close(images[0], torch.full((3, 32, 32), -2.0))
+    torch.testing.assert_close(images[1], torch.full((3, 32, 32), 2.0), atol=0.05, rtol=0)
+    assert len(all_of(str(tmp_path / "a"))[0]) == 1
+
+
+def test_digits():
+    images, labels = all_of("digits", Preprocessing((3, 16, 16)), limit=20)
+    assert images.shape == (20, 3, 16, 16)
+    assert len(set(labels.tolist())) > 3
+
+
+def test_fake_is_the_same_each_time():
+    assert torch.equal(all_of("fake", limit=5)[0], all_of("fake", limit=5)[0])
+
+
+def test_cifar10_from_an_archive_is_not_distorted(tmp_path):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (9, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "cifar10.npz", test_x=pixels, test_y=np.arange(9))
+    images, labels = all_of("cifar10", root=tmp_path)
+    expected = (torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
+    torch.testing.assert_close(images, expected)
+    assert labels.tolist() == list(range(9))
+
+
+def test_messages(tmp_path):
+    with pytest.raises(_errors.InputError) as error:
+        all_of("digit")
+    assert str(error.value) == (
+        "Expected --data to be a folder of images or one of digits, cifar10, fake but got 'digit', "
+        "which is neither."
+    )
+    with pytest.raises(_errors.InputError, match="There is no image in"):
+        all_of(str(tmp_path))
+    with pytest.raises(_errors.InputError, match="Nothing is downloaded"):
+        all_of("cifar10", root=tmp_path)
