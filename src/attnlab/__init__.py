@@ -11,5 +11,7 @@ from attnlab.insert import Site as Site
 from attnlab.insert import Step as Step
 from attnlab.insert import insert as insert
 from attnlab.insert import steps as steps
+from attnlab.trajectory import capture as capture
+from attnlab.trajectory import stiffness as stiffness
 
 __version__ = "0.1.0"
