@@ -10,11 +10,32 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab.cli._show import console, print_python, table
+
+PURPOSES = {
+    "torch": "everything",
+    "torchvision": "networks 'torchvision:NAME'",
+    "timm": "networks 'timm:NAME'",
+    "onnx": "ONNX export",
+    "onnxruntime": "running what was exported to ONNX",
+    "onnxscript": "ONNX export",
+    "pandas": "results as data frames",
+    "ray": "studies on a Ray cluster",
+    "submitit": "studies on a Slurm cluster",
+    "transformers": "Hugging Face networks",
+}
+_IMPORTED_AS = {"scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
+_USED_WHERE_PRESENT = ("transformers>=4.50",)
+PYTHON = (3, 11)
+
+_BFLOAT16 = (
+    "import torch; layer = torch.nn.Linear(64, 64).bfloat16(); "
+    "layer(torch.ones(64, 64, dtype=torch.bfloat16))"
+)
 
 
 @dataclass(frozen=True)
@@ -23,39 +44,15 @@ class Part:
 
     name: str
     minimum: str
-    purpose: str
-    required: bool = False
-    imported_as: str = ""
+    required: bool
 
     @property
     def module(self) -> str:
-        return self.imported_as or self.name
+        return _IMPORTED_AS.get(self.name, self.name.replace("-", "_"))
 
-
-PARTS = (
-    Part("torch", "2.8", "everything", required=True),
-    Part("torchvision", "0.23", "networks 'torchvision:NAME'", required=True),
-    Part("timm", "1.0.20", "networks 'timm:NAME'", required=True),
-    Part("numpy", "2.0", "arrays", required=True),
-    Part("scipy", "1.14", "statistics and differential equations", required=True),
-    Part("torchmetrics", "1.8", "streaming measures", required=True),
-    Part("safetensors", "0.5", "weights in .safetensors", required=True),
-    Part("jaxtyping", "0.3", "shapes as types", required=True),
-    Part("rich", "14.0", "tables", required=True),
-    Part("tyro", "0.9.20", "this command line", required=True),
-    Part("vl-convert-python", "1.8", "figures", required=True, imported_as="vl_convert"),
-    Part("onnx", "1.18", "ONNX export"),
-    Part("onnxruntime", "1.20", "running what was exported"),
-    Part("onnxscript", "0.5", "ONNX export"),
-    Part("scikit-learn", "1.6", "the digits that it carries as data", imported_as="sklearn"),
-    Part("transformers", "4.50", "Hugging Face networks"),
-)
-PYTHON = (3, 11)
-
-_BFLOAT16 = (
-    "import torch; layer = torch.nn.Linear(64, 64).bfloat16(); "
-    "layer(torch.ones(64, 64, dtype=torch.bfloat16))"
-)
+    @property
+    def purpose(self) -> str:
+        return f"; used for {PURPOSES[self.name]}" if self.name in PURPOSES else ""
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,29 @@ def diagnose() -> list[Finding]:
     from attnlab import __version__
 
     found = [_python(), Finding("versions", "attnlab", __version__)]
-    found += [_part(part) for part in PARTS]
+    try:
+        requirements = importlib.metadata.requires("attnlab") or []
+    except importlib.metadata.PackageNotFoundError:
+        install = f"{shlex.quote(sys.executable)} -m pip install --editable ."
+        return [*found, Finding("versions", "attnlab", "is not installed", install, True)]
+    found += [_part(part) for part in parts(requirements)]
     if not any(finding.name == "torch" and finding.fix for finding in found):
         found += _machine()
     return found
+
+
+def parts(requirements: Iterable[str]) -> list[Part]:
+    """The distributions that `requirements` name, those for development left out."""
+    found: dict[str, Part] = {}
+    for text in (*requirements, *_USED_WHERE_PRESENT):
+        match = re.match(r"([\w.-]+?)>=([\d.]+)(?:.*extra == ['\"](\w+))?", text)
+        if match is None:
+            continue
+        name, minimum, extra = match.groups()
+        if extra != "dev" and name not in found:
+            found[name] = Part(name, minimum, extra is None and text not in _USED_WHERE_PRESENT)
+    first = [name for name in PURPOSES if name in found]
+    return [found[name] for name in dict.fromkeys((*first, *found))]
 
 
 def _python() -> Finding:
@@ -121,10 +137,10 @@ def _part(part: Part) -> Finding:
     requirement = shlex.quote(f"{part.name}>={part.minimum}")
     install = f"{shlex.quote(sys.executable)} -m pip install {requirement}"
     if installed is None:
-        state = f"not installed; used for {part.purpose}"
+        state = f"not installed{part.purpose}"
         return Finding(section, part.name, state, install, part.required)
     if _release(installed) < _release(part.minimum):
-        state = f"{installed} is older than {part.minimum}; used for {part.purpose}"
+        state = f"{installed} is older than {part.minimum}{part.purpose}"
         return Finding(section, part.name, state, install, part.required)
     error = _import_error(part.module) if part.required else ""
     if error:
