@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from attnlab._types import Features, Vector
+from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import spatial_mean
 
 
 class _Moments(torch.autograd.Function):
-    """Two passes, one temporary; the gradient `a ⊙ x + b` is one pass.
+    """Two passes; the gradient `a ⊙ x + b` is one pass.
 
     On a CPU torch.var_mean takes three to ten times as long, and sums of squares without centring
     lose the variance of a channel whose mean is large.
@@ -23,8 +24,8 @@ class _Moments(torch.autograd.Function):
     @staticmethod
     def forward(features: Tensor) -> tuple[Tensor, Tensor]:
         mean = spatial_mean(features)
-        centred = features - mean[:, :, None, None]
-        return mean, centred.square_().sum(dim=(2, 3)) / degrees_of_freedom(features)
+        (squares,) = in_pieces(_centred_squares, features, mean)
+        return mean, squares / degrees_of_freedom(features)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -36,6 +37,10 @@ class _Moments(torch.autograd.Function):
         slope = grad_variance * (2 / degrees_of_freedom(features))
         offset = grad_mean / (features.shape[2] * features.shape[3]) - slope * mean
         return torch.addcmul(offset[:, :, None, None], features, slope[:, :, None, None])
+
+
+def _centred_squares(features: Tensor, mean: Tensor) -> tuple[Tensor]:
+    return ((features - mean[:, :, None, None]).square_().sum(dim=(2, 3)),)
 
 
 def degrees_of_freedom(features: Tensor) -> int:

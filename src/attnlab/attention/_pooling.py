@@ -37,6 +37,25 @@ def spatial_projection(
     return torch.matmul(features.flatten(2), basis.t())
 
 
+def shrink(features: Features, bins: int) -> Features:
+    """Average the map to `bins` x `bins` if equal windows tile it; otherwise return it as it is.
+
+    A cheap first step before an adaptive pooling, which does the same to either result.
+    """
+    height, width = features.shape[2:]
+    # An exported graph serves all sizes, so it must not depend on whether this one is divisible.
+    if torch.compiler.is_exporting() or height % bins or width % bins:
+        return features
+    if height == width == bins:
+        return features
+    if is_channels_last(features):
+        pixels = features.permute(0, 2, 3, 1)
+        windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))
+        return windows.mean(dim=2).mean(dim=3).permute(0, 3, 1, 2)
+    windows = features.unflatten(3, (bins, -1)).unflatten(2, (bins, -1))
+    return windows.mean(dim=3).mean(dim=4)
+
+
 def pooling_matrix(cells: int, bins: int, like: Tensor) -> Float[Tensor, "bins cells"]:
     """Adaptive average pooling along one axis as a matrix.
 

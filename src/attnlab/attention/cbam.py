@@ -6,29 +6,46 @@ A channel gate `c = σ(M(mean) + M(max))` with a shared two-layer M, then a spat
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab._types import Features, Vector
-from attnlab.attention._extremes import scaled_channel_mean_max, spatial_mean_max
+from attnlab.attention._extremes import SpatialMap, scaled_channel_mean_max, spatial_mean_max
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._pooling import is_channels_last
 from attnlab.attention._shared import Excitation, check_batch_statistics, hidden_width
 
 
-def outer_gate(
-    channel: Vector, spatial: Float[Tensor, "batch 1 height width"], like: Features
-) -> Features:
-    """`channel ⊗ spatial` in the memory order of `like`.
+class _OuterGate(torch.autograd.Function):
+    """A product forward; matrix products backward, which need no temporary to be summed."""
 
-    As a matrix product, whose gradients are matrix products again: no temporary to be summed.
-    """
-    if is_channels_last(like):
-        pixels = torch.matmul(spatial.flatten(1)[:, :, None], channel[:, None, :])
-        return pixels.unflatten(1, like.shape[2:]).permute(0, 3, 1, 2)
-    return torch.matmul(channel[:, :, None], spatial.flatten(2)).unflatten(2, like.shape[2:])
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(channel: Tensor, spatial: Tensor, channels_last: bool) -> Tensor:
+        if channels_last:
+            return (spatial.permute(0, 2, 3, 1) * channel[:, None, None, :]).permute(0, 3, 1, 2)
+        return spatial * channel[:, :, None, None]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: object) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        channel, spatial = ctx.saved_tensors
+        maps = grad.flatten(2)
+        grad_channel = torch.matmul(maps, spatial.flatten(1)[:, :, None])[:, :, 0]
+        grad_spatial = torch.matmul(channel[:, None, :], maps).view_as(spatial)
+        return grad_channel, grad_spatial, None
+
+
+def outer_gate(channel: Vector, spatial: SpatialMap, like: Features) -> Features:
+    """`channel ⊗ spatial` in the memory order of `like`, which torch would not choose by itself."""
+    return _OuterGate.apply(channel, spatial, is_channels_last(like))
 
 
 class ConvolutionalBlockAttention(BranchGate):

@@ -7,14 +7,17 @@ two-dimensional discrete cosine transform (DCT) and summed over space. SE's two 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from attnlab._errors import OptionError
 from attnlab._types import ChannelGate, Features, Vector
 from attnlab.attention._gate import BranchGate
-from attnlab.attention._pooling import pooling_matrix, spatial_projection
+from attnlab.attention._pieces import in_pieces
+from attnlab.attention._pooling import is_channels_last, pooling_matrix, shrink
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 
 # The 16 best single frequencies in the paper's ranking ("top16"), on a grid of 7 x 7.
@@ -40,11 +43,37 @@ def cosine_basis(frequencies: tuple[int, ...], size: int) -> Tensor:
     return basis.to(torch.get_default_dtype())
 
 
+class _WeightedSum(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(features: Tensor, weight: Tensor) -> Tensor:
+        (total,) = in_pieces(lambda piece: ((piece * weight).sum(dim=(2, 3)),), features)
+        return total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: object) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (weight,) = ctx.saved_tensors
+        return grad[:, :, None, None] * weight, None
+
+
+def weighted_sum(features: Features, weight: Float[Tensor, "channels height width"]) -> Vector:
+    """Σ over space of `features ⊗ weight`; the weight is a constant."""
+    weight = weight[None]
+    if is_channels_last(features):
+        weight = weight.contiguous(memory_format=torch.channels_last)
+    return _WeightedSum.apply(features, weight)
+
+
 class FrequencyChannelAttention(BranchGate):
     """FCA gate; both layers have a bias: only that reproduces StepNet's parameter counts.
 
     Maps of another size than `dct_size` are average-pooled to it, as in the paper; the pooling is
-    merged into the basis, so that the map is read once. Ours: channel c belongs to group
+    merged into the basis. Ours: channel c belongs to group
     floor(16 c / C), which is the paper's grouping when 16 divides C, and works when it does not.
     """
 
@@ -71,16 +100,13 @@ class FrequencyChannelAttention(BranchGate):
 
     def squeeze(self, branch: Features) -> Vector:
         """Each channel's coefficient of its group's frequency."""
-        rows = self._fitted(self.rows, branch.shape[2])
-        columns = self._fitted(self.columns, branch.shape[3])
-        basis = (rows[:, :, None] * columns[:, None, :]).flatten(1)
-        # All 16 coefficients of each channel as one matrix product, of which one is kept: several
-        # times faster than weighing the map, which needs a temporary of its size.
-        coefficients = spatial_projection(branch, basis.to(branch.dtype))
+        small = shrink(branch, self.dct_size)
+        rows = self._fitted(self.rows, small.shape[2])
+        columns = self._fitted(self.columns, small.shape[3])
         channel = torch.arange(self.channels, device=branch.device)
-        own = (channel * len(VERTICAL) // self.channels)[None, :, None]
-        own = own.expand(branch.shape[0], -1, 1)
-        return coefficients.gather(2, own)[:, :, 0]
+        group = channel * len(VERTICAL) // self.channels
+        basis = (rows[:, :, None] * columns[:, None, :]).to(branch.dtype)[group]
+        return weighted_sum(small, basis)
 
     def start_constant(self) -> float:
         self.excitation.start_zero()
@@ -90,4 +116,6 @@ class FrequencyChannelAttention(BranchGate):
         return f"{self.channels}, dct_size={self.dct_size}"
 
     def _fitted(self, basis: Tensor, cells: int) -> Tensor:
+        if cells == self.dct_size and not torch.compiler.is_exporting():
+            return basis
         return basis @ pooling_matrix(cells, self.dct_size, basis)

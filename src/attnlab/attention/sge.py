@@ -8,6 +8,7 @@ In each group of channels, the similarity of every pixel to the group's mean vec
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,9 +18,12 @@ from attnlab._errors import OptionError
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._moments import spatial_moments
+from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import is_channels_last, spatial_mean
 
 EPSILON = 1e-5
+FEW = 8
+"""Up to so many channels per group, adding them one by one is faster than one large product."""
 
 
 def group_count(channels: int, groups: int) -> int:
@@ -29,14 +33,66 @@ def group_count(channels: int, groups: int) -> int:
     return max(n for n in range(1, min(channels, groups) + 1) if channels % n == 0)
 
 
+def _sum_over_members(grouped: Tensor, weight: Tensor) -> tuple[Tensor]:
+    return ((grouped * weight).sum(dim=2),)
+
+
+def _sum_over_space(grouped: Tensor, pixel: Tensor) -> tuple[Tensor]:
+    return ((grouped * pixel).sum(dim=(3, 4), keepdim=True),)
+
+
+class _GroupSimilarity(torch.autograd.Function):
+    """The mean vectors are functions of the map too; the gradient is one pass of the map's size."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(features: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+        mean = spatial_mean(features)
+        grouped = features.unflatten(1, (groups, -1))
+        weight = mean.unflatten(1, (groups, -1))[..., None, None]
+        if grouped.shape[2] > FEW:
+            (similarity,) = in_pieces(_sum_over_members, grouped, weight)
+            return similarity, mean
+        similarity = grouped[:, :, 0] * weight[:, :, 0]
+        for member in range(1, grouped.shape[2]):
+            similarity.addcmul_(grouped[:, :, member], weight[:, :, member])
+        return similarity, mean
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_mean: Tensor) -> tuple[Tensor, None]:
+        features, mean = ctx.saved_tensors
+        groups = grad.shape[1]
+        pixel = grad[:, :, None]
+        grouped = features.unflatten(1, (groups, -1))
+        weight = mean.unflatten(1, (groups, -1))[..., None, None]
+        (through_mean,) = in_pieces(_sum_over_space, grouped, pixel)
+        through_mean = through_mean + grad_mean.unflatten(1, (groups, -1))[..., None, None]
+        share = through_mean / (features.shape[2] * features.shape[3])
+        return torch.addcmul(share, weight, pixel).flatten(1, 2), None
+
+
 def group_similarity(
     features: Features, groups: int
 ) -> Float[Tensor, "batch {groups} height width"]:
     """Σ_c x_c · mean(x_c) over the channels c of each group, at every pixel."""
-    batch, channels, height, width = features.shape
-    mean = spatial_mean(features).reshape(batch, groups, 1, channels // groups)
-    grouped = features.reshape(batch, groups, channels // groups, height * width)
-    return torch.matmul(mean, grouped).reshape(batch, groups, height, width)
+    similarity, _ = _GroupSimilarity.apply(features, groups)
+    return similarity
+
+
+def spread_over_groups(gate: Features, like: Features) -> Features:
+    """Repeat each group's gate for its channels, in the memory order of `like`."""
+    batch, groups, height, width = gate.shape
+    members = like.shape[1] // groups
+    if is_channels_last(like):
+        pixels = gate.permute(0, 2, 3, 1)[..., None].expand(-1, -1, -1, -1, members)
+        return pixels.reshape(batch, height, width, groups * members).permute(0, 3, 1, 2)
+    maps = gate[:, :, None].expand(-1, -1, members, -1, -1)
+    return maps.reshape(batch, groups * members, height, width)
 
 
 class SpatialGroupEnhance(BranchGate):
@@ -67,10 +123,7 @@ class SpatialGroupEnhance(BranchGate):
         gate = torch.sigmoid(
             torch.addcmul(offset[:, :, None, None], slope[:, :, None, None], similarity)
         ).to(branch.dtype)
-        gate = gate.repeat_interleave(self.channels // self.groups, dim=1)
-        if is_channels_last(branch):
-            return gate.contiguous(memory_format=torch.channels_last)
-        return gate
+        return spread_over_groups(gate, branch)
 
     def start_constant(self) -> float:
         nn.init.zeros_(self.weight)

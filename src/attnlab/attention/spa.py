@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab._types import ChannelGate, Features, Vector
 from attnlab.attention._gate import Activation, VectorGate
-from attnlab.attention._pooling import pooling_matrix, spatial_projection
+from attnlab.attention._pooling import pooling_matrix, shrink, spatial_projection
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 
 LEVELS = (1, 2, 4)
@@ -39,9 +39,8 @@ class SpatialPyramidAttention(VectorGate):
 
     def forward(self, branch: Features) -> ChannelGate:
         self.check_input(branch)
-        pyramid = spatial_projection(
-            branch, pyramid_matrix(branch.shape[2], branch.shape[3], branch)
-        )
+        small = shrink(branch, LEVELS[-1])
+        pyramid = spatial_projection(small, pyramid_matrix(small.shape[2], small.shape[3], small))
         return as_channel_gate(self._excite(pyramid, torch.sigmoid), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:

@@ -1,0 +1,27 @@
+"""Temporaries that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+PIECE = 2**19
+"""Elements of one piece: 2 MiB of float32."""
+
+
+def in_pieces(
+    compute: Callable[..., tuple[Tensor, ...]], first: Tensor, *others: Tensor
+) -> tuple[Tensor, ...]:
+    """`compute(first, *others)`, on a CPU a few inputs of the batch at a time.
+
+    A temporary of the size of a large map costs more in page faults than its arithmetic. Compilers
+    fuse it away, and a GPU wants one large kernel, so both get the whole batch.
+    """
+    if first.device.type != "cpu" or torch.compiler.is_compiling() or first.numel() <= PIECE:
+        return compute(first, *others)
+    inputs = max(1, PIECE * first.shape[0] // first.numel())
+    pieces = zip(*(tensor.split(inputs) for tensor in (first, *others)), strict=True)
+    results = [compute(*piece) for piece in pieces]
+    return tuple(torch.cat(parts) for parts in zip(*results, strict=True))
