@@ -13,7 +13,6 @@ from torch import nn
 
 import attnlab
 from attnlab.cli.try_ import compare
-from attnlab.trajectory import stiffness
 
 GATES = ("se", "eca", "srm", "dia", "step", "asr:se")
 CONSOLE = Console(highlight=False, markup=False)
@@ -61,11 +60,11 @@ def show_gates(net: nn.Module) -> None:
 
 def show_stiffness(net: nn.Module) -> None:
     heading("3. What the gates do to the steps: the stiffness index (NSI) of each, and TNS of all:")
-    print("attnlab.trajectory.stiffness(net, loader)\n")
+    print("attnlab.stiffness(net, loader)\n")
     loader = torch.randn(2, 32, 3, 32, 32)  # two batches
     gates = ("se", "step")
     networks = (net, *(attnlab.insert(net, gate)[0] for gate in gates))
-    results = [stiffness(network, loader, progress=False) for network in networks]
+    results = [attnlab.stiffness(network, loader, progress=False) for network in networks]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("step")
     for title in ("no gate", *gates):
