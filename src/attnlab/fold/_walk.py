@@ -58,17 +58,17 @@ def walk_back(
     """
     demands = list(demands)
     choices: dict[int, int] = {}
-    first_reason: Refusal | None = None
+    reasons: list[Refusal] = []
     for _ in range(_MOST_ATTEMPTS):
         attempt = _Attempt(flow, keep, foldable, barriers, choices)
         try:
             return attempt.run(demands)
         except Refusal as reason:
-            first_reason = first_reason or reason
+            reasons.append(reason)
         if not attempt.next_choices():
             break
-    assert first_reason is not None
-    raise first_reason
+    # A learned scale that cannot take it matters less than why what it scales cannot.
+    raise next((r for r in reasons if isinstance(r, _Located) and r.node.data), reasons[0])
 
 
 @dataclass
@@ -181,11 +181,15 @@ class _Attempt:
         """Put the place in front of the reason, once."""
         if isinstance(reason, _Located):
             return reason
-        return _Located(f"{described(node)} {reason}", reason.norm)
+        return _Located(f"{described(node)} {reason}", reason.norm, node)
 
 
 class _Located(Refusal):
     """A refusal that says where."""
+
+    def __init__(self, reason: str, norm: str, node: Node) -> None:
+        super().__init__(reason, norm)
+        self.node = node
 
 
 def described(node: Node) -> str:
