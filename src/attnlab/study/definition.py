@@ -1,0 +1,221 @@
+"""A study as a TOML file: data × backbone × attention × where × seeds, with one recipe."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from attnlab._errors import InputError, OptionError, nearest, unknown_name
+from attnlab.train._strict import Strict
+from attnlab.train.config import DataConfig, MeasureConfig, Value
+
+PLAIN = "plain"
+"""The row of the backbone without attention."""
+EVERYWHERE = "all"
+
+_FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?)\s*)?")
+
+
+class Dataset(DataConfig):
+    """One data set of a study; `recipe` changes settings of the study's recipe for it alone."""
+
+    label: str = ""
+    recipe: dict[str, Any] = {}
+
+
+class Backbone(Strict):
+    """One backbone of a study."""
+
+    name: str
+    label: str = ""
+    options: dict[str, Value] = {}
+
+
+class Module(Strict):
+    """One row of a study's table: a gate, or `none` for the plain backbone."""
+
+    gate: str
+    label: str = ""
+    options: dict[str, Value] = {}
+    where: str | tuple[str, ...] | None = None
+    """Overrides the study's `where`."""
+    start: Literal["paper", "identity"] = "paper"
+
+
+class Figure(Strict):
+    """A figure that a paper prints, in percent."""
+
+    mean: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+
+
+class Paper(Strict):
+    """What a paper prints for the rows of a study."""
+
+    source: str
+    note: str = ""
+    top1: dict[str, dict[str, Figure]] = {}
+    """By group (`"cifar10 resnet164"`) and row: `se = "94.26 ± 0.14"`."""
+
+    @field_validator("top1", mode="before")
+    @classmethod
+    def _read_figures(cls, groups: Any) -> Any:
+        if not isinstance(groups, dict):
+            return groups
+        return {
+            group: {row: _figure(row, f) for row, f in rows.items()}
+            for group, rows in groups.items()
+        }
+
+
+class Axes(Strict):
+    """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
+
+    data: tuple[Dataset, ...] = Field(min_length=1)
+    backbone: tuple[Backbone, ...] = Field(min_length=1)
+    attention: tuple[Module, ...] = Field(min_length=1)
+    where: tuple[str, ...] = (EVERYWHERE,)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """A list, or a number: `seeds = 5` is 0, 1, 2, 3, 4."""
+    recipe: dict[str, Any]
+    """A name of `attnlab.train.list_recipes()`, or a table that starts from one:
+    `{name = "digits", epochs = 3}`."""
+    measure: MeasureConfig = Field(default_factory=MeasureConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_short(cls, given: Any) -> Any:
+        return _expanded(given) if isinstance(given, Mapping) else given
+
+
+class Study(Axes):
+    """A grid of runs and what a paper says about it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    title: str = ""
+    paper: Paper | None = None
+    small: dict[str, Any] = {}
+    """Axes that `--small` puts in the place of the others: the same machinery, in minutes."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        for key in self.small:
+            if key not in Axes.model_fields:
+                valid = list(Axes.model_fields)
+                raise OptionError(
+                    f"[small] has no setting {key!r}.{nearest(key, valid)} "
+                    f"It has: {', '.join(valid)}."
+                )
+        for axis in ("data", "backbone"):
+            labels = [entry.label for entry in getattr(self, axis)]
+            repeated = sorted({label for label in labels if labels.count(label) > 1})
+            if repeated:
+                raise OptionError(
+                    f"Study setting {axis!r}: {', '.join(repeated)} is there twice; "
+                    f"give it a label."
+                )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise OptionError(
+                f"Study setting 'seeds': expected each once but got {list(self.seeds)}."
+            )
+        return self
+
+    def smaller(self) -> Study:
+        """The form that runs in minutes: a study with its own name and no paper's figures."""
+        if not self.small:
+            raise OptionError(f"The study {self.name!r} has no [small] table, so no small form.")
+        axes = {name: getattr(self, name) for name in Axes.model_fields}
+        title = f"{self.title}, small form" if self.title else ""
+        return Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
+
+    @cached_property
+    def has_plain(self) -> bool:
+        return any(entry.gate == "none" for entry in self.attention)
+
+
+def load_study(path: str | Path) -> Study:
+    """The study in a TOML file, or in `studies/NAME.toml` by its bare name."""
+    file = find_study(path)
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not a TOML file: {error}.") from None
+    try:
+        return Study(**{"name": file.stem, **table})
+    except OptionError as error:
+        raise OptionError(f"{file}: {error}") from None
+
+
+def find_study(name: str | Path) -> Path:
+    """The file of a study, given as a path or as the bare name of one in `studies/`."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise InputError(f"There is no file {str(path)!r}. Expected the TOML file of a study.")
+    known = list_studies()
+    if str(name) not in known:
+        raise unknown_name("study", str(name), known or ("(none: give the path of a TOML file)",))
+    return known[str(name)]
+
+
+def list_studies() -> dict[str, Path]:
+    """The studies of the folder `studies`, here or where attnlab is, by name."""
+    own = Path(__file__).parent / "files"  # in an installed package
+    checkout = Path(__file__).parents[3] / "studies"
+    folders = (own, checkout, Path("studies"))
+    found = (file for folder in folders for file in sorted(folder.glob("*.toml")))
+    return {file.stem: file for file in found}
+
+
+def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Names, numbers and single entries written out as lists of tables."""
+    table = dict(given)
+    for axis, key in (("data", "name"), ("backbone", "name"), ("attention", "gate")):
+        if axis in table:
+            entries = table[axis] if isinstance(table[axis], list | tuple) else [table[axis]]
+            table[axis] = [_labelled(axis, key, entry) for entry in entries]
+    if isinstance(table.get("where"), str):
+        table["where"] = [table["where"]]
+    if isinstance(table.get("seeds"), int):
+        if table["seeds"] < 1:
+            raise OptionError(
+                f"Study setting 'seeds': expected at least 1 but got {table['seeds']}."
+            )
+        table["seeds"] = list(range(table["seeds"]))
+    if isinstance(table.get("recipe"), str):
+        table["recipe"] = {"name": table["recipe"]}
+    return table
+
+
+def _labelled(axis: str, key: str, entry: Any) -> Any:
+    if isinstance(entry, str):
+        entry = {key: entry}
+    if not isinstance(entry, dict):
+        return entry
+    name = entry.get(key, "")
+    default = PLAIN if (axis, name) == ("attention", "none") else name
+    return {**entry, "label": entry.get("label") or default}
+
+
+def _figure(row: str, given: Any) -> Any:
+    if isinstance(given, int | float):
+        return {"mean": given}
+    if not isinstance(given, str):
+        return given
+    match = _FIGURE.fullmatch(given)
+    if match is None:
+        raise OptionError(
+            f"The paper's figure of {row!r}: expected a number or text like '94.26 ± 0.14' but got "
+            f"{given!r}."
+        )
+    return {"mean": match[1], "std": match[2]}

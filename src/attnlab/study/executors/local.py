@@ -1,0 +1,118 @@
+"""A queue on this machine: a process per run, so that a crash loses one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnlab._errors import OptionError
+from attnlab.study.executors._base import Executor, cores
+from attnlab.study.lock import owner
+from attnlab.study.store import read_failure, write_failure
+from attnlab.study.worker import BUSY, Job, Outcome
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_POLL = 0.05
+
+
+@dataclass
+class _Running:
+    job: Job
+    process: subprocess.Popen
+    slot: int
+
+
+class LocalExecutor(Executor):
+    """`slots` runs at a time: one per GPU, or one per core where there is none. The cores are
+    divided among the slots, and slot k uses GPU k modulo their number."""
+
+    def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
+        if slots is not None and slots < 1:
+            raise OptionError(f"Expected slots to be at least 1 but got {slots}.")
+        self.gpus = _number_of_gpus()
+        self.slots = slots or self.gpus or cores()
+        self.threads = threads or max(1, cores() // self.slots)
+
+    def describe(self) -> str:
+        where = f"{self.gpus} GPUs" if self.gpus else "no GPU"
+        return f"this machine: {self.slots} at a time, {self.threads} threads each, {where}"
+
+    def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        queue = deque(jobs)
+        free = deque(range(self.slots))
+        running: list[_Running] = []
+        try:
+            while queue or running:
+                while queue and free:
+                    running.append(self._start(queue.popleft(), free.popleft()))
+                ended = [one for one in running if one.process.poll() is not None]
+                for one in ended:
+                    running.remove(one)
+                    free.append(one.slot)
+                    yield _outcome(one.job, one.process.returncode)
+                if not ended:
+                    time.sleep(_POLL)
+        finally:
+            _stop(running)
+
+    def _start(self, job: Job, slot: int) -> _Running:
+        directory = Path(job.directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
+        with (directory / "log.txt").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "attnlab.study.worker", job.directory],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        assert process.stdin is not None
+        process.stdin.write(job.config.encode())
+        process.stdin.close()
+        return _Running(job, process, slot)
+
+
+def _outcome(job: Job, code: int) -> Outcome:
+    directory = Path(job.directory)
+    if code == 0:
+        return Outcome(job, "done")
+    if code == BUSY:
+        return Outcome(job, "busy", owner(directory))
+    if code < 0:
+        message = f"its process was ended by {signal.Signals(-code).name}"
+        write_failure(directory, message)
+        return Outcome(job, "failed", message)
+    failure = read_failure(directory)
+    message = failure.error if failure else f"its process ended with code {code}; see log.txt"
+    return Outcome(job, "failed", message)
+
+
+def _stop(running: list[_Running]) -> None:
+    """Ask the processes to end; each leaves its last checkpoint."""
+    for one in running:
+        one.process.terminate()
+    for one in running:
+        one.process.wait()
+
+
+def _number_of_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _gpu(slot: int, number: int) -> str:
+    """The slot's GPU among those that this process may see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(index) for index in range(number)]
+    return names[slot % number]

@@ -1,0 +1,135 @@
+"""Against scipy's two-sample routine, closed forms, and the definition of Holm's procedure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from attnlab._errors import InputError
+from attnlab.study.statistics import compare, holm, paired_difference, summarize
+
+PLAIN = {0: 74.30, 1: 73.90, 2: 74.61, 3: 74.05, 4: 74.44}
+MODULE = {0: 75.25, 1: 74.62, 2: 75.71, 3: 74.30, 4: 75.80}
+
+
+def test_interval_and_p_value_are_those_of_the_paired_t_test() -> None:
+    found = paired_difference(MODULE, PLAIN)
+    reference = stats.ttest_rel([MODULE[s] for s in range(5)], [PLAIN[s] for s in range(5)])
+    interval = reference.confidence_interval(0.95)
+    assert found.low == pytest.approx(interval.low, rel=1e-12)
+    assert found.high == pytest.approx(interval.high, rel=1e-12)
+    assert found.p_value == pytest.approx(reference.pvalue, rel=1e-12)
+
+
+def test_interval_of_two_seeds_has_the_closed_form_of_one_degree_of_freedom() -> None:
+    # Student's t with one degree of freedom is Cauchy: the quantile is a tangent.
+    found = paired_difference({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5})
+    half = math.tan(math.pi * (0.975 - 0.5)) * np.std([1.0, 1.5], ddof=1) / math.sqrt(2)
+    assert found.low == pytest.approx(1.25 - half, rel=1e-9)
+    assert found.high == pytest.approx(1.25 + half, rel=1e-9)
+
+
+def test_interval_of_known_sigma_zero_mean_covers_as_claimed() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for _ in range(2000):
+        values = dict(enumerate(generator.normal(0.3, 1.0, 5)))
+        found = paired_difference(values, dict.fromkeys(values, 0.0))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.3 <= found.high
+    assert stats.binomtest(covered, 2000, 0.95).pvalue > 1e-3
+
+
+def test_only_seeds_of_both_count() -> None:
+    found = paired_difference(MODULE | {9: 0.0}, PLAIN | {7: 100.0})
+    assert found.seeds == (0, 1, 2, 3, 4)
+    assert found.mean == pytest.approx(np.mean([MODULE[s] - PLAIN[s] for s in range(5)]))
+
+
+def test_one_seed_has_no_interval_and_says_so() -> None:
+    found = paired_difference({0: 75.0}, {0: 74.0})
+    assert (found.mean, found.low, found.high, found.p_value) == (1.0, None, None, None)
+    assert found.note == "one seed: no interval"
+    assert compare({"se": found})["se"].verdict == "cannot tell"
+
+
+def test_equal_differences_are_not_taken_for_certainty() -> None:
+    found = paired_difference({0: 90.1, 1: 80.1, 2: 70.1}, {0: 90.0, 1: 80.0, 2: 70.0})
+    assert found.low is None
+    assert found.note == "the same difference for every seed: no spread to make an interval from"
+    assert compare({"se": found})["se"].verdict == "cannot tell"
+
+
+def test_no_common_seed_is_an_error() -> None:
+    with pytest.raises(InputError) as error:
+        paired_difference({0: 1.0}, {1: 1.0})
+    assert str(error.value) == (
+        "Expected runs with the same seeds but got [0] for the module and [1] for the plain "
+        "network."
+    )
+
+
+def test_summary_has_the_sample_standard_deviation() -> None:
+    found = summarize([1.0, 2.0, 4.0])
+    assert found.std == pytest.approx(math.sqrt(7 / 3))
+    assert str(found) == "2.33 ± 1.53"
+    assert str(summarize([2.0])) == "2.00"
+
+
+probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=6)
+
+
+@given(probabilities)
+@settings(deadline=None)
+def test_holm_is_closed_testing_with_bonferroni(p_values: list[float]) -> None:
+    """A hypothesis is rejected when every intersection that holds it is, by Bonferroni."""
+    number = range(len(p_values))
+    for index, adjusted in enumerate(holm(p_values)):
+        families = (
+            family
+            for size in range(1, len(p_values) + 1)
+            for family in itertools.combinations(number, size)
+            if index in family
+        )
+        expected = max(min(1.0, len(f) * min(p_values[i] for i in f)) for f in families)
+        assert adjusted == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_module_that_is_better_alone_is_not_called_better_in_a_crowd() -> None:
+    plain = dict.fromkeys(range(5), 0.0)
+    one = paired_difference(dict(enumerate([0.1, 0.9, 0.5, 0.6, 0.3])), plain)
+    assert one.p_value is not None
+    assert 0.05 / 8 < one.p_value < 0.05
+    noise = paired_difference(dict(enumerate([-1.0, 1.1, 0.3, -0.6, 0.1])), plain)
+    assert compare({"se": one})["se"].verdict == "better"
+    crowd = {"se": one} | {f"other{i}": noise for i in range(7)}
+    assert compare(crowd)["se"].verdict == "no difference shown"
+    assert compare(crowd)["se"].adjusted_p == pytest.approx(8 * one.p_value)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=6))
+@settings(deadline=None)
+def test_nothing_is_called_better_or_worse_when_its_interval_contains_zero(
+    values: list[float],
+) -> None:
+    found = compare(
+        {"m": paired_difference(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))}
+    )["m"]
+    if found.verdict in ("better", "worse"):
+        low, high = found.difference.low, found.difference.high
+        assert low is not None
+        assert high is not None
+        assert low > 0 or high < 0
+        assert (found.verdict == "better") == (low > 0)
+
+
+def test_worse_is_said_too() -> None:
+    worse = paired_difference(PLAIN, MODULE)
+    assert compare({"m": worse})["m"].verdict == "worse"
