@@ -4,14 +4,73 @@ Put attention into any vision network, measure what it does to the network's fea
 fold it away when it turned out to be constant.
 """
 
-from attnlab.create import create as create
-from attnlab.fold import fold as fold
-from attnlab.insert import Receipt as Receipt
-from attnlab.insert import Site as Site
-from attnlab.insert import Step as Step
-from attnlab.insert import insert as insert
-from attnlab.insert import steps as steps
-from attnlab.trajectory import capture as capture
-from attnlab.trajectory import stiffness as stiffness
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnlab import attention as attention
+    from attnlab import backbones as backbones
+    from attnlab import dynamics as dynamics
+    from attnlab import evolution as evolution
+    from attnlab import testing as testing
+    from attnlab import trajectory as trajectory
+    from attnlab.create import create as create
+    from attnlab.fold import fold as fold
+    from attnlab.insert import Receipt as Receipt
+    from attnlab.insert import Site as Site
+    from attnlab.insert import Step as Step
+    from attnlab.insert import insert as insert
+    from attnlab.insert import steps as steps
+    from attnlab.trajectory import capture as capture
+    from attnlab.trajectory import stiffness as stiffness
 
 __version__ = "0.1.0"
+
+_ROOMS = ("attention", "backbones", "dynamics", "evolution", "testing", "trajectory")
+
+
+class _Public:
+    """A public name, imported when first used, so that `attnlab --help` need not wait for torch.
+
+    It is a data descriptor on the module's class: only that wins over the subpackage of the same
+    name (`attnlab.insert`, `attnlab.fold`), which the import system binds to the package.
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, package: ModuleType | None, owner: type) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)
+
+    def __set__(self, package: ModuleType, value: object) -> None:
+        if not isinstance(value, ModuleType):
+            raise AttributeError(f"attnlab.{self.name} cannot be replaced.")
+
+
+class _Package(ModuleType):
+    create = _Public("attnlab.create")
+    fold = _Public("attnlab.fold")
+    Receipt = _Public("attnlab.insert")
+    Site = _Public("attnlab.insert")
+    Step = _Public("attnlab.insert")
+    insert = _Public("attnlab.insert")
+    steps = _Public("attnlab.insert")
+    capture = _Public("attnlab.trajectory")
+    stiffness = _Public("attnlab.trajectory")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ROOMS:
+            return importlib.import_module(f"attnlab.{name}")
+        raise AttributeError(f"attnlab has no {name!r}. It has: {', '.join(self.__dir__())}.")
+
+    def __dir__(self) -> list[str]:
+        names = (name for name, value in vars(_Package).items() if isinstance(value, _Public))
+        return sorted((*names, *_ROOMS, "__version__"))
+
+
+sys.modules[__name__].__class__ = _Package

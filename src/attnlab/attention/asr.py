@@ -1,4 +1,4 @@
-"""Attention-based Structural Re-parameterization, ASR (Zhong et al., ECCV 2024).
+"""Attention-alike Structural Re-parameterization, ASR (Huang et al., ECCV 2024).
 
 `gate = Att(ψ)`: an attention module fed by a learned vector ψ instead of by the features. The gate
 is the same for every input, so it can be folded into the layer before it once training is over.

@@ -1,4 +1,4 @@
-"""StepNet's adaptor (Zhong et al., ICCV 2023).
+"""StepNet's adaptor (Huang et al., ICCV 2023).
 
 `gate = F(x_t, x_{t+1})` with `x_{t+1} = x_t + f(x_t)`: a 1 x 1 convolution in groups, one for each
 channel pair (x_t, x_{t+1}), global average pooling, BatchNorm, the affine map of IE, σ. Pooling and

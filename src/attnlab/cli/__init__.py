@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except AttnlabError as error:
         print(f"attnlab: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
 
 
 def _description(command: Callable[..., None]) -> str:
