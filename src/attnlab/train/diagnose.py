@@ -1,0 +1,70 @@
+"""When the loss is no longer finite: at which step, and in which layer it began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import AttnlabError
+
+
+class NonFiniteLossError(AttnlabError, ArithmeticError):
+    """The loss became infinite or NaN; the message names the step and the layer."""
+
+
+def non_finite_loss(
+    network: nn.Module, images: Tensor, loss: float, epoch: int, step: int, rate: float
+) -> NonFiniteLossError:
+    """The error for a loss at `step` of `epoch`, both from 1, before the weights were changed."""
+    return NonFiniteLossError(
+        f"The loss is {loss} at step {step} of epoch {epoch} (learning rate {rate:g}). "
+        f"{offending_layer(network, images)} The run stopped; the last checkpoint is from before. "
+        f"Lower lr, add warmup_epochs or clip, or use precision '32-true'."
+    )
+
+
+def offending_layer(network: nn.Module, images: Tensor) -> str:
+    """One sentence on the first layer, in the order of execution, that makes a non-finite value."""
+    if not torch.isfinite(images).all():
+        return "The images themselves are not finite."
+    found: list[str] = []
+    handles = [
+        module.register_forward_hook(_watch(found, name, module))
+        for name, module in network.named_modules()
+        if not any(True for _ in module.children())
+    ]
+    try:
+        with torch.no_grad():
+            network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if found:
+        return found[0]
+    return "Every layer's output is finite: only the loss itself is not."
+
+
+def _watch(found: list[str], name: str, module: nn.Module) -> Any:
+    def hook(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if found or not isinstance(output, Tensor) or torch.isfinite(output).all():
+            return
+        kind = type(module).__name__
+        wrong = [key for key, p in module.named_parameters() if not torch.isfinite(p).all()]
+        if wrong:
+            found.append(
+                f"The first layer that is not finite is {name!r} ({kind}): its {wrong[0]} is not, "
+                f"since the step before."
+            )
+            return
+        largest = max(
+            (float(x.abs().max()) for x in inputs if isinstance(x, Tensor) and x.numel()),
+            default=float("nan"),
+        )
+        found.append(
+            f"The first layer whose output is not finite is {name!r} ({kind}); its largest input "
+            f"was {largest:.3g}."
+        )
+
+    return hook

@@ -1,0 +1,275 @@
+"""Train one network. The loop is `_train_epoch`; the rest gets a run there and back again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from safetensors.torch import save
+
+from attnlab._errors import InputError
+from attnlab.train.batches import check_batches, training_chunks
+from attnlab.train.config import RunConfig
+from attnlab.train.data import Data
+from attnlab.train.diagnose import non_finite_loss
+from attnlab.train.environment import environment
+from attnlab.train.evaluate import evaluate
+from attnlab.train.files import remove_partial, write_whole
+from attnlab.train.measurements import epoch_stiffness, measurements
+from attnlab.train.network import build_network
+from attnlab.train.reporters import Progress, Reporter, reporter
+from attnlab.train.result import RunResult
+from attnlab.train.schedule import learning_rate
+from attnlab.train.seeds import derive
+from attnlab.train.sources import load_data
+from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
+
+
+def train(
+    config: RunConfig,
+    directory: str | Path,
+    *,
+    threads: int | None = None,
+    devices: int = 1,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Train the network of `config` in `directory`; return its result.
+
+    A directory with checkpoints is taken up where it stands, one with a result is not trained
+    again. On the CPU the same config, with the same number of threads, gives the same weights to
+    the bit, however often it was stopped.
+
+    Args:
+        config: what to train.
+        directory: the run's own; nothing is written elsewhere.
+        threads: of torch, per process; as they are when None.
+        devices: processes, each with a GPU where there are any, else on the CPU. `batch_size` is
+            over all of them. From 2 on, the calling script needs an `if __name__ == "__main__"`
+            guard, and `progress` must be a function at the top of a module.
+        progress: called with each epoch's record; None shows a bar or prints a line.
+    """
+    folder = Path(directory)
+    if (folder / "result.json").is_file():
+        _check_config(folder, config)
+        return RunResult.load(folder)
+    fabric = Fabric(
+        accelerator="auto",
+        devices=devices,
+        # Processes of torchrun and of Slurm are there already; others are started here.
+        strategy="auto" if devices == 1 else "ddp" if _launched() else "ddp_spawn",
+        precision=config.recipe.precision,
+    )
+    with _terminating():
+        return fabric.launch(_run, config, folder, threads, progress)
+
+
+def _launched() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
+
+
+def _run(
+    fabric: Fabric,
+    config: RunConfig,
+    folder: Path,
+    threads: int | None,
+    progress: Progress | None,
+) -> RunResult:
+    with _deterministic(threads):
+        data = load_data(config.data, config.recipe)
+        check_batches(data.facts.train, config.recipe, fabric.world_size)
+        network = build_network(config, data.facts.classes, data.facts.shape)
+        if fabric.is_global_zero:
+            _begin(folder, config, data)
+        fabric.barrier()
+        state = build_state(fabric, config, network)
+        resume(fabric, state, folder / "checkpoints", config.run_id)
+        shown = progress if fabric.is_global_zero else _silent
+        show = reporter(shown, config.label, config.recipe.epochs)
+        try:
+            for epoch in range(len(state.history), config.recipe.epochs):
+                record = _epoch(fabric, config, state, data, epoch, show)
+                state.history.append(record)
+                save_state(fabric, state, folder / "checkpoints", config.run_id)
+                if fabric.is_global_zero:
+                    _write_metrics(folder, state.history)
+                show.epoch(record)
+        finally:
+            show.close()
+        return _finish(fabric, config, state, data, folder)
+
+
+def _epoch(
+    fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
+) -> dict[str, Any]:
+    began = perf_counter()
+    trained = _train_epoch(fabric, config, state, data, epoch, show)
+    synchronise_buffers(fabric, state.network)
+    if state.average is not None:
+        synchronise_buffers(fabric, state.average)
+    recipe = config.recipe
+    accuracy = evaluate(fabric, state.tested, data, recipe.test_batch_size, recipe.channels_last)
+    stiffness = epoch_stiffness(fabric, config, state.tested, data)
+    return {
+        "epoch": epoch + 1,
+        **trained,
+        "test_loss": accuracy.loss,
+        "top1": accuracy.top1,
+        "top5": accuracy.top5,
+        **stiffness,
+        "seconds": perf_counter() - began,
+    }
+
+
+def _train_epoch(
+    fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
+) -> dict[str, Any]:
+    recipe, model, optimizer = config.recipe, state.model, state.optimizer
+    rank, processes = fabric.global_rank, fabric.world_size
+    rate = learning_rate(recipe, epoch)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, processes)
+    batches = data.training(chunks, recipe, config.seed, epoch, fabric.device)
+    torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
+    sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
+    waited, began = 0.0, perf_counter()
+    model.train()
+    for step, chunk in enumerate(chunks, 1):
+        asked = perf_counter()
+        images, labels = next(batches)
+        waited += perf_counter() - asked
+        if recipe.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        logits = model(images)
+        loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
+        value = loss.item()
+        if not abs(value) < float("inf"):
+            raise non_finite_loss(state.network, images, value, epoch + 1, step, rate)
+        fabric.backward(loss * chunk.share)
+        if recipe.clip is not None:
+            fabric.clip_gradients(model, optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
+        optimizer.step()
+        optimizer.zero_grad()
+        if state.average is not None:
+            state.average.update_parameters(state.network)
+        right = (logits.argmax(1) == labels).sum()
+        sums += torch.stack([loss.detach() * len(labels), right, right.new_tensor(len(labels))])
+        show.step(epoch, step, len(chunks))
+    seconds = perf_counter() - began
+    loss_sum, correct, seen = fabric.all_reduce(sums, reduce_op="sum").tolist()
+    return {
+        "lr": rate,
+        "train_loss": loss_sum / seen,
+        "train_top1": correct / seen,
+        "train_seconds": seconds,
+        "data_seconds": waited,
+        "images_per_second": seen / seconds,
+    }
+
+
+def _finish(fabric: Fabric, config: RunConfig, state: State, data: Data, folder: Path) -> RunResult:
+    """Measure, then write the weights and, last of all, the result: it marks the run as done."""
+    result = measurements(fabric, config, state.tested, data, state.history, folder)
+    if fabric.is_global_zero:
+        tensors = {k: v.detach().cpu().contiguous() for k, v in state.tested.state_dict().items()}
+        about = {
+            "run_id": config.run_id,
+            "backbone": config.backbone,
+            "attention": config.attention,
+        }
+        write_whole(folder / "model.safetensors", save(tensors, about))
+        _write_metrics(folder, state.history)
+        write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
+    fabric.barrier()
+    return result
+
+
+def _begin(folder: Path, config: RunConfig, data: Data) -> None:
+    """Write what the run is, before it starts; a directory of another run is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_partial(folder)
+    _check_config(folder, config)
+    facts = asdict(data.facts)
+    stored = folder / "data.json"
+    if stored.is_file():
+        before = json.loads(stored.read_text(encoding="utf-8"))["checksum"]
+        if before != data.facts.checksum:
+            raise InputError(
+                f"The data changed since the run in {folder} began: checksum {before[:12]}… then, "
+                f"{data.facts.checksum[:12]}… now. Use another directory."
+            )
+    write_whole(folder / "config.json", config.to_json() + "\n")
+    write_whole(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
+    write_whole(stored, json.dumps(facts, indent=1) + "\n")
+
+
+def _check_config(folder: Path, config: RunConfig) -> None:
+    stored = folder / "config.json"
+    if not stored.is_file():
+        return
+    other = RunConfig.from_json(stored.read_text(encoding="utf-8"))
+    if other.run_id != config.run_id:
+        raise InputError(
+            f"{folder} holds run {other.run_id} ({other.label}), expected {config.run_id} "
+            f"({config.label}). Use another directory."
+        )
+
+
+def _write_metrics(folder: Path, history: list[dict[str, Any]]) -> None:
+    """All lines anew: after a kill, the file has exactly the epochs of the checkpoint."""
+    write_whole(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in history))
+
+
+def _silent(record: Any) -> None:
+    del record
+
+
+@contextmanager
+def _deterministic(threads: int | None) -> Iterator[None]:
+    """Deterministic algorithms, own random state and threads; all as before afterwards."""
+    before = (
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+    if threads is not None:
+        torch.set_num_threads(threads)
+    # Some operations on GPUs have no deterministic form; there a run repeats only nearly.
+    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, changes no result
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+        torch.utils.deterministic.fill_uninitialized_memory = before[3]
+
+
+@contextmanager
+def _terminating() -> Iterator[None]:
+    """SIGTERM ends the run as an exception, so that half-written files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

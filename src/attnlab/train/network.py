@@ -1,0 +1,53 @@
+"""The network of a run: the plain backbone under the seed first, then the gate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from attnlab._errors import InputError
+from attnlab.backbones.weights import load_weights
+from attnlab.create import create
+from attnlab.insert import insert
+from attnlab.train.config import RunConfig
+from attnlab.train.seeds import derive
+
+
+def build_network(config: RunConfig, classes: int, shape: Sequence[int]) -> nn.Module:
+    """The network of `config` for images of `shape`. What it shares with the plain backbone has
+    the same first values whatever the gate is, so runs with one seed pair."""
+    example = torch.zeros(1, *shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(config.seed, "initialisation"))
+        network = create(config.backbone, classes, **config.backbone_options)  # type: ignore[arg-type]
+        if config.attention == "none":
+            return network
+        torch.manual_seed(derive(config.seed, "gate"))
+        where = list(config.where) if isinstance(config.where, tuple) else config.where
+        network, _ = insert(
+            network,
+            config.attention,
+            where,
+            config.start,
+            example=example,
+            inplace=True,
+            **config.gate_options,
+        )
+    return network
+
+
+def load_network(directory: str | Path) -> nn.Module:
+    """The trained network of a finished run, in eval mode."""
+    folder = Path(directory)
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
+    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    data = json.loads((folder / "data.json").read_text(encoding="utf-8"))
+    network = build_network(config, data["classes"], data["shape"])
+    load_weights(network, weights)
+    return network.eval()
