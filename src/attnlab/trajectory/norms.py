@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from attnlab.trajectory import native
+
 # A chunk of both operands and one temporary fit into the second-level cache of current processors,
 # so that the four passes over a chunk read main memory once.
 CHUNK_BYTES = 1 << 18
@@ -32,6 +34,11 @@ def step_norms(
         branch = branch.contiguous()
         shortcut = shortcut.contiguous()
     x, f = _rows(shortcut, inputs), _rows(branch, inputs)
+    relu = activation is torch.relu
+    sums = native.step_sums(x, f, relu)
+    if sums is not None and (relu or activation is None):
+        state, update, change = sums.sqrt().float().unbind(1)
+        return state, update, change
     dtype = _wide(torch.promote_types(x.dtype, f.dtype))
     norms = torch.empty(3, inputs, dtype=dtype, device=x.device)
     rows = inputs
@@ -41,12 +48,12 @@ def step_norms(
         part = slice(start, start + rows)
         _norm_into(norms[0, part], x[part], dtype)
         _norm_into(norms[1, part], f[part], dtype)
-        if activation is torch.relu:
+        if relu:
             # relu(x + f) − x = max(f, −x): one temporary less, and no cancellation.
             _norm_into(norms[2, part], torch.maximum(f[part], x[part].neg()), dtype)
     if activation is None:
         return norms[0], norms[1], norms[1]
-    if activation is not torch.relu:
+    if not relu:
         return norms[0], norms[1], norm(activation(shortcut + branch) - shortcut, inputs)
     return norms[0], norms[1], norms[2]
 
