@@ -38,10 +38,10 @@ class BuildError(Exception):
     """The kernels could not be built; the message says why."""
 
 
-def object_name(variant: Variant) -> str:
+def object_name(variant: Variant, source: Path = SOURCE) -> str:
     """File name of `variant`, with a digest of what it is built from."""
     digest = hashlib.sha256()
-    for path in sorted(SOURCE.iterdir()):
+    for path in sorted(p for p in source.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update("\0".join((*FLAGS, *OPENMP, *variant.flags)).encode())
     return f"attnlab-{variant.name}-{digest.hexdigest()[:16]}.so"
@@ -63,14 +63,14 @@ def compiler() -> list[str]:
     raise BuildError(f"no C++ compiler: {wanted} is not on the path")
 
 
-def compile_to(target: Path, variant: Variant) -> None:
+def compile_to(target: Path, variant: Variant, source: Path = SOURCE) -> None:
     """Compile `variant` to `target`, atomically; without OpenMP if the compiler has none."""
     command = compiler()
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".tmp")
     os.close(handle)
     try:
         for openmp in (OPENMP, ()):
-            arguments = [*command, *FLAGS, *openmp, *variant.flags, str(SOURCE / "kernels.cpp")]
+            arguments = [*command, *FLAGS, *openmp, *variant.flags, str(source / "kernels.cpp")]
             try:
                 result = subprocess.run(
                     [*arguments, "-o", name], capture_output=True, text=True, timeout=TIMEOUT
@@ -97,9 +97,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def built(variant: Variant) -> Path:
-    """The object of `variant` in the cache, built now if it is not there."""
-    target = cache_directory() / object_name(variant)
+def built(variant: Variant, source: Path = SOURCE) -> Path:
+    """The object of `source` for `variant` in the cache, built now if it is not there."""
+    target = cache_directory() / object_name(variant, source)
     if target.exists():
         return target
     if os.name != "posix":
@@ -108,7 +108,7 @@ def built(variant: Variant) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(target.with_suffix(".lock")):
             if not target.exists():
-                compile_to(target, variant)
+                compile_to(target, variant, source)
     except OSError as error:
         raise BuildError(f"cannot write to {target.parent}: {error}") from error
     return target
