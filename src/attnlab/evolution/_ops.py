@@ -31,11 +31,13 @@ def runs_native(*tensors: Tensor) -> bool:
     )
 
 
-def _window(kernel: list[int], stride: list[int], dilation: list[int], pad: list[int]) -> Window:
+def window_of(kernel: list[int], stride: list[int], dilation: list[int], pad: list[int]) -> Window:
+    """The window from the operators' integer lists."""
     return Window(*((values[0], values[1]) for values in (kernel, stride, dilation, pad)))
 
 
-def _call(name: str, dtype: torch.dtype, *arguments: object) -> None:
+def call(name: str, dtype: torch.dtype, *arguments: object) -> None:
+    """Call the kernel `name` for storage `dtype`."""
     library = native.library()
     if library is None:
         raise RuntimeError(f"attnlab::{name} needs the native kernels: {native.native_status()}")
@@ -54,10 +56,10 @@ def av(
     maps, x = planes(maps), planes(x)
     batch, groups, _, *out_size = maps.shape
     out = x.new_empty(batch, x.shape[1], *out_size)
-    window = _window(kernel, stride, dilation, pad)
+    window = window_of(kernel, stride, dilation, pad)
     sizes = problem(batch, groups, (x.shape[2], x.shape[3]), (out_size[0], out_size[1]), window)
     channels = x.shape[1] // groups
-    _call("av", x.dtype, sizes, channels, *operand(maps), *operand(x), out.data_ptr())
+    call("av", x.dtype, sizes, channels, *operand(maps), *operand(x), out.data_ptr())
     return out
 
 
@@ -72,12 +74,12 @@ def qk(
     pad: list[int],
 ) -> Tensor:
     q, x = planes(q), planes(x)
-    window = _window(kernel, stride, dilation, pad)
+    window = window_of(kernel, stride, dilation, pad)
     out_size = (q.shape[2], q.shape[3])
     out = x.new_empty(x.shape[0], groups, window.taps, *out_size)
     sizes = problem(x.shape[0], groups, (x.shape[2], x.shape[3]), out_size, window)
     channels = x.shape[1] // groups
-    _call("qk", x.dtype, sizes, channels, *operand(q), *operand(x), out.data_ptr())
+    call("qk", x.dtype, sizes, channels, *operand(q), *operand(x), out.data_ptr())
     return out
 
 
@@ -94,29 +96,29 @@ def sc(
     maps, y = planes(maps), planes(y)
     batch, groups = maps.shape[:2]
     out = y.new_empty(batch, y.shape[1], *size)
-    window = _window(kernel, stride, dilation, pad)
+    window = window_of(kernel, stride, dilation, pad)
     sizes = problem(batch, groups, (size[0], size[1]), (y.shape[2], y.shape[3]), window)
     channels = y.shape[1] // groups
-    _call("sc", y.dtype, sizes, channels, *operand(maps), *operand(y), out.data_ptr())
+    call("sc", y.dtype, sizes, channels, *operand(maps), *operand(y), out.data_ptr())
     return out
 
 
 @av.register_fake
-def _(maps: Tensor, x: Tensor, *window: list[int]) -> Tensor:
+def _(maps: Tensor, x: Tensor, *_: list[int]) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1], maps.shape[3], maps.shape[4])
 
 
 @qk.register_fake
-def _(q: Tensor, x: Tensor, groups: int, kernel: list[int], *window: list[int]) -> Tensor:
+def _(q: Tensor, x: Tensor, groups: int, kernel: list[int], *_: list[int]) -> Tensor:
     return x.new_empty(x.shape[0], groups, kernel[0] * kernel[1], q.shape[2], q.shape[3])
 
 
 @sc.register_fake
-def _(maps: Tensor, y: Tensor, size: list[int], *window: list[int]) -> Tensor:
+def _(_maps: Tensor, y: Tensor, size: list[int], *_: list[int]) -> Tensor:
     return y.new_empty(y.shape[0], y.shape[1], *size)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
     ctx.save_for_backward(*inputs[:2])
     ctx.window = inputs[-4:]
 

@@ -3,12 +3,12 @@
     S[p, k, i] = softmax_k( scale · q_p[i] · k_p[i + k] + position[p, k, i] )
     out[p, i] = Σ_k S[p, k, i] · v_p[i + k]
 
-Position terms, all optional: a learned bias per head and tap; SASA's relative encoding, in which the
-first half of a head's channels meets an embedding of the row offset and the second half one of the
-column offset (so K_h + K_w vectors instead of K_h·K_w).
+Position terms, all optional: a learned bias per head and tap; SASA's relative encoding, in which
+the first half of a head's channels meets an embedding of the row offset and the second half one of
+the column offset (so K_h + K_w vectors instead of K_h·K_w).
 
 At the border the papers leave the softmax open. `boundary="mask"` (ours) leaves out the pixels
-outside the image; `boundary="zero"` keeps them as zero keys and zero values, as a plain unfold does.
+outside the image; `boundary="zero"` keeps them as zero keys and values, as a plain unfold does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError, unknown_name
-from attnlab.evolution import _ops
+from attnlab.evolution import _attention_ops, _ops
 from attnlab.evolution.primitives import av, check_groups, qk, same_dtype
 from attnlab.evolution.window import Pair, Window
 
@@ -48,14 +48,50 @@ def local_attention(
         scale = (query.shape[1] // heads) ** -0.5
     query, key, value = same_dtype(query, key, value)
     if _ops.runs_native(query, key, value):
-        extra = [
-            None if t is None else t.to(query.dtype) for t in (bias, *(relative or (None, None)))
+        positions = (bias, *(relative or (None, None)))
+        mask = boundary == "mask"
+        sizes = map(list, window)
+        return _attention_ops.attention(query, key, value, *positions, heads, scale, mask, *sizes)[
+            0
         ]
-        return _ops.attention(query, key, value, *extra, heads, scale, boundary, window)
     maps = attention_maps(
         query, key, heads, window, scale=scale, bias=bias, relative=relative, boundary=boundary
     )
     return av(maps, value, window).to(value.dtype)
+
+
+def packed_local_attention(
+    packed: Tensor,
+    heads: int,
+    window: Window,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    relative: tuple[Tensor, Tensor] | None = None,
+    boundary: Boundary = "mask",
+) -> Tensor:
+    """`local_attention` with query, key and value as the thirds of `packed` (B, 3C, H, W)."""
+    query, key, value = packed.chunk(3, 1)
+    (packed,) = same_dtype(packed)
+    if not _ops.runs_native(packed):
+        return local_attention(
+            query,
+            key,
+            value,
+            heads,
+            window,
+            scale=scale,
+            bias=bias,
+            relative=relative,
+            boundary=boundary,
+        )
+    _check(query, key, value, heads, window, bias, relative, boundary)
+    if scale is None:
+        scale = (query.shape[1] // heads) ** -0.5
+    positions = (bias, *(relative or (None, None)))
+    mask = boundary == "mask"
+    sizes = map(list, window)
+    return _attention_ops.attention_packed(packed, *positions, heads, scale, mask, *sizes)[0]
 
 
 def attention_maps(

@@ -90,7 +90,7 @@ class LocalAttention2d(Operator):
             )
 
     def kernel(self, x: Tensor) -> AttentionKernel:
-        query, key, value = self._project(x)
+        query, key, value, packed = self._project(x)
         relative = None if self.relative is None else (self.relative[0], self.relative[1])
         return AttentionKernel(
             query,
@@ -102,23 +102,25 @@ class LocalAttention2d(Operator):
             output_weight=None if self.output is None else self.output.weight[:, :, 0, 0],
             relative=relative,
             boundary=self.boundary,
+            packed=packed,
         )
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         weight, width = self.query_key_value.weight, self.out_channels
         stride = self.window.stride
         seen = x
         if self.positional == "absolute":
             seen = x + sinusoidal_encoding(self.in_channels, x.shape[2], x.shape[3], x)
         if stride == (1, 1) and seen is x:
-            query, key, value = self.query_key_value(x).chunk(3, dim=1)
-            return query, key, value
+            packed = self.query_key_value(x)
+            query, key, value = packed.chunk(3, dim=1)
+            return query, key, value, packed
         query = F.conv2d(seen[:, :, :: stride[0], :: stride[1]], weight[:width])
         if seen is x:
             key, value = F.conv2d(x, weight[width:]).chunk(2, dim=1)
-            return query, key, value
+            return query, key, value, None
         key = F.conv2d(seen, weight[width : 2 * width])
-        return query, key, F.conv2d(x, weight[2 * width :])
+        return query, key, F.conv2d(x, weight[2 * width :]), None
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, heads={self.heads}, positional={self.positional!r}"

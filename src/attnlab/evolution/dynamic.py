@@ -37,7 +37,7 @@ def mixture(weights: Tensor, bank: Tensor) -> Tensor:
 class MixtureFunction(KernelFunction):
     """A mixture of expert kernels, weighted by the pooled input.
 
-    `routing="sigmoid"` is CondConv (Yang et al., NeurIPS 2019): one linear layer, weights in (0, 1).
+    `routing="sigmoid"` is CondConv (Yang et al., NeurIPS 2019): a linear layer, weights in 0 .. 1.
     `routing="softmax"` is DyConv (Chen et al., CVPR 2020): a bottleneck of a quarter, weights that
     sum to one, softened by `temperature` (30 there at the start of training, annealed to 1).
     """
@@ -140,8 +140,8 @@ class WeightNetFunction(KernelFunction):
         per_channel = in_channels * size[0] * size[1]
         if parts < 1 or multiplier % parts or per_channel % parts:
             raise OptionError(
-                f"Expected parts to divide multiplier={multiplier} and the {per_channel} weights of "
-                f"an output channel but got parts={parts}."
+                f"Expected parts to divide multiplier={multiplier} and the {per_channel} weights "
+                f"of an output channel but got parts={parts}."
             )
         self.shape = (out_channels, in_channels, *size)
         hidden = max(1, in_channels // reduction)

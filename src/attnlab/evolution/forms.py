@@ -16,7 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.evolution.attention import Boundary, attention_maps, local_attention
+from attnlab.evolution.attention import (
+    Boundary,
+    attention_maps,
+    local_attention,
+    packed_local_attention,
+)
 from attnlab.evolution.primitives import av
 from attnlab.evolution.window import Window
 
@@ -139,8 +144,9 @@ class AttentionKernel(Kernel):
 
         W[i,j,u,v,c,m] = Σ_p S^p[i,j,u,v] · Σ_d W_V[p·D_h + d, c] · W_O[m, p·D_h + d]
 
-    `value` is W_V x, or x itself where `value_weight` is None; `output_weight` None is the identity.
-    Weights are matrices (out, in). Heads of size 1 make the kernel specific to every channel.
+    `value` is W_V x, or x itself where `value_weight` is None; an `output_weight` of None is the
+    identity. Weights are matrices (out, in). Heads of size 1 make the kernel specific to every
+    channel. `packed`, if query, key and value are its thirds, saves joining their gradients.
     """
 
     query: Tensor
@@ -154,14 +160,15 @@ class AttentionKernel(Kernel):
     relative: tuple[Tensor, Tensor] | None = None
     scale: float | None = None
     boundary: Boundary = "mask"
+    packed: Tensor | None = None
     groups = 1
     varies = frozenset[Axis]({"space", "input channel", "output channel", "input"})
 
     def aggregate(self, x: Tensor) -> Tensor:  # noqa: ARG002  (value already is a function of x)
-        out = local_attention(
-            self.query,
-            self.key,
-            self.value,
+        operands = (self.query, self.key, self.value) if self.packed is None else (self.packed,)
+        attend = local_attention if self.packed is None else packed_local_attention
+        out = attend(
+            *operands,
             self.heads,
             self.window,
             scale=self.scale,

@@ -41,7 +41,7 @@ def av(maps: Tensor, x: Tensor, window: Window) -> Tensor:
 
 
 def qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
-    """Product of each q (B, C, H_out, W_out) with its window of x: (B, groups, K², H_out, W_out)."""
+    """Each q (B, C, H_out, W_out) times its window of x: (B, groups, K_h·K_w, H_out, W_out)."""
     _check_rank(q=(q, 4), x=(x, 4))
     expected = (*x.shape[:2], *window.output_size(*x.shape[2:]))
     _check_shape("q", "(B, C, H_out, W_out)", q, expected)

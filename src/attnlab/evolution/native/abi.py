@@ -11,6 +11,13 @@ from torch import Tensor
 if TYPE_CHECKING:
     from attnlab.evolution.window import Pair, Window
 
+COMPUTE = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.bfloat16: torch.float32,
+}
+"""The type that each storage type computes in."""
+
 STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 """What the kernels can read and write; bfloat16 computes in float32."""
 
@@ -58,11 +65,28 @@ def problem(batch: int, groups: int, size: Pair, out_size: Pair, window: Window)
     )
 
 
+class Attention(ctypes.Structure):
+    """What attention adds: depths, scale, border, and the position terms (addresses or None)."""
+
+    _fields_ = [
+        ("depth", _INT),
+        ("value_depth", _INT),
+        ("scale", _REAL),
+        ("mask", _INT),
+        ("bias", _POINTER),
+        ("row", _POINTER),
+        ("column", _POINTER),
+    ]
+
+
 _OPERAND = [_POINTER, _INT]
+_ATTENTION = [ctypes.POINTER(Attention), *_OPERAND, *_OPERAND, *_OPERAND]
 _SIGNATURES = {
     "av": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "qk": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "sc": [_INT, *_OPERAND, *_OPERAND, _POINTER],
+    "attention": [*_ATTENTION, _POINTER, _POINTER],
+    "attention_backward": [*_ATTENTION, _POINTER, *_OPERAND * 4, *[_POINTER] * 3],
 }
 
 

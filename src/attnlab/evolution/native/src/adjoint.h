@@ -82,7 +82,7 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
     const int64_t most_rows =
         std::min(p.out_height, (rows_each + p.dilation_h * p.kernel_h) / p.stride_h + 2);
     const int64_t plane = (round_up(most_rows * margins.pitch, 16) / 16 | 1) * 16;
-    Buffer<T> planes(channels * plane);
+    Buffer<T> planes(channels * plane, true);
     Ring<T> ring(p, margins, 1);
     std::vector<RowTap<T>> rows(ring.capacity + p.kernel_h + ROWS);
 #pragma omp for schedule(dynamic, 1)
@@ -96,8 +96,8 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
       const Span span = readers_of(p, begin, end - 1);
       for (int64_t c = 0; c < channels; c++)
         for (int64_t i = span.begin; i < span.end; i++)
-          margins.fill(planes.get() + c * plane + (i - span.begin) * margins.pitch,
-                       from + c * image + i * p.out_width, p.out_width, T(1));
+          copy_row(planes.get() + c * plane + (i - span.begin) * margins.pitch + margins.margin,
+                   from + c * image + i * p.out_width, p.out_width, T(1));
       int64_t filled = span.begin;
       for (int64_t base = begin; base < end; base += block) {
         const int64_t needed = readers_of(p, base, std::min(end, base + block) - 1).end;
@@ -105,8 +105,9 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
           for (int64_t k = 0; k < p.taps(); k++) {
             T* to = ring.row(filled) + k * margins.pitch + margins.margin;
             const S* source = a + k * image + filled * p.out_width;
-            __builtin_prefetch(source + p.out_width);
-            for (int64_t i = 0; i < p.out_width; i++) to[i] = widen(source[i]);
+            copy_row(to, source, p.out_width, T(1));
+            for (int64_t i = 0; i < p.out_width; i += 64 / int64_t(sizeof(S)))
+              __builtin_prefetch(source + p.out_width + i);
           }
         for (int64_t j = base; j < std::min(base + p.dilation_h, end); j++)
           adjoint_rows(p, margins, ring, planes.get(), span.begin, plane, channels, j,

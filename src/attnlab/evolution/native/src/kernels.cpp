@@ -1,5 +1,5 @@
 // Plain C entry points; no torch, no Python. The same source is built once per instruction set.
-#include "adjoint.h"
+#include "attention_backward.h"
 
 #define ENTRY(NAME, S, T)                                                                          \
   void attnlab_av_##NAME(const Problem* p, int64_t channels, const S* maps, int64_t maps_batch,    \
@@ -13,6 +13,19 @@
   void attnlab_sc_##NAME(const Problem* p, int64_t channels, const S* maps, int64_t maps_batch,    \
                          const S* y, int64_t y_batch, S* gx) {                                     \
     sc<S, T>(*p, channels, maps, maps_batch, y, y_batch, gx);                                      \
+  }                                                                                                \
+  void attnlab_attention_##NAME(const Problem* p, const Attention* at, const S* q,                 \
+                                int64_t q_batch, const S* k, int64_t k_batch, const S* v,          \
+                                int64_t v_batch, S* out, T* stats) {                               \
+    attention<S, T>(*p, *at, q, q_batch, k, k_batch, v, v_batch, out, stats);                      \
+  }                                                                                                \
+  void attnlab_attention_backward_##NAME(                                                          \
+      const Problem* p, const Attention* at, const S* q, int64_t q_batch, const S* k,              \
+      int64_t k_batch, const S* v, int64_t v_batch, const T* stats, const S* grad,                 \
+      int64_t grad_batch, S* gq, int64_t gq_batch, S* gk, int64_t gk_batch, S* gv,                 \
+      int64_t gv_batch, T* bias, T* row, T* column) {                                              \
+    attention_backward<S, T>(*p, *at, q, q_batch, k, k_batch, v, v_batch, stats, grad, grad_batch, \
+                             gq, gq_batch, gk, gk_batch, gv, gv_batch, {bias, row, column});       \
   }
 
 extern "C" {

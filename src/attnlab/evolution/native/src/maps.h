@@ -11,7 +11,9 @@ constexpr int CHANNEL_BLOCK = 8;
 #else
 constexpr int CHANNEL_BLOCK = 4;
 #endif
-constexpr int ROWS = 2;
+constexpr int ROWS = 3;
+// Strips that are worked on together, so that what they share stays in the first-level cache.
+constexpr int TILE_STRIPS = 2;
 // Copies of a group's planes should stay in the second-level cache.
 constexpr int64_t CACHE_BYTES = 256 * 1024;
 
@@ -30,6 +32,20 @@ static inline void for_row_blocks(const RowBlocks& blocks, int64_t begin, int64_
   for (int64_t base = begin; base < end; base += blocks.apart * ROWS)
     for (int64_t h = base; h < std::min(base + blocks.apart, end); h++)
       f(h, std::min<int64_t>(ROWS, ceil_div(end - h, blocks.apart)));
+}
+
+// Groups of neighbouring strips: f(strips, count).
+template <class T, class F>
+static inline void for_tiles(int64_t width, F f) {
+  Strip strips[TILE_STRIPS];
+  int count = 0;
+  for_strips<T>(width, [&](Strip strip) {
+    strips[count++] = strip;
+    if (count == TILE_STRIPS || strip.begin + strip.lanes >= width) {
+      f(strips, count);
+      count = 0;
+    }
+  });
 }
 
 // The input rows that a block reads, with the rows of the block each serves. `w` of the row tap at
@@ -63,21 +79,24 @@ static inline void accumulate_channels(const RowTap<T>* rows, int row_count, con
   for (int r = 0; r < ROWS; r++)
     for (int c = 0; c < C; c++) store_to(r, begin + c, acc[r][c]);
 }
+// Calls f(block, first channel) for blocks of channels whose size is a constant.
+template <class F>
+static inline void for_channel_blocks(int64_t channels, F f) {
+  int64_t c = 0;
+  for (; c + CHANNEL_BLOCK <= channels; c += CHANNEL_BLOCK)
+    f(std::integral_constant<int, CHANNEL_BLOCK>(), c);
+  for (; c + 2 <= channels; c += 2) f(std::integral_constant<int, 2>(), c);
+  for (; c < channels; c++) f(std::integral_constant<int, 1>(), c);
+}
 // store_to(r, c, vector) for every channel; the caller ignores rows beyond its block.
 template <class T, class Store>
 static inline void accumulate_all(const RowTap<T>* rows, int row_count, const Run* runs,
                                   int run_count, int64_t x_shift, int64_t w_shift, int64_t plane,
                                   int64_t w_row, int64_t channels, Store store_to) {
-  int64_t c = 0;
-  for (; c + CHANNEL_BLOCK <= channels; c += CHANNEL_BLOCK)
-    accumulate_channels<T, CHANNEL_BLOCK>(rows, row_count, runs, run_count, x_shift, w_shift, plane,
-                                          w_row, c, store_to);
-  for (; c + 2 <= channels; c += 2)
-    accumulate_channels<T, 2>(rows, row_count, runs, run_count, x_shift, w_shift, plane, w_row, c,
-                              store_to);
-  for (; c < channels; c++)
-    accumulate_channels<T, 1>(rows, row_count, runs, run_count, x_shift, w_shift, plane, w_row, c,
-                              store_to);
+  for_channel_blocks(channels, [&](auto block, int64_t c) {
+    accumulate_channels<T, block.value>(rows, row_count, runs, run_count, x_shift, w_shift, plane,
+                                        w_row, c, store_to);
+  });
 }
 
 struct Span {
@@ -105,7 +124,8 @@ static void av(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
 #pragma omp parallel num_threads(p.threads)
   {
     Planes<T> planes(p, std::min(p.height, input_rows(p, 0, rows_each).end + p.pad_h + p.stride_h));
-    Buffer<T> scratch(channels * planes.plane), packed(taps * p.kernel_w * ROWS * LANES<T>);
+    const int64_t strip_size = taps * p.kernel_w * ROWS * LANES<T>;
+    Buffer<T> scratch(channels * planes.plane, true), packed(strip_size * TILE_STRIPS);
     std::vector<RowTap<T>> rows(taps);
     std::vector<Run> runs(p.kernel_w);
 #pragma omp for schedule(dynamic, 1)
@@ -126,28 +146,36 @@ static void av(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
         const int64_t w_row = direct ? row_step - blocks.step * w_row_tap : LANES<T>;
         const int count = row_taps(rows.data(), p, blocks, h, in_block, scratch.get(), planes, w,
                                    w_row_tap, [](int64_t, int64_t, int64_t) {});
-        for_strips<T>(p.out_width, [&](Strip strip) {
+        for_tiles<T>(p.out_width, [&](const Strip* strips, int strip_count) {
           if (!direct)
             for (int i = 0; i < count; i++) {
               T* to = const_cast<T*>(rows[i].w);
               const int64_t rr = (rows[i].w - w) / w_row_tap;
-              for (int64_t r = rows[i].first; r < rows[i].last; r++) {
-                const S* from = a + (rr - r * blocks.step) * p.kernel_w * image + h * p.out_width +
-                                r * row_step + strip.begin;
-                for (int64_t v = 0; v < p.kernel_w; v++, from += image) {
-                  store(to + (v * ROWS + r) * LANES<T>, load_first(from, strip.lanes, T()));
-                  __builtin_prefetch(from + 128 / sizeof(S));
+              for (int64_t v = 0; v < p.kernel_w; v++)
+                for (int64_t r = rows[i].first; r < rows[i].last; r++) {
+                  const S* from = a + ((rr - r * blocks.step) * p.kernel_w + v) * image +
+                                  h * p.out_width + r * row_step;
+                  for (int s = 0; s < strip_count; s++) {
+                    store(to + s * strip_size + (v * ROWS + r) * LANES<T>,
+                          load_first(from + strips[s].begin, strips[s].lanes, T()));
+                    __builtin_prefetch(from + ROWS * row_step + strips[s].begin, 0, 2);
+                  }
                 }
-              }
             }
-          accumulate_all<T>(rows.data(), count, runs.data(), run_count, strip.begin,
-                            direct ? strip.begin : 0, planes.plane, w_row, channels,
-                            [&](int64_t r, int64_t c, Vector<T> value) {
-                              if (r < in_block)
-                                store_first(out + c * image + h * p.out_width + r * row_step +
-                                                strip.begin,
-                                            value, strip.lanes, T());
-                            });
+          for_channel_blocks(channels, [&](auto block, int64_t c) {
+            for (int s = 0; s < strip_count; s++) {
+              const Strip strip = strips[s];
+              accumulate_channels<T, block.value>(
+                  rows.data(), count, runs.data(), run_count, strip.begin,
+                  direct ? strip.begin : s * strip_size, planes.plane, w_row, c,
+                  [&](int64_t r, int64_t c, Vector<T> value) {
+                    if (r < in_block)
+                      store_first(
+                          out + c * image + h * p.out_width + r * row_step + strip.begin, value,
+                          strip.lanes, T());
+                  });
+            }
+          });
         });
       });
     }
@@ -167,7 +195,7 @@ static void qk(const Problem& p, int64_t channels, const S* q, int64_t q_batch, 
 #pragma omp parallel num_threads(p.threads)
   {
     Planes<T> planes(p, std::min(p.height, input_rows(p, 0, rows_each).end + p.pad_h + p.stride_h));
-    Buffer<T> scratch(channels * planes.plane), packed(taps * p.kernel_w * ROWS * LANES<T>);
+    Buffer<T> scratch(channels * planes.plane, true), packed(taps * p.kernel_w * ROWS * LANES<T>);
     Buffer<T> queries(channels * ROWS * LANES<T>, true);
     std::vector<RowTap<T>> rows(taps);
     std::vector<Run> runs(p.kernel_w);

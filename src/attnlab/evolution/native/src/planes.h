@@ -1,6 +1,15 @@
-// Zero-padded copies of feature planes, so that shifted vector loads need no test.
+// Zero-padded copies of feature planes, so that shifted vector loads need no test. The padding is
+// zeroed once, with the buffer; filling touches the inside only.
 #pragma once
 #include "geometry.h"
+
+template <class S, class T>
+static inline void copy_row(T* to, const S* from, int64_t width, T scale) {
+  for_strips<T>(width, [&](Strip strip) {
+    store_first(to + strip.begin, load_first(from + strip.begin, strip.lanes, T()) * scale,
+                strip.lanes, T());
+  });
+}
 
 // Input planes as a strided window reads them: column q = w + pad lies in phase q % stride at q /
 // stride, so that output columns j, j+1, ... are neighbours for every tap. Rows are not padded.
@@ -24,15 +33,11 @@ struct Planes {
       for (int64_t h = begin; h < end; h++) {
         T* row = to + c * plane + (h - begin) * pitch;
         const S* source = from + c * p.size() + h * p.width;
-        if (stride == 1) {
-          for (int64_t i = 0; i < pad; i++) row[i] = 0;
-          for (int64_t i = 0; i < p.width; i++) row[pad + i] = widen(source[i]);
-          for (int64_t i = pad + p.width; i < pitch; i++) row[i] = 0;
-        } else {
-          for (int64_t i = 0; i < pitch; i++) row[i] = 0;
+        if (stride == 1)
+          copy_row(row + pad, source, p.width, T(1));
+        else
           for (int64_t i = 0; i < p.width; i++)
             row[(i + pad) % stride * phase + (i + pad) / stride] = widen(source[i]);
-        }
       }
   }
   int64_t row(int64_t h) const { return (h - first_row) * pitch; }
@@ -58,11 +63,5 @@ struct Margins {
     margin = std::max<int64_t>(0, ceil_div(p.dilation_w * (p.kernel_w - 1) - p.pad_w, p.stride_w));
     const int64_t most = (p.stride_w - 1 + p.pad_w) / p.stride_w + std::max<int64_t>(columns, LANES<T>);
     pitch = round_up(margin + std::max(most, p.out_width) + 1, 8);
-  }
-  template <class S>
-  void fill(T* row, const S* source, int64_t width, T scale) const {
-    for (int64_t i = 0; i < margin; i++) row[i] = 0;
-    for (int64_t i = 0; i < width; i++) row[margin + i] = T(widen(source[i])) * scale;
-    for (int64_t i = margin + width; i < pitch; i++) row[i] = 0;
   }
 };
