@@ -1,0 +1,124 @@
+"""ASR: gates of a learned vector."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab._errors import OptionError, UnknownNameError
+from attnlab.attention import (
+    GATES,
+    VISION_TRANSFORMER,
+    LearnedVectorGate,
+    VectorGate,
+    build_gate,
+)
+
+ON_VECTOR = [name for name, info in GATES.items() if info.on_vector]
+
+
+def asr(spec: str, channels: int = 32, **options: object) -> LearnedVectorGate:
+    gate = build_gate(spec, channels, **options)
+    assert isinstance(gate, LearnedVectorGate)
+    return gate.double()
+
+
+def test_what_can_learn_a_vector() -> None:
+    assert ON_VECTOR == ["se", "eca", "sem", "srm", "ie", "spa"]
+
+
+@pytest.mark.parametrize("name", [name for name in ON_VECTOR if name != "srm"])
+def test_constant_is_the_ordinary_gate_of_the_vector_as_a_map(name: str) -> None:
+    gate = asr(f"asr:{name}")
+    nn.init.normal_(gate.vectors[0].psi)
+    ordinary = build_gate(name, 32).double()
+    ordinary.load_state_dict(gate.vectors[0].attention.state_dict())
+    expected = ordinary(gate.vectors[0].psi)
+    torch.testing.assert_close(gate(torch.zeros(5, 32, 4, 4).double()), expected)
+    torch.testing.assert_close(gate.constant(), expected[0, :, 0, 0])
+
+
+def test_srm_of_a_vector_is_affine_with_fixed_statistics() -> None:
+    gate = asr("asr:srm").train()
+    with torch.no_grad():
+        for parameter in gate.parameters():
+            parameter.normal_()
+    psi, module = gate.vectors[0].psi.flatten(), gate.vectors[0].attention
+    style = module.style[:, 0] * psi + module.style[:, 1] * (1e-5**0.5)
+    expected = 1 / (1 + torch.exp(-(module.norm.weight * style + module.norm.bias)))
+    torch.testing.assert_close(gate.constant(), expected)
+    assert module.norm.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("name", ON_VECTOR)
+def test_same_gate_for_every_input_and_mode(name: str) -> None:
+    gate = asr(f"asr:{name}")
+    first = gate.train()(torch.randn(4, 32, 5, 5).double())
+    second = gate.eval()(torch.randn(1, 32, 1, 9).double())
+    assert first.shape == (1, 32, 1, 1)
+    assert torch.equal(first, second)
+
+
+def test_delta_modules_are_independent_and_multiply() -> None:
+    gate = asr("asr:se*3")
+    parts = [vector(torch.sigmoid)[0] for vector in gate.vectors]
+    torch.testing.assert_close(gate.constant(), parts[0] * parts[1] * parts[2])
+    assert not torch.equal(parts[0], parts[1])
+
+
+def test_vector_starts_at_one_tenth() -> None:
+    gate = asr("asr:se")
+    assert gate.vectors[0].psi.shape == (1, 32, 1, 1)
+    torch.testing.assert_close(gate.vectors[0].psi.data.float(), torch.full((1, 32, 1, 1), 0.1))
+
+
+@pytest.mark.parametrize(("width", "value"), [(384, 1.0332e-3), (768, 1.0849e-3)])
+def test_vision_transformer_start(width: int, value: float) -> None:
+    gate = asr("asr:se", width, **VISION_TRANSFORMER)
+    constant = gate.constant()
+    torch.testing.assert_close(constant, torch.full_like(constant, value), rtol=1e-4, atol=0)
+
+
+def test_tanh_cannot_start_as_the_identity() -> None:
+    with pytest.raises(OptionError) as error:
+        asr("asr:se", activation="tanh").start_constant()
+    assert str(error.value) == (
+        "ASR with activation='tanh' cannot start as the identity: its gate starts near 0. "
+        "Use activation='sigmoid', or insert with start='paper' and train from scratch."
+    )
+
+
+def test_options_reach_the_module_and_asr() -> None:
+    gate = asr("asr:se*2", reduction=8, initial=0.2)
+    assert gate.vectors[1].attention.excitation.fc1.out_features == 4
+    assert gate.vectors[1].psi.mean().item() == pytest.approx(0.2)
+
+
+def test_unknown_activation_and_delta() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        asr("asr:se", activation="tan")
+    assert str(error.value) == (
+        "Unknown activation of ASR 'tan'. Did you mean 'tanh'? Expected one of: sigmoid, tanh."
+    )
+    with pytest.raises(OptionError, match="delta to be at least 1 but got 0"):
+        LearnedVectorGate(8, delta=0)
+
+
+def test_third_party_module_can_be_learned() -> None:
+    class Bias(VectorGate):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.bias = nn.Parameter(torch.zeros(channels))
+
+        def forward(self, branch: torch.Tensor) -> torch.Tensor:
+            return torch.sigmoid(branch + self.bias[:, None, None])
+
+        def of_vector(self, vector: torch.Tensor, activation: object) -> torch.Tensor:
+            return activation(vector + self.bias)  # type: ignore[operator]
+
+        def start_constant(self) -> float:
+            return 0.5
+
+    gate = LearnedVectorGate(4, Bias, delta=2)
+    torch.testing.assert_close(gate.constant(), torch.sigmoid(torch.full((4,), 0.1)) ** 2)
