@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from attnlab.train._strict import Strict
 from attnlab.train.recipe import Recipe, load_recipe
@@ -42,11 +42,11 @@ class DataConfig(Strict):
 class MeasureConfig(Strict):
     """What is measured beside the accuracy."""
 
-    images: int = Field(256, ge=0)
+    images: NonNegativeInt = 256
     """On how many test images TNS, NSI and the gates are measured; 0 leaves them out."""
     every_epoch: bool = False
     """Whether TNS is also measured after every epoch."""
-    inference_images: int = Field(256, ge=0)
+    inference_images: NonNegativeInt = 256
     """On how many test images inference speed is measured; 0 leaves it out."""
 
 
@@ -63,7 +63,7 @@ class RunConfig(Strict):
     gate_options: dict[str, Value] = {}
     where: str | tuple[str, ...] | None = None
     start: Literal["paper", "identity"] = "paper"
-    seed: int = Field(0, ge=0)
+    seed: NonNegativeInt = 0
     recipe: Recipe
     measure: MeasureConfig = MeasureConfig()
 

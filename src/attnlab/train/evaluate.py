@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab.train.batches import evaluation_chunks
 from attnlab.train.data import Data
@@ -43,10 +43,16 @@ def evaluate(
             count = torch.tensor(len(labels), device=fabric.device)
             sums += torch.stack([loss.double(), guesses[:, 0].sum(), guesses.sum(), count])
     network.train(training)
-    total = fabric.all_reduce(sums, reduce_op="sum")
-    loss_sum, first, five, images_seen = total.tolist()
+    loss_sum, first, five, images_seen = summed(fabric, sums)
     return Accuracy(
         loss_sum / images_seen,
         first / images_seen,
         five / images_seen if data.facts.classes > FIVE else None,
     )
+
+
+def summed(fabric: Fabric, sums: Tensor) -> list[float]:
+    """The sums over all processes."""
+    total = fabric.all_reduce(sums, reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return total.tolist()

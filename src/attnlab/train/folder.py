@@ -25,6 +25,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of pixels up to which a folder is read into memory."""
 _OPENED_FIRST = 20_000
+_TEST_CROP = 0.875
+"""Of the short side, where training cuts random parts: 224 of 256, as is usual on ImageNet."""
 
 
 def load_folder(config: DataConfig, recipe: Recipe) -> Data:
@@ -51,7 +53,8 @@ def load_folder(config: DataConfig, recipe: Recipe) -> Data:
         parts = [_read(files, config.size) for files in (train, test)]
         return MemoryData("folder", parts[0], parts[1], len(classes), IMAGENET)
     _open_some(train + test)
-    return FolderData(root, train, test, len(classes), config.size)
+    share = _TEST_CROP if recipe.crop == "resized" else 1.0
+    return FolderData(root, train, test, len(classes), config.size, share)
 
 
 _File = tuple[Path, int]
@@ -114,11 +117,12 @@ def _open_some(files: Sequence[_File]) -> None:
             ) from error
 
 
-def _fitted(size: int) -> Any:
-    """Short side resized, centre cut out, as bytes."""
+def _fitted(size: int, share: float = 1.0) -> Any:
+    """Short side resized, the centre cut out, as bytes; the crop is `share` of the short side."""
     from torchvision.transforms import v2
 
-    return v2.Compose([v2.Resize(size, antialias=True), v2.CenterCrop(size), v2.PILToTensor()])
+    resize = v2.Resize(round(size / share), antialias=True)
+    return v2.Compose([resize, v2.CenterCrop(size), v2.PILToTensor()])
 
 
 def _augmented(recipe: Recipe, size: int) -> Any:
@@ -137,9 +141,15 @@ class FolderData(Data):
     """Images that are read while they are used, by worker processes."""
 
     def __init__(
-        self, root: Path, train: list[_File], test: list[_File], classes: int, size: int
+        self,
+        root: Path,
+        train: list[_File],
+        test: list[_File],
+        classes: int,
+        size: int,
+        share: float,
     ) -> None:
-        self._train, self._test, self._size = train, test, size
+        self._train, self._test, self._size, self._share = train, test, size, share
         digest = hashlib.sha256()
         for path, label in (*train, *test):
             line = f"{path.relative_to(root)} {label} {path.stat().st_size}\n"
@@ -155,7 +165,7 @@ class FolderData(Data):
         return self._batches(view, [chunk.images.tolist() for chunk in chunks], device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        view = _View(self._test, _fitted(self._size), 0)
+        view = _View(self._test, _fitted(self._size, self._share), 0)
         return self._batches(view, [chunk.tolist() for chunk in chunks], device)
 
     def _batches(
@@ -164,7 +174,7 @@ class FolderData(Data):
         workers = min(8, (os.cpu_count() or 2) - 1)
         loader = DataLoader(
             view,
-            batch_sampler=chunks,  # type: ignore[arg-type]
+            batch_sampler=chunks,
             num_workers=workers,
             pin_memory=device.type == "cuda",
         )

@@ -15,7 +15,7 @@ from attnlab.train.data import Pixels
 def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     """Training and test split (or validation), decoded into memory, and the number of classes."""
     try:
-        import datasets
+        import datasets  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise OptionError(
             "Data 'hf' needs the package datasets, which is not installed: pip install datasets."
@@ -59,7 +59,7 @@ def _column(features: Any, kind: type, root: str) -> str:
 def _pixels(split: Any, image: str, label: str, config: DataConfig) -> Pixels:
     from attnlab.train.sources import as_pixels
 
-    pictures = []
+    pictures: list[np.ndarray] = []
     for number, picture in enumerate(split[image]):
         picture = picture.convert("RGB")
         if config.size is not None:

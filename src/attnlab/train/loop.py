@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,14 +12,13 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 from safetensors.torch import save
 
-from attnlab._errors import InputError
 from attnlab.train.batches import check_batches, training_chunks
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.diagnose import non_finite_loss
-from attnlab.train.environment import environment
-from attnlab.train.evaluate import evaluate
-from attnlab.train.files import remove_partial, write_whole
+from attnlab.train.directory import begin, check_config, write_metrics
+from attnlab.train.evaluate import evaluate, summed
+from attnlab.train.files import write_whole
 from attnlab.train.measurements import epoch_stiffness, measurements
 from attnlab.train.network import build_network
 from attnlab.train.reporters import Progress, Reporter, reporter
@@ -34,6 +27,7 @@ from attnlab.train.schedule import learning_rate
 from attnlab.train.seeds import derive
 from attnlab.train.sources import load_data
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
+from attnlab.train.surroundings import deterministic, terminating
 
 
 def train(
@@ -61,21 +55,23 @@ def train(
     """
     folder = Path(directory)
     if (folder / "result.json").is_file():
-        _check_config(folder, config)
+        check_config(folder, config)
         return RunResult.load(folder)
     fabric = Fabric(
         accelerator="auto",
         devices=devices,
-        # Processes of torchrun and of Slurm are there already; others are started here.
+        # Processes of torchrun and srun are there already; others are started here.
         strategy="auto" if devices == 1 else "ddp" if _launched() else "ddp_spawn",
         precision=config.recipe.precision,
     )
-    with _terminating():
-        return fabric.launch(_run, config, folder, threads, progress)
+    launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
+    with terminating():
+        result: RunResult = fabric.launch(launched, config, folder, threads, progress)
+    return result
 
 
 def _launched() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
+    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
 
 
 def _run(
@@ -85,12 +81,12 @@ def _run(
     threads: int | None,
     progress: Progress | None,
 ) -> RunResult:
-    with _deterministic(threads):
+    with deterministic(threads):
         data = load_data(config.data, config.recipe)
         check_batches(data.facts.train, config.recipe, fabric.world_size)
         network = build_network(config, data.facts.classes, data.facts.shape)
         if fabric.is_global_zero:
-            _begin(folder, config, data)
+            begin(folder, config, data)
         fabric.barrier()
         state = build_state(fabric, config, network)
         resume(fabric, state, folder / "checkpoints", config.run_id)
@@ -102,7 +98,7 @@ def _run(
                 state.history.append(record)
                 save_state(fabric, state, folder / "checkpoints", config.run_id)
                 if fabric.is_global_zero:
-                    _write_metrics(folder, state.history)
+                    write_metrics(folder, state.history)
                 show.epoch(record)
         finally:
             show.close()
@@ -167,7 +163,7 @@ def _train_epoch(
         sums += torch.stack([loss.detach() * len(labels), right, right.new_tensor(len(labels))])
         show.step(epoch, step, len(chunks))
     seconds = perf_counter() - began
-    loss_sum, correct, seen = fabric.all_reduce(sums, reduce_op="sum").tolist()
+    loss_sum, correct, seen = summed(fabric, sums)
     return {
         "lr": rate,
         "train_loss": loss_sum / seen,
@@ -189,87 +185,11 @@ def _finish(fabric: Fabric, config: RunConfig, state: State, data: Data, folder:
             "attention": config.attention,
         }
         write_whole(folder / "model.safetensors", save(tensors, about))
-        _write_metrics(folder, state.history)
+        write_metrics(folder, state.history)
         write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
     fabric.barrier()
     return result
 
 
-def _begin(folder: Path, config: RunConfig, data: Data) -> None:
-    """Write what the run is, before it starts; a directory of another run is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_partial(folder)
-    _check_config(folder, config)
-    facts = asdict(data.facts)
-    stored = folder / "data.json"
-    if stored.is_file():
-        before = json.loads(stored.read_text(encoding="utf-8"))["checksum"]
-        if before != data.facts.checksum:
-            raise InputError(
-                f"The data changed since the run in {folder} began: checksum {before[:12]}… then, "
-                f"{data.facts.checksum[:12]}… now. Use another directory."
-            )
-    write_whole(folder / "config.json", config.to_json() + "\n")
-    write_whole(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
-    write_whole(stored, json.dumps(facts, indent=1) + "\n")
-
-
-def _check_config(folder: Path, config: RunConfig) -> None:
-    stored = folder / "config.json"
-    if not stored.is_file():
-        return
-    other = RunConfig.from_json(stored.read_text(encoding="utf-8"))
-    if other.run_id != config.run_id:
-        raise InputError(
-            f"{folder} holds run {other.run_id} ({other.label}), expected {config.run_id} "
-            f"({config.label}). Use another directory."
-        )
-
-
-def _write_metrics(folder: Path, history: list[dict[str, Any]]) -> None:
-    """All lines anew: after a kill, the file has exactly the epochs of the checkpoint."""
-    write_whole(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in history))
-
-
 def _silent(record: Any) -> None:
     del record
-
-
-@contextmanager
-def _deterministic(threads: int | None) -> Iterator[None]:
-    """Deterministic algorithms, own random state and threads; all as before afterwards."""
-    before = (
-        torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    )
-    if threads is not None:
-        torch.set_num_threads(threads)
-    # Some operations on GPUs have no deterministic form; there a run repeats only nearly.
-    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, changes no result
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
-        torch.utils.deterministic.fill_uninitialized_memory = before[3]
-
-
-@contextmanager
-def _terminating() -> Iterator[None]:
-    """SIGTERM ends the run as an exception, so that half-written files are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -47,7 +47,7 @@ def build_state(fabric: Fabric, config: RunConfig, network: nn.Module) -> State:
             )
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     if recipe.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.to(memory_format=torch.channels_last)
     network.to(fabric.device)
     average = None
     if recipe.ema is not None:
