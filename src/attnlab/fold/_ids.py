@@ -63,7 +63,9 @@ def pull_back(
     `function` must be linear with non-negative coefficients.
     """
     with torch.enable_grad():
-        inputs = [torch.zeros(tuple(shape), dtype=torch.float64, requires_grad=True) for shape in shapes]
+        inputs = [
+            torch.zeros(tuple(shape), dtype=torch.float64, requires_grad=True) for shape in shapes
+        ]
         results = function(*[each.clone() for each in inputs])
         outputs = [results[place] for place in asked]
         read = [(ids != NOT_READ).double() for ids in asked.values()]

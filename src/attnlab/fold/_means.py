@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,25 +19,37 @@ from attnlab.insert._example import Example, as_call, evaluating
 
 
 def with_means(
-    model: nn.Module, places: Sequence[Place], batches: Iterable[Any], tolerance: float
-) -> tuple[list[Place], Example]:
+    model: nn.Module, places: Sequence[Place], batches: Iterable[Example], tolerance: float
+) -> list[Place]:
     """`places` with the mean of every gate whose spread over the data, and whose effect on the
-    output when it alone is replaced, are at most `tolerance`; and the first batch of the data."""
+    output of the first batch when it alone is replaced, are at most `tolerance`."""
     network = copy.deepcopy(model)
     taps: dict[str, Tap] = {}
     for place in places:
         for held in place.gates:
             if held.constant is None and _can_be_constant(network, place, held):
                 taps[held.name] = tap(network, place, held.name)
-    first = _watch(network, batches)
+    batches = iter(batches)
+    first = next(batches)
     unchanged = _output(network, first)
+    for batch in batches:
+        _output(network, batch)
     changes: dict[str, float] = {}
     for name, watched in taps.items():
         if watched.images and not watched.varies_in_space:
-            watched.held_at = watched.mean()
+            watched.held_at = watched.mean
             changes[name] = relative_change(unchanged, _output(network, first))
             watched.held_at = None
-    return [_decided(place, taps, changes, tolerance) for place in places], first
+    return [_decided(place, taps, changes, tolerance) for place in places]
+
+
+def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iterator[Example]]:
+    """The inputs of the first batch, and those of all batches (the first once more)."""
+    examples = (_as_example(model, batch) for batch in batches)
+    first = next(examples, None)
+    if first is None:
+        raise InputError("constants= gave no batch. Expected an iterable of input batches.")
+    return first, chain((first,), examples)
 
 
 def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
@@ -50,17 +63,6 @@ def _can_be_constant(network: nn.Module, place: Place, held: Held) -> bool:
     """Not where a module runs several times, nor where a gate hands a memory to the next."""
     memory = isinstance(network.get_submodule(held.name), StageAttachment)
     return not memory and not place.site.refusal
-
-
-def _watch(network: nn.Module, batches: Iterable[Any]) -> Example:
-    first: Example | None = None
-    for batch in batches:
-        example = _as_example(network, batch)
-        first = example if first is None else first
-        _output(network, example)
-    if first is None:
-        raise InputError("constants= gave no batch. Expected an iterable of input batches.")
-    return first
 
 
 def _as_example(network: nn.Module, batch: Any) -> Example:
@@ -128,4 +130,4 @@ def _with_mean(
             held,
             reason=f"its mean would change the output by {change:.2g}, more than {tolerance:g}",
         )
-    return replace(held, constant=watched.mean(), reason="")
+    return replace(held, constant=watched.mean, reason="")

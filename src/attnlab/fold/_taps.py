@@ -21,8 +21,9 @@ class Tap:
     """The channel axis of the gate, which has the rank of the tensor that it multiplies."""
     held_at: Tensor | None = None
     images: int = 0
-    total: Tensor | None = None
-    squares: Tensor | None = None
+    mean: Tensor | None = None
+    deviations: Tensor | None = None
+    """The sum of squared deviations from the mean, which is updated batch by batch."""
     varies_in_space: bool = False
 
     def see(self, gate: Tensor) -> Tensor:
@@ -34,24 +35,28 @@ class Tap:
         rows = gate.detach().movedim(self.axis, 1).flatten(2).double().cpu()
         if rows.shape[2] > 1 and bool((rows != rows[:, :, :1]).any()):
             self.varies_in_space = True
-        values = rows[:, :, 0]
-        total, squares = values.sum(0), values.square().sum(0)
-        self.total = total if self.total is None else self.total + total
-        self.squares = squares if self.squares is None else self.squares + squares
-        self.images += len(values)
+        self._count(rows[:, :, 0])
         return gate
 
-    def mean(self) -> Tensor:
-        """Of each channel over the images."""
-        assert self.total is not None
-        return self.total / self.images
+    def _count(self, values: Tensor) -> None:
+        mean = values.mean(0)
+        deviations = (values - mean).square().sum(0)
+        if self.mean is None or self.deviations is None:
+            self.mean, self.deviations, self.images = mean, deviations, len(values)
+            return
+        images = self.images + len(values)
+        difference = mean - self.mean
+        self.mean = self.mean + difference * (len(values) / images)
+        both = difference.square() * (self.images * len(values) / images)
+        self.deviations = self.deviations + deviations + both
+        self.images = images
 
     def spread(self) -> float:
         """The deviation over images relative to the mean, both as lengths over the channels."""
-        assert self.squares is not None
-        mean = self.mean()
-        variance = (self.squares / self.images - mean.square()).clamp_min(0)
-        return float(variance.sum().sqrt() / mean.norm().clamp_min(1e-300))
+        assert self.mean is not None
+        assert self.deviations is not None
+        variance = self.deviations.sum() / self.images
+        return float(variance.sqrt() / self.mean.norm().clamp_min(1e-300))
 
 
 def tap(network: nn.Module, place: Place, name: str) -> Tap:

@@ -14,7 +14,7 @@ from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.fold._fuse import fuse as fuse_network
 from attnlab.fold._library import own_places
-from attnlab.fold._means import with_means
+from attnlab.fold._means import as_examples, with_means
 from attnlab.fold._places import Place, inserted_places
 from attnlab.fold._surgery import Surgery, decide, refusal_error
 from attnlab.fold._verify import check_exact, double_example
@@ -63,9 +63,10 @@ def fold(
     places = inserted_places(model)
     if constants is not None:
         partial = True
-        places += own_places(model, run_once(model, example).graph)
-        places, first = with_means(model, places, constants, tolerance)
+        first, batches = as_examples(model, constants)
         example = first if example is None else example
+        places += own_places(model, run_once(model, example).graph)
+        places = with_means(model, places, batches, tolerance)
     _check_places(model, places, partial, fuse)
     surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
     if fuse and any(place.kept and not place.own for place in surgery.places):
