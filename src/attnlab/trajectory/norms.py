@@ -9,9 +9,10 @@ from torch import Tensor
 
 from attnlab.trajectory import native
 
-# A chunk of both operands and one temporary fit into the second-level cache of current processors,
-# so that the four passes over a chunk read main memory once.
-CHUNK_BYTES = 1 << 18
+# Chunks stay in cache between the passes over them, and the one temporary is reused. Reductions
+# over fewer than eight rows take a path in torch that is several times slower.
+CHUNK_BYTES = 1 << 20
+FEWEST_ROWS = 8
 
 Activation = Callable[[Tensor], Tensor]
 """What the network applies to x + f."""
@@ -34,28 +35,34 @@ def step_norms(
         branch = branch.contiguous()
         shortcut = shortcut.contiguous()
     x, f = _rows(shortcut, inputs), _rows(branch, inputs)
-    relu = activation is torch.relu
-    sums = native.step_sums(x, f, relu)
-    if sums is not None and (relu or activation is None):
-        state, update, change = sums.sqrt().float().unbind(1)
-        return state, update, change
+    if activation is None or activation is torch.relu:
+        relu = activation is torch.relu
+        sums = native.step_sums(x, f, relu)
+        if sums is not None:
+            state, update, change = sums.sqrt().float().unbind(1)
+            return state, update, change
+        return _eager(x, f, relu)
+    state, update, _ = _eager(x, f, relu=False)
+    return state, update, norm(activation(shortcut + branch) - shortcut, inputs)
+
+
+def _eager(x: Tensor, f: Tensor, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
+    inputs, size = x.shape
     dtype = _wide(torch.promote_types(x.dtype, f.dtype))
     norms = torch.empty(3, inputs, dtype=dtype, device=x.device)
     rows = inputs
     if x.device.type == "cpu":
-        rows = max(1, CHUNK_BYTES // max(1, x.shape[1] * x.element_size()))
+        rows = max(FEWEST_ROWS, CHUNK_BYTES // max(1, size * x.element_size()))
+    space = torch.empty(min(rows, inputs), size, dtype=dtype, device=x.device) if relu else None
     for start in range(0, inputs, rows):
         part = slice(start, start + rows)
         _norm_into(norms[0, part], x[part], dtype)
         _norm_into(norms[1, part], f[part], dtype)
-        if relu:
+        if space is not None:
             # relu(x + f) − x = max(f, −x): one temporary less, and no cancellation.
-            _norm_into(norms[2, part], torch.maximum(f[part], x[part].neg()), dtype)
-    if activation is None:
-        return norms[0], norms[1], norms[1]
-    if not relu:
-        return norms[0], norms[1], norm(activation(shortcut + branch) - shortcut, inputs)
-    return norms[0], norms[1], norms[2]
+            change = torch.neg(x[part], out=space[: len(x[part])])
+            _norm_into(norms[2, part], torch.maximum(f[part], change, out=change), dtype)
+    return norms[0], norms[1], norms[2 if relu else 1]
 
 
 def _norm_into(out: Tensor, features: Tensor, dtype: torch.dtype) -> None:
