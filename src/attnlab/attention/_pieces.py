@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-PIECE = 2**19
-"""Elements of one piece: 2 MiB of float32."""
+PIECE = 2**20
+"""Elements of one piece: 4 MiB of float32."""
 
 
 def in_pieces(

@@ -17,7 +17,7 @@ from attnlab._errors import OptionError
 from attnlab._types import ChannelGate, Features, Vector
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._pieces import in_pieces
-from attnlab.attention._pooling import is_channels_last, pooling_matrix, shrink
+from attnlab.attention._pooling import pooling_matrix, shrink
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 
 # The 16 best single frequencies in the paper's ranking ("top16"), on a grid of 7 x 7.
@@ -44,11 +44,13 @@ def cosine_basis(frequencies: tuple[int, ...], size: int) -> Tensor:
 
 
 class _WeightedSum(torch.autograd.Function):
+    """Σ over the last two axes of `features ⊗ weight`; the weight is a constant."""
+
     generate_vmap_rule = True
 
     @staticmethod
     def forward(features: Tensor, weight: Tensor) -> Tensor:
-        (total,) = in_pieces(lambda piece: ((piece * weight).sum(dim=(2, 3)),), features)
+        (total,) = in_pieces(lambda piece: ((piece * weight).sum(dim=(-2, -1)),), features)
         return total
 
     @staticmethod
@@ -58,15 +60,17 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (weight,) = ctx.saved_tensors
-        return grad[:, :, None, None] * weight, None
+        return grad[..., None, None] * weight, None
 
 
-def weighted_sum(features: Features, weight: Float[Tensor, "channels height width"]) -> Vector:
-    """Σ over space of `features ⊗ weight`; the weight is a constant."""
-    weight = weight[None]
-    if is_channels_last(features):
-        weight = weight.contiguous(memory_format=torch.channels_last)
-    return _WeightedSum.apply(features, weight)
+def group_coefficients(features: Features, basis: Float[Tensor, "groups height width"]) -> Vector:
+    """The inner product over space of channel c with basis function floor(groups · c / C)."""
+    channels, groups = features.shape[1], basis.shape[0]
+    if channels % groups == 0:
+        grouped = features.unflatten(1, (groups, -1))
+        return _WeightedSum.apply(grouped, basis[:, None]).flatten(1)
+    group = torch.arange(channels, device=features.device) * groups // channels
+    return _WeightedSum.apply(features, basis[group])
 
 
 class FrequencyChannelAttention(BranchGate):
@@ -103,10 +107,8 @@ class FrequencyChannelAttention(BranchGate):
         small = shrink(branch, self.dct_size)
         rows = self._fitted(self.rows, small.shape[2])
         columns = self._fitted(self.columns, small.shape[3])
-        channel = torch.arange(self.channels, device=branch.device)
-        group = channel * len(VERTICAL) // self.channels
-        basis = (rows[:, :, None] * columns[:, None, :]).to(branch.dtype)[group]
-        return weighted_sum(small, basis)
+        basis = rows[:, :, None] * columns[:, None, :]
+        return group_coefficients(small, basis.to(branch.dtype))
 
     def start_constant(self) -> float:
         self.excitation.start_zero()
