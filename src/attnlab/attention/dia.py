@@ -30,7 +30,8 @@ class DenseImplicitAttention(StageGate):
         self.check_input(branch)
         squeezed = spatial_mean(branch)
         if memory is None:
-            memory = (torch.zeros_like(squeezed), torch.zeros_like(squeezed))
+            # One row is enough, since it is the same for every input.
+            memory = (squeezed.new_zeros(1, self.channels), squeezed.new_zeros(1, self.channels))
         hidden, cell = memory
         mixed = self.from_input(squeezed) + self.from_memory(hidden)
         write, forget, candidate, output = mixed.chunk(4, dim=1)
