@@ -98,6 +98,7 @@ def fold(
         notes=tuple(notes),
         rows=tuple(_rows(surgery, errors)),
         float64_change=float64_change,
+        removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
     )
     return network, receipt
 

@@ -49,6 +49,8 @@ class FoldReceipt(Receipt):
     rows: tuple[SiteRow, ...] = field(default=())
     float64_change: float | None = None
     """The relative change of the output when everything is computed and folded in float64."""
+    removed: tuple[str, ...] = field(default=())
+    """Attention modules of the network itself that were folded away."""
 
     @property
     def kept(self) -> tuple[SiteRow, ...]:
