@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.insert import attachments
 from attnlab.insert._example import Example, evaluating
+from attnlab.trajectory import _loading
 from attnlab.trajectory.capture import capture
 from attnlab.trajectory.conventions import Convention, nsi
 from attnlab.trajectory.grid import Grid, regular_grid
@@ -22,6 +21,9 @@ from attnlab.trajectory.plan import Plan
 from attnlab.trajectory.result import StepResult, StiffnessResult
 from attnlab.trajectory.stages import kept_members
 from attnlab.trajectory.step_index import StepIndex, step_indices
+
+if TYPE_CHECKING:
+    from attnlab.trajectory.meters import Measured
 
 
 class StiffnessWarning(UserWarning):
@@ -54,75 +56,55 @@ def stiffness(
         name: of the network, for the report.
         progress: show a progress bar; on a terminal when None.
     """
-    from attnlab.trajectory import metrics
+    from attnlab.trajectory.meters import Meters  # torchmetrics takes seconds to import
 
     started = time.perf_counter()
     grid = regular_grid() if grid is None else grid
-    batches = _batches(loader, _device(model), progress)
-    first = next(batches, None)
+    inputs = _loading.batches(loader, _loading.device_of(model), progress)
+    first = next(inputs, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
     if example is None:
-        example = _head(first, 1)
+        example = _loading.head(first, 1)
+    mutated: set[str] = set()
     with evaluating(model), capture(model, example) as steps:
-        stages = steps.stages
-        kept = bool(kept_members(stages))
-        counted = metrics.CountedInputs(stages)
-        per_step = metrics.NeuralStiffnessIndex(stages)
-        total = metrics.TotalNeuralStiffness(stages)
-        surface = metrics.StiffnessSurface(stages, grid)
-        proportion = metrics.StiffnessProportion(stages, grid)
-        which = metrics.StiffestBlock(stages)
-        mutated: set[str] = set()
-        for batch in _chain(first, batches):
-            _call(model, batch)
-            values = nsi(steps.norms, convention).cpu()
-            for metric in (counted, per_step, total, surface, proportion):
-                metric.update(values)
-            if kept:
-                which.update(values)
+        meters = Meters(steps.stages, grid)
+        for batch in chain([first], inputs):
+            _loading.run(model, batch)
+            meters.update(nsi(steps.norms, convention).cpu())
             mutated.update(step.step.label for step in steps if step.mutated)
+    found = meters.compute()
     indices = _indices(model, first, si, example) if si else []
-    number, left_out = counted.compute()
-    nsi_values, tns_values, share = per_step.compute(), total.compute(), proportion.compute()
-    stiffest_inputs = which.compute() if kept else None
+    total = found.total.mean.item()
     return StiffnessResult(
         network=name or type(model).__name__,
         convention=convention,
         plan=steps.plan.describe(),
         parameters=sum(p.numel() for p in model.parameters()),
-        inputs=int(number),
-        skipped=int(left_out),
-        tns=tns_values.mean.item(),
-        tns_spread=tns_values.spread.item(),
-        stiffest_share_of_tns=stiffest_inputs.share.item() if stiffest_inputs else float("nan"),
-        nsi=_step_results(model, steps.plan, nsi_values, stiffest_inputs, int(number), indices),
+        inputs=int(found.counts.inputs),
+        skipped=int(found.counts.skipped),
+        tns=total,
+        tns_spread=found.total.spread.item(),
+        stiffest_share_of_tns=found.stiffest.share.item(),
+        nsi=_step_results(model, steps.plan, found, indices),
         relative_degrees=tuple(grid.relative.tolist()),
         absolute_degrees=tuple(grid.absolute.tolist()),
-        surface=tuple(map(tuple, surface.compute().tolist())),
-        proportion=tuple(map(tuple, share.values.tolist())),
-        proportion_integral=share.integral.item(),
+        surface=tuple(map(tuple, found.surface.tolist())),
+        proportion=tuple(map(tuple, found.proportion.values.tolist())),
+        proportion_integral=found.proportion.integral.item(),
         seconds=time.perf_counter() - started,
-        notes=tuple(_notes(model, steps.plan, convention, mutated, tns_values.mean.item())),
+        notes=tuple(_notes(model, steps.plan, convention, mutated, total)),
     )
 
 
 def _step_results(
-    model: nn.Module,
-    plan: Plan,
-    values: Any,
-    stiffest: Any,
-    inputs: int,
-    indices: list[StepIndex],
+    model: nn.Module, plan: Plan, found: Measured, indices: list[StepIndex]
 ) -> tuple[StepResult, ...]:
     gated = {(a.site.stage, a.site.block, a.site.part) for _, a in attachments(model)}
+    values = found.nsi
     low, middle, high = values.quantiles.tolist()
-    shares = (stiffest.inputs / inputs).tolist() if stiffest else [0.0] * len(plan.steps)
-    found: list[tuple[float | None, float | None]] = [(None, None)] * len(plan.steps)
-    for place, index in enumerate(indices):
-        if index.spectral is not None:
-            spectral = index.spectral
-            found[place] = spectral.value.mean().item(), spectral.residual.max().item()
+    shares = (found.stiffest.inputs / found.counts.inputs).tolist()
+    spectral = {n: index.spectral for n, index in enumerate(indices) if index.spectral is not None}
     return tuple(
         StepResult(
             label=step.label,
@@ -139,8 +121,8 @@ def _step_results(
             quantile_95=high[n],
             maximum=values.maximum[n].item(),
             stiffest_share=shares[n],
-            si=found[n][0],
-            si_residual=found[n][1],
+            si=spectral[n].value.mean().item() if n in spectral else None,
+            si_residual=spectral[n].residual.max().item() if n in spectral else None,
         )
         for n, step in enumerate(plan.steps)
     )
@@ -177,75 +159,13 @@ def _notes(
         )
 
 
-def _indices(model: nn.Module, first: Any, si: int, example: Example) -> list[StepIndex]:
-    images = _head(first, si)
+def _indices(
+    model: nn.Module, first: _loading.Inputs, si: int, example: Example
+) -> list[StepIndex]:
+    images = _loading.head(first, si)
     if not isinstance(images, Tensor):
         raise InputError(
             f"SI needs batches with one input tensor but the loader gives {type(images).__name__}."
         )
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with evaluating(model):
         return step_indices(model, images, example=example)
-    finally:
-        for module in training:
-            module.training = True
-
-
-def _device(model: nn.Module) -> torch.device:
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
-
-
-def _batches(loader: Iterable[Any], device: torch.device, progress: bool | None) -> Iterator[Any]:
-    with _progress(loader, progress) as watched:
-        for batch in watched:
-            yield _inputs(batch, device)
-
-
-def _inputs(batch: Any, device: torch.device) -> Tensor | dict[str, Any]:
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}
-    if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):
-        return batch[0].to(device)
-    raise InputError(
-        f"Expected batches that are a tensor, start with one, or are a dictionary of inputs but "
-        f"got {type(batch).__name__}."
-    )
-
-
-def _head(batch: Tensor | dict[str, Any], number: int) -> Tensor | dict[str, Any]:
-    if isinstance(batch, Tensor):
-        return batch[:number]
-    return {k: v[:number] if isinstance(v, Tensor) else v for k, v in batch.items()}
-
-
-def _call(model: nn.Module, batch: Tensor | dict[str, Any]) -> None:
-    if isinstance(batch, Tensor):
-        model(batch)
-    else:
-        model(**batch)
-
-
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
-@contextmanager
-def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Iterable[Any]]:
-    if wanted is None:
-        wanted = sys.stderr.isatty()
-    if not wanted:
-        yield loader
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    try:
-        total: int | None = len(loader)  # type: ignore[arg-type]
-    except TypeError:
-        total = None
-    yield track(loader, description="stiffness", total=total, console=Console(stderr=True))

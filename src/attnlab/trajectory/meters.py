@@ -1,0 +1,59 @@
+"""All stiffness metrics of one network, fed together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.trajectory import metrics
+from attnlab.trajectory.conventions import PerBlock
+from attnlab.trajectory.grid import Grid
+from attnlab.trajectory.stages import Stages, kept_members
+
+
+class Measured(NamedTuple):
+    """What the metrics found."""
+
+    counts: metrics.InputCounts
+    nsi: metrics.NsiStatistics
+    total: metrics.TotalStiffness
+    surface: Tensor
+    proportion: metrics.Proportion
+    stiffest: metrics.StiffestCounts
+
+
+class Meters:
+    """Every metric of `attnlab.trajectory.metrics` for one stage plan."""
+
+    def __init__(self, stages: Stages, grid: Grid) -> None:
+        self.counts = metrics.CountedInputs(stages)
+        self.nsi = metrics.NeuralStiffnessIndex(stages)
+        self.total = metrics.TotalNeuralStiffness(stages)
+        self.surface = metrics.StiffnessSurface(stages, grid)
+        self.proportion = metrics.StiffnessProportion(stages, grid)
+        self.stiffest = metrics.StiffestBlock(stages)
+        self.blocks = len(stages)
+        self.any_kept = bool(kept_members(stages))
+
+    def update(self, nsi: PerBlock) -> None:
+        """Add a batch of inputs."""
+        for metric in (self.counts, self.nsi, self.total, self.surface, self.proportion):
+            metric.update(nsi)
+        if self.any_kept:
+            self.stiffest.update(nsi)
+
+    def compute(self) -> Measured:
+        """The results over all inputs, of all processes."""
+        nobody = metrics.StiffestCounts(
+            torch.zeros(self.blocks, dtype=torch.int64), torch.tensor(torch.nan)
+        )
+        return Measured(
+            self.counts.compute(),
+            self.nsi.compute(),
+            self.total.compute(),
+            self.surface.compute(),
+            self.proportion.compute(),
+            self.stiffest.compute() if self.any_kept else nobody,
+        )
