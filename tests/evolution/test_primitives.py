@@ -35,6 +35,7 @@ def folded(columns, size, window):
     return F.fold(columns.flatten(1, 3).flatten(2), size, kernel, dilation, padding, stride)
 
 
+@pytest.mark.usefixtures("backend")
 @settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -46,7 +47,7 @@ def folded(columns, size, window):
     per_group=st.sampled_from([1, 2, 3, 4, 7, 16]),
     seed=st.integers(0, 2**16),
 )
-def test_against_unfold(backend, window, size, batch, groups, per_group, seed):
+def test_against_unfold(window, size, batch, groups, per_group, seed):
     spans = [d * (k - 1) + 1 for d, k in zip(window.dilation, window.kernel_size, strict=True)]
     size = tuple(max(n, s) for n, s in zip(size, spans, strict=True))
     torch.manual_seed(seed)
@@ -70,12 +71,13 @@ def test_against_unfold(backend, window, size, batch, groups, per_group, seed):
     )
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
     "window",
     [Window.centred(3), Window.centred(3, stride=2, dilation=2), Window.of((2, 3), (1, 2), 1, 1)],
     ids=["plain", "strided and dilated", "even"],
 )
-def test_derivatives_of_both_orders(backend, window):
+def test_derivatives_of_both_orders(window):
     torch.manual_seed(0)
     size, groups = (5, 6), 2
     out = window.output_size(*size)

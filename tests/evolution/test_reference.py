@@ -79,8 +79,8 @@ def test_one_kernel_per_input():
             (1, 4, 5, 5),
             (5, 5, 3, 3, 4, 4),
             {},
-            "Expected a kernel of shape (3, 3, 3, 3, 4, 4), with or without a leading batch axis of "
-            "1, but got (1, 5, 5, 3, 3, 4, 4).",
+            "Expected a kernel of shape (3, 3, 3, 3, 4, 4), with or without a leading batch axis "
+            "of 1, but got (1, 5, 5, 3, 3, 4, 4).",
         ),
         (
             (1, 4, 5, 5),

@@ -1,8 +1,15 @@
 """Evolution: one operator for convolution, self-attention and involution."""
 
+from attnlab.evolution import _flops as _flops
+from attnlab.evolution.as_evolution import Evolution as Evolution
+from attnlab.evolution.as_evolution import as_evolution as as_evolution
 from attnlab.evolution.attention import local_attention as local_attention
+from attnlab.evolution.attention_as_conv import attention_as_conv as attention_as_conv
 from attnlab.evolution.attention_layer import LocalAttention2d as LocalAttention2d
 from attnlab.evolution.channel_attention import ChannelAttention2d as ChannelAttention2d
+from attnlab.evolution.describe import OPERATORS as OPERATORS
+from attnlab.evolution.describe import Description as Description
+from attnlab.evolution.describe import describe as describe
 from attnlab.evolution.dynamic import DynamicConv2d as DynamicConv2d
 from attnlab.evolution.dynamic import MixtureFunction as MixtureFunction
 from attnlab.evolution.dynamic import ODConvFunction as ODConvFunction
@@ -18,6 +25,8 @@ from attnlab.evolution.involution import involution2d as involution2d
 from attnlab.evolution.native import NativeStatus as NativeStatus
 from attnlab.evolution.native import native_status as native_status
 from attnlab.evolution.native import use_native as use_native
+from attnlab.evolution.networks import attention_resnet as attention_resnet
+from attnlab.evolution.networks import rednet as rednet
 from attnlab.evolution.operator import EvolutionConv2d as EvolutionConv2d
 from attnlab.evolution.operator import KernelFunction as KernelFunction
 from attnlab.evolution.operator import Operator as Operator
@@ -25,4 +34,5 @@ from attnlab.evolution.primitives import av as av
 from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
 from attnlab.evolution.reference import evolve as evolve
+from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window

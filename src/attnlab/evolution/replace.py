@@ -1,0 +1,164 @@
+"""Replace the K×K convolutions of a network by another operator, on a copy, with a receipt."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from attnlab._errors import SelectionError, SiteError, check_options, unknown_name
+from attnlab.evolution.attention_layer import LocalAttention2d
+from attnlab.evolution.channel_attention import ChannelAttention2d
+from attnlab.evolution.dynamic import DynamicConv2d
+from attnlab.evolution.involution import Involution2d
+from attnlab.evolution.native import native_status
+
+if TYPE_CHECKING:
+    from attnlab.insert import Receipt
+
+Where = str | Sequence[str] | Callable[[str, nn.Conv2d], bool] | None
+
+REPLACEMENTS: dict[str, type[nn.Module]] = {
+    "involution": Involution2d,
+    "local_attention": LocalAttention2d,
+    "channel_attention": ChannelAttention2d,
+    "dynamic": DynamicConv2d,
+}
+
+
+def replace(
+    model: nn.Module,
+    operator: str,
+    where: Where = None,
+    example: Tensor | Sequence[Tensor] | Mapping[str, Tensor] | None = None,
+    **options: Any,
+) -> tuple[nn.Module, Receipt]:
+    """A copy of `model` whose convolutions at `where` are `operator`, and what that did.
+
+    `operator` is "involution", "local_attention", "channel_attention" or "dynamic"; `options` go to
+    its constructor; channels and stride come from the convolution, and its size unless
+    `kernel_size` is given. `where` is None (every convolution larger than 1×1 with one group that
+    can be replaced, stems that read fewer than 8 channels left out), a pattern such as
+    "layer3.*.conv2", a list of module names, or a predicate of name and convolution. A convolution
+    that `where` names but the operator cannot replace is an error.
+    """
+    from attnlab.insert._example import measure
+    from attnlab.insert.receipt import Receipt, count_parameters, output_change
+
+    if operator not in REPLACEMENTS:
+        raise unknown_name("operator", operator, REPLACEMENTS)
+    build = REPLACEMENTS[operator]
+    taken = ("channels", "in_channels", "out_channels", "stride", "padding", "dilation")
+    check_options(f"Operator {operator!r}", build.__init__, options, skip=taken)
+    start = time.perf_counter()
+    sites = _select(model, operator, where)
+    before, macs_before = measure(model, example)
+    changed = copy.deepcopy(model)
+    for name, convolution in sites.items():
+        parent, _, child = name.rpartition(".")
+        new = _build(operator, convolution, options).to(
+            convolution.weight.device, convolution.weight.dtype
+        )
+        new.train(convolution.training)
+        setattr(changed.get_submodule(parent), child, new)
+    after, macs_after = measure(changed, example)
+    change, relative = output_change(before, after)
+    notes = ["weights of the replaced layers are new"]
+    if not native_status().available:
+        notes.append("MACs of the new layers' aggregation are not counted on the pure-torch path")
+    return changed, Receipt(
+        action=f"replace by {operator}",
+        sites=tuple(sites),
+        parameters_before=count_parameters(model),
+        parameters_after=count_parameters(changed),
+        macs_before=macs_before,
+        macs_after=macs_after,
+        max_change=change,
+        relative_change=relative,
+        seconds=time.perf_counter() - start,
+        notes=tuple(notes),
+    )
+
+
+def _build(operator: str, convolution: nn.Conv2d, options: dict[str, Any]) -> nn.Module:
+    options = {"kernel_size": convolution.kernel_size, **options}
+    inputs, outputs = convolution.in_channels, convolution.out_channels
+    stride = (convolution.stride[0], convolution.stride[1])
+    dilation = (convolution.dilation[0], convolution.dilation[1])
+    if operator == "involution":
+        return Involution2d(inputs, stride=stride, dilation=dilation, **options)
+    bias = convolution.bias is not None
+    if operator == "dynamic":
+        return DynamicConv2d(
+            inputs,
+            outputs,
+            stride=stride,
+            padding=convolution.padding,  # type: ignore[arg-type]
+            dilation=dilation,
+            groups=convolution.groups,
+            bias=bias,
+            **options,
+        )
+    layer = REPLACEMENTS[operator]
+    return layer(inputs, outputs, stride=stride, dilation=dilation, bias=bias, **options)
+
+
+def _obstacle(operator: str, convolution: nn.Conv2d) -> str | None:
+    """Why `operator` cannot take the place of `convolution`."""
+    if convolution.padding_mode != "zeros" or isinstance(convolution.padding, str):
+        return "its padding is not zeros given as numbers"
+    if operator == "dynamic":
+        return None
+    if convolution.groups > 1:
+        return f"it has {convolution.groups} groups"
+    around = tuple(
+        dilation * (size - 1) // 2
+        for size, dilation in zip(convolution.kernel_size, convolution.dilation, strict=True)
+    )
+    if any(size % 2 == 0 for size in convolution.kernel_size) or convolution.padding != around:
+        return f"its window is not centred (padding {convolution.padding})"
+    if operator == "involution" and convolution.in_channels != convolution.out_channels:
+        return (
+            "involution keeps the number of channels, and it maps "
+            f"{convolution.in_channels} to {convolution.out_channels}"
+        )
+    return None
+
+
+def _select(model: nn.Module, operator: str, where: Where) -> dict[str, nn.Conv2d]:
+    all_convolutions = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and max(module.kernel_size) > 1
+    }
+    if where is None:
+        chosen = {
+            name: convolution
+            for name, convolution in all_convolutions.items()
+            if convolution.in_channels >= 8
+            and convolution.groups == 1
+            and _obstacle(operator, convolution) is None
+        }
+    elif isinstance(where, str):
+        chosen = {n: c for n, c in all_convolutions.items() if fnmatch.fnmatchcase(n, where)}
+    elif callable(where):
+        chosen = {n: c for n, c in all_convolutions.items() if where(n, c)}
+    else:
+        for name in where:
+            if name not in all_convolutions:
+                raise unknown_name("convolution", name, all_convolutions)
+        chosen = {name: all_convolutions[name] for name in where}
+    if not chosen:
+        raise SelectionError(
+            f"where={where!r} selects no convolution that could become {operator}. The network has "
+            f"{len(all_convolutions)} larger than 1×1: {', '.join(list(all_convolutions)[:8])}."
+        )
+    for name, convolution in chosen.items():
+        obstacle = _obstacle(operator, convolution)
+        if obstacle is not None:
+            raise SiteError(f"{name} cannot become {operator}: {obstacle}.")
+    return chosen

@@ -1,0 +1,389 @@
+"""The native kernels: dtypes, layouts, traps of vector code, torch.library, build and fallback."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnlab._errors import UnknownNameError
+from attnlab.evolution import (
+    Involution2d,
+    LocalAttention2d,
+    Window,
+    av,
+    local_attention,
+    native,
+    native_status,
+    qk,
+    sc,
+    use_native,
+)
+from attnlab.evolution.native import abi, build, variants
+
+needs_native = pytest.mark.skipif(
+    not native_status().available, reason=f"no native kernels: {native_status().reason}"
+)
+
+
+def both(function, *inputs):
+    """`function` on the native kernels and in pure torch, with gradients of all inputs."""
+    results = []
+    for enabled in (True, False):
+        with use_native(enabled):
+            leaves = [t.detach().requires_grad_() for t in inputs]
+            out = function(*leaves)
+            weight = torch.linspace(-1, 1, out.numel()).view_as(out).to(out.dtype)
+            results.append((out, *torch.autograd.grad((out * weight).sum(), leaves)))
+    return results
+
+
+def reference_dtype(function, *inputs):
+    with use_native(False):
+        return function(*(t.double() for t in inputs))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12), (torch.bfloat16, 2e-2)]
+)
+@pytest.mark.parametrize("size", [(7, 7), (14, 14), (9, 33), (28, 28)])
+def test_every_dtype_against_float64(dtype, tolerance, size):
+    torch.manual_seed(0)
+    window = Window.centred(7)
+    x = torch.randn(2, 32, *size).to(dtype)
+    maps = (torch.randn(2, 2, 49, *size) / 7).to(dtype)
+    y = torch.randn(2, 32, *size).to(dtype)
+    for function, inputs in (
+        (lambda m, x: av(m, x, window), (maps, x)),
+        (lambda q, x: qk(q / 4, x, 2, window), (y, x)),
+        (lambda m, y: sc(m, y, size, window), (maps, y)),
+        (lambda q, k, v: local_attention(q, k, v, 2, window), (x, y, x.flip(3).contiguous())),
+    ):
+        expected = reference_dtype(function, *inputs)
+        got = function(*inputs)
+        assert got.dtype == dtype
+        error = (got.double() - expected).abs().max() / expected.abs().max()
+        assert error < tolerance
+
+
+@needs_native
+def test_gradients_equal_those_of_pure_torch():
+    torch.manual_seed(0)
+    for window in (Window.centred(7), Window.centred(5, 2, 2), Window.of((2, 4), 1, 1, (1, 2))):
+        x = torch.randn(2, 8, 15, 18)
+        maps = torch.randn(2, 2, window.taps, *window.output_size(15, 18))
+        native, plain = both(lambda m, x, w=window: av(m, x, w), maps, x)
+        for ours, theirs in zip(native, plain, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@needs_native
+def test_narrow_maps_do_not_touch_their_neighbours():
+    """Stores wider than the row would run into the next plane, or past the end of the tensor."""
+    window = Window.centred(3)
+    for width in (1, 3, 5, 7):
+        x = torch.ones(1, 6, 4, width)
+        guard = torch.full((3, 1, 6, 4, width), 7.0)
+        guard[1] = av(torch.ones(1, 2, 9, 4, width), x, window)
+        count = F.conv2d(torch.ones(1, 1, 4, width), torch.ones(1, 1, 3, 3), padding=1)
+        torch.testing.assert_close(guard[1], count.expand(1, 6, 4, width))
+        torch.testing.assert_close(
+            sc(torch.ones(1, 2, 9, 4, width), x, (4, width), window),
+            count.expand(1, 6, 4, width),
+        )
+
+
+@needs_native
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_a_non_finite_weight_stays_in_its_window(bad):
+    torch.manual_seed(0)
+    window = Window.centred(3)
+    maps, y = torch.randn(1, 1, 9, 8, 20), torch.rand(1, 4, 8, 20) + 0.5
+    maps[0, 0, :, 4, 19] = bad
+    got = sc(maps, y, (8, 20), window)
+    inside = torch.zeros(8, 20, dtype=torch.bool)
+    inside[3:6, 18:20] = True
+    assert not got[..., inside].isfinite().any()
+    assert got[..., ~inside].isfinite().all()
+
+
+@needs_native
+def test_no_flush_to_zero_after_loading():
+    """-ffast-math in a shared object can switch the whole process to flush denormals to zero."""
+    native_status()
+    assert (torch.tensor(1e-38) / 100).item() > 0
+
+
+@needs_native
+def test_exponential_is_accurate():
+    """One query against keys from 0 to -80: the softmax weights are exp of them."""
+    for dtype, tolerance in ((torch.float32, 3e-7), (torch.float64, 1e-15)):
+        scores = -torch.linspace(0, 80, 2000, dtype=dtype).view(1, 1, 1, -1)
+        key = torch.cat((torch.zeros_like(scores), scores, torch.zeros_like(scores)), dim=2)
+        value = torch.tensor([0.0, 1.0, 0.0], dtype=dtype).view(1, 1, 3, 1).expand_as(key)
+        window = Window.centred((3, 1))
+        got = local_attention(torch.ones_like(key), key, value, 1, window)[0, 0, 1]
+        weight = scores.double().exp()[0, 0, 0]
+        expected = weight / (weight + 2)
+        assert ((got.double() - expected).abs() / expected).max() < tolerance * 4
+
+
+@needs_native
+def test_denormal_probabilities_are_zero():
+    key = torch.zeros(1, 1, 3, 16)
+    key[:, :, 1] = -100.0
+    value = torch.zeros(1, 1, 3, 16)
+    value[:, :, 1] = 1.0
+    got = local_attention(torch.ones_like(key), key, value, 1, Window.centred((3, 1)))
+    assert (got[:, :, 1] == 0).all()
+
+
+@needs_native
+def test_views_and_layouts():
+    """Slices of a packed tensor need no copy; channels-last and transposed inputs are copied."""
+    torch.manual_seed(0)
+    window = Window.centred(3)
+    packed = torch.randn(3, 24, 10, 12)
+    query, key, value = packed.chunk(3, dim=1)
+    expected = local_attention(*(t.contiguous() for t in (query, key, value)), 2, window)
+    torch.testing.assert_close(local_attention(query, key, value, 2, window), expected)
+    assert key.stride(0) != key.numel() // 3
+    last = [t.contiguous(memory_format=torch.channels_last) for t in (query, key, value)]
+    torch.testing.assert_close(local_attention(*last, 2, window), expected)
+    turned = [t.transpose(2, 3).contiguous().transpose(2, 3) for t in (query, key, value)]
+    torch.testing.assert_close(local_attention(*turned, 2, window), expected)
+
+
+def test_empty_batch_and_other_dtypes_take_the_torch_path():
+    window = Window.centred(3)
+    assert av(torch.zeros(0, 1, 9, 4, 4), torch.zeros(0, 2, 4, 4), window).shape == (0, 2, 4, 4)
+    x = torch.randn(1, 4, 6, 6)
+    maps = torch.randn(1, 1, 9, 6, 6)
+    half = av(maps.half(), x.half(), window)
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), av(maps, x, window), rtol=1e-2, atol=2e-2)
+    assert av(maps.double(), x, window).dtype == torch.float64
+
+
+def test_threads_do_not_change_the_result(monkeypatch):
+    torch.manual_seed(0)
+    window = Window.centred(5)
+    inputs = [torch.randn(1, 8, 40, 24, requires_grad=True) for _ in range(3)]
+    bias = torch.randn(2, 25, requires_grad=True)
+
+    def run(threads):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        out = local_attention(*inputs, 2, window, bias=bias)
+        return out, *torch.autograd.grad(out.square().sum(), [*inputs, bias])
+
+    for one, three in zip(run(1), run(3), strict=True):
+        torch.testing.assert_close(one, three, rtol=0, atol=0)
+
+
+@needs_native
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_operators_pass_torch_library_checks():
+    torch.manual_seed(0)
+    sizes = ([3, 3], [1, 1], [1, 1], [1, 1])
+    x = torch.randn(2, 4, 5, 6, requires_grad=True)
+    maps = torch.randn(2, 2, 9, 5, 6, requires_grad=True)
+    row = torch.randn(2, 1, 3, requires_grad=True)
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    for operator, inputs in (
+        (torch.ops.attnlab.av.default, (maps, x, *sizes)),
+        (torch.ops.attnlab.qk.default, (x, x, 2, *sizes)),
+        (torch.ops.attnlab.sc.default, (maps, x, [5, 6], *sizes)),
+        (
+            torch.ops.attnlab.attention.default,
+            (x, x, x, None, row, row, 2, 0.5, True, *sizes),
+        ),
+        (
+            torch.ops.attnlab.attention_packed.default,
+            (torch.randn(2, 12, 5, 6, requires_grad=True), None, row, row, 2, 0.5, True, *sizes),
+        ),
+    ):
+        torch.library.opcheck(operator, inputs, test_utils=checks)
+
+
+@needs_native
+def test_autocast_computes_in_bfloat16():
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 9, 9)
+    for layer in (Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2, "relative")):
+        expected = layer.eval()(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = layer(x)
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got.float(), expected, rtol=0.1, atol=0.1)
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_export_sees_through():
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 8, 8)
+    layer = torch.nn.Sequential(Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2)).eval()
+    program = torch.export.export(layer, (x,))
+    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert {"attnlab.av.default", "attnlab.attention_packed.default"} <= names
+    torch.testing.assert_close(program.module()(x), layer(x))
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_compiles_without_graph_breaks():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    window = Window.centred(3, stride=2)
+    query = torch.randn(1, 8, 4, 5, requires_grad=True)
+    key, value = (torch.randn(1, 8, 8, 9, requires_grad=True) for _ in range(2))
+
+    def function(query, key, value):
+        return local_attention(query, key, value, 2, window).square().sum()
+
+    expected = torch.autograd.grad(function(query, key, value), (query, key, value))
+    compiled = torch.compile(function, fullgraph=True)
+    got = torch.autograd.grad(compiled(query, key, value), (query, key, value))
+    for ours, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("capability", "machine", "expected"),
+    [
+        ("AVX512", "x86_64", "avx512"),
+        ("AVX512_VNNI", "x86_64", "avx512"),
+        ("AVX2", "x86_64", "avx2"),
+        ("AVX2", "AMD64", "avx2"),
+        ("DEFAULT", "x86_64", "baseline"),
+        ("DEFAULT", "aarch64", "baseline"),
+        ("AVX2", "arm64", "baseline"),
+    ],
+)
+def test_variant_by_processor(capability, machine, expected):
+    assert variants.choose(capability, machine).name == expected
+
+
+@pytest.fixture
+def quick_build(monkeypatch):
+    """Compile without optimisation: a third of the time."""
+    flags = tuple("-O0" if flag == "-O3" else flag for flag in build.FLAGS)
+    monkeypatch.setattr(build, "FLAGS", flags)
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_build")
+def test_avx512_compiles(tmp_path):
+    """Compiled only: running it needs a processor that has AVX-512."""
+    build.compile_to(tmp_path / "kernels.so", variants.AVX512)
+    assert (tmp_path / "kernels.so").stat().st_size > 10_000
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_build")
+def test_baseline_compiles_and_agrees(tmp_path, monkeypatch):
+    build.compile_to(tmp_path / "kernels.so", variants.BASELINE)
+    baseline = ctypes.CDLL(str(tmp_path / "kernels.so"))
+    abi.declare(baseline)
+    assert baseline.attnlab_vector_bytes() == 16
+    torch.manual_seed(0)
+    window = Window.centred(5)
+    q, k, v = (torch.randn(2, 12, 9, 11) for _ in range(3))
+    expected = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
+    monkeypatch.setattr(native._State, "library", baseline)
+    got = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
+    for ours, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def run_python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_no_build_on_import(tmp_path):
+    run_python("import attnlab.evolution", XDG_CACHE_HOME=str(tmp_path))
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_without_a_compiler_everything_works(tmp_path):
+    code = (
+        "import torch; from attnlab.evolution import Involution2d, native_status;"
+        "y = Involution2d(16, 3)(torch.ones(2, 16, 5, 5)); y.sum().backward();"
+        "print(native_status())"
+    )
+    out = run_python(code, XDG_CACHE_HOME=str(tmp_path), CXX="no-such-compiler")
+    assert out == "pure torch: no C++ compiler: no-such-compiler is not on the path"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"CXX": "false"}, "pure torch: false failed: no message"),
+        ({"ATTNLAB_NATIVE": "off"}, "pure torch: ATTNLAB_NATIVE=off"),
+        (
+            {"ATTNLAB_NATIVE": "prebuilt"},
+            "pure torch: ATTNLAB_NATIVE=prebuilt, and the package has no object for this machine",
+        ),
+    ],
+)
+def test_reasons_for_pure_torch(environment, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "PREBUILT", tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    library, status = native._find()
+    assert library is None
+    assert str(status) == message
+
+
+def test_unknown_mode(monkeypatch):
+    monkeypatch.setenv("ATTNLAB_NATIVE", "of")
+    with pytest.raises(UnknownNameError) as caught:
+        native._find()
+    assert str(caught.value) == (
+        "Unknown ATTNLAB_NATIVE 'of'. Did you mean 'off'? Expected one of: auto, prebuilt, off."
+    )
+
+
+def test_concurrent_builds_make_one_object(tmp_path, monkeypatch):
+    calls = []
+
+    def compile_once(target, variant, _source):
+        calls.append(variant)
+        target.write_bytes(b"object")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "compile_to", compile_once)
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(build.built, [variants.BASELINE] * 4))
+    assert len(calls) == 1
+    assert len(set(paths)) == 1
+
+
+def test_the_object_is_named_after_source_and_flags(tmp_path):
+    before = build.object_name(variants.AVX2)
+    assert before != build.object_name(variants.AVX512)
+    copy = tmp_path / build.SOURCE.name
+    shutil.copytree(build.SOURCE, copy)
+    assert build.object_name(variants.AVX2, copy) == before
+    with open(copy / "kernels.cpp", "a") as file:
+        file.write("// changed\n")
+    assert build.object_name(variants.AVX2, copy) != before
