@@ -12,16 +12,22 @@ import tyro
 from attnlab._errors import AttnlabError, unknown_name
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
+from attnlab.cli.fold import fold
 from attnlab.cli.modules import modules
+from attnlab.cli.operators import operators
 from attnlab.cli.stiffness import stiffness
+from attnlab.cli.study import study
 from attnlab.cli.try_ import try_
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "modules": modules,
+    "operators": operators,
     "try": try_,
     "stiffness": stiffness,
     "dynamics": dynamics,
+    "fold": fold,
+    "study": study,
 }
 
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
@@ -29,8 +35,11 @@ DESCRIPTION = """Put attention into any vision network, measure what it does, fo
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
   attnlab modules                             every gate, its paper, its cost, its first value
+  attnlab operators                           convolution, involution, attention: cost and time
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
+  attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
+  attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 

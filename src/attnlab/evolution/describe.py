@@ -17,7 +17,7 @@ from attnlab.evolution.as_evolution import as_evolution
 from attnlab.evolution.attention_layer import LocalAttention2d
 from attnlab.evolution.channel_attention import ChannelAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d, ODConvFunction, WeightNetFunction
-from attnlab.evolution.forms import Axis
+from attnlab.evolution.forms import AttentionKernel, Axis, Kernel, MapKernel
 from attnlab.evolution.involution import Involution2d
 from attnlab.evolution.operator import EvolutionConv2d, Operator, Scope
 
@@ -69,9 +69,19 @@ def describe(operator: nn.Module) -> Description:
         function_scope=_scope(operator),
         aggregation=f"{height}×{width} pixels, {channels} channel{'s' if channels > 1 else ''}",
         space="specific" if "space" in varies else "agnostic",
-        channel="specific" if varies & {"input channel", "output channel"} else "agnostic",
+        channel=_channel_preference(form),
         parameters=sum(p.numel() for p in operator.parameters()),
     )
+
+
+def _channel_preference(form: Kernel) -> str:
+    if isinstance(form, MapKernel) and form.mix is None:
+        sharing = form.channels // form.maps.shape[1]
+        return "specific" if sharing == 1 else f"agnostic ({sharing} share a map)"
+    if isinstance(form, AttentionKernel):
+        sharing = form.value.shape[1] // form.heads
+        return "specific" if sharing == 1 else f"specific by W_V ({sharing} share a map)"
+    return "specific"
 
 
 def _reach(operator: nn.Module) -> tuple[int, int]:
