@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 
-FEWEST_VECTORS, MOST_VECTORS = 50, 120
+FEWEST_VECTORS, MOST_VECTORS = 50, 110
 RESOLVED = 1e-2
 CHECK_EVERY = 10
 
@@ -31,6 +31,8 @@ class SpectralIndex(NamedTuple):
     residual: Float[Tensor, " inputs"]
     """‖Jᵀy − λy‖ / |λ| of its eigenvector y. Small means that λ is an eigenvalue; it does not
     prove that λ is the one with the largest |Re λ|, so it never stops the search early."""
+    vectors: int
+    """Dimension of the Krylov space: how many backward passes it took."""
 
 
 def stiffness_index(
@@ -45,7 +47,7 @@ def stiffness_index(
     Args:
         function: maps a batch of states to a batch of the same shape, each input by itself.
         state: (inputs, ...).
-        vectors: dimension of the Krylov space, one backward pass each; up to 120 where some
+        vectors: dimension of the Krylov space, one backward pass each; up to 110 where some
             eigenvalue is not resolved to a residual of 1e-2 by then.
         seed: of the random first vector.
     """
@@ -116,7 +118,7 @@ def ritz_index(hessenberg: Tensor) -> SpectralIndex:
     last = vectors[:, -1].gather(1, at).squeeze(1).abs()
     absolute = eigenvalue.abs()
     residual = hessenberg[:, -1, -1] * last / torch.where(absolute > 0, absolute, 1.0)
-    return SpectralIndex(eigenvalue.real.abs(), eigenvalue, residual)
+    return SpectralIndex(eigenvalue.real.abs(), eigenvalue, residual, hessenberg.shape[2])
 
 
 def _check_map(state: Tensor, rate: Tensor) -> None:
