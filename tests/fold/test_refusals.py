@@ -249,6 +249,36 @@ def test_a_different_path_on_each_run_is_not_handed_out():
         attnlab.fold(gated(Alternating()), example=IMAGES)
 
 
+def test_network_that_does_not_run_in_float64_is_checked_in_its_own_precision():
+    class Single(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(C, C, 1)
+
+        def forward(self, x):
+            return self.conv(x.float())
+
+    class Alternating(Single):
+        runs = 0
+
+        def forward(self, x):
+            self.runs += 1
+            return super().forward(x) * (1 if self.runs % 2 else 2)
+
+    _, receipt = attnlab.fold(gated(Single()), example=IMAGES)
+    assert receipt.float64_change is None
+    (note,) = receipt.notes
+    assert note.startswith("checked in float32 only (to 1e-03), because it does not run in float64")
+    with pytest.raises(FoldError, match="differs from the original in float32"):
+        attnlab.fold(gated(Alternating()), example=IMAGES)
+
+
+def test_weight_standardisation():
+    branch = timm.layers.StdConv2d(C, C, 1)
+    with pytest.raises(FoldError, match="standardises a weight, which undoes any scaling of it"):
+        attnlab.fold(gated(branch), example=IMAGES, add_affine=True)
+
+
 def test_partial_keeps_what_cannot_go_and_says_so():
     torch.manual_seed(0)
     network = stir(timm.create_model("xcit_nano_12_p16_224", depth=2, num_classes=3)).eval()

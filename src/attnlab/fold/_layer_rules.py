@@ -28,6 +28,8 @@ def _affine(node: Node, vector: Tensor, weight: Tensor) -> Way:
 def _norm(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     reference = arguments(node).get("weight")
     if not isinstance(reference, Ref):
+        if not node.data:
+            raise Refusal("standardises a weight, which undoes any scaling of it")
         raise Refusal("has no affine parameters to take the gate", norm=node.owner)
     shape = flow.nodes[reference.index].shape
     if node.operation in ("batch_norm", "group_norm", "instance_norm"):
