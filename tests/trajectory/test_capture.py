@@ -254,6 +254,7 @@ def test_inserted_gates_are_seen(gate):
         for found, (branch, update) in zip(gated, seen, strict=True):
             torch.testing.assert_close(found.branch, branch.flatten(1).norm(dim=1))
             torch.testing.assert_close(found.update, update.flatten(1).norm(dim=1))
+            assert found.gate.shape[0] == 3
             assert found.gate.shape[1] in (1, branch.shape[1])
         if gate == "se":
             branch, update = seen[0]

@@ -108,6 +108,9 @@ class Captured:
         axes = [a for a in range(1, step_size.ndim) if a != site.channel_axis % step_size.ndim]
         mean = step_size.detach().float().mean(axes) if axes else step_size.detach().float()
         gate = mean.reshape(step_size.shape[0], -1)
+        if len(gate) > self._inputs:  # windows folded into the batch
+            gate = gate.view(self._inputs, -1, gate.shape[1]).mean(1)
+        gate = gate.expand(self._inputs, -1)
         if key in self._gates:
             branch_norm, before = self._gates[key]
             self._gates[key] = branch_norm, before * gate
