@@ -42,8 +42,8 @@ def _check_keys(cls: type[BaseModel], data: dict[str, Any]) -> None:
     for name in data:
         if name not in valid:
             raise OptionError(
-                f"A {title(cls)} has no setting {name!r}.{nearest(str(name), valid)} "
-                f"It has: {', '.join(valid)}."
+                f"Unknown setting {name!r} of {title(cls)}.{nearest(str(name), valid)} "
+                f"Expected one of: {', '.join(valid)}."
             )
 
 
@@ -57,10 +57,10 @@ def _explained(kind: str, problem: ErrorDetails) -> str:
     if isinstance(context.get("error"), AttnlabError):
         return str(context["error"])
     if problem["type"] == "missing":
-        return f"A {kind} needs the setting {path!r}, which is missing."
+        return f"Setting {path!r} of {kind} is missing."
     expected = problem["msg"].replace("Input should be", "expected")
     hint = ""
     if problem["type"] == "literal_error":
         choices = str(context["expected"]).replace(" or ", ", ").split(", ")
         hint = nearest(str(problem["input"]), [choice.strip("'") for choice in choices])
-    return f"{kind.capitalize()} setting {path!r}: {expected} but got {problem['input']!r}.{hint}"
+    return f"Setting {path!r} of {kind}: {expected} but got {problem['input']!r}.{hint}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-_PACKAGES = ("attnlab", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
+_PACKAGES = ("attnlab", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
 
 
 def environment() -> dict[str, object]:
@@ -19,7 +19,7 @@ def environment() -> dict[str, object]:
     cuda = torch.cuda.is_available()
     return {
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {"torch": torch.__version__, **{name: version(name) for name in _PACKAGES}},
         "system": platform.platform(),
         "processor": _processor(),
         "processors": os.cpu_count(),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from attnlab.train.batches import evaluation_chunks
 from attnlab.train.data import Data
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 FIVE = 5
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from safetensors.torch import save
 
 from attnlab.train.batches import check_batches, training_chunks
@@ -28,6 +28,9 @@ from attnlab.train.seeds import derive
 from attnlab.train.sources import load_data
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
 from attnlab.train.surroundings import deterministic, terminating
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def train(
@@ -53,6 +56,8 @@ def train(
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
     """
+    from lightning_fabric import Fabric  # takes seconds, so not where settings alone are needed
+
     folder = Path(directory)
     if (folder / "result.json").is_file():
         check_config(folder, config)
@@ -100,6 +105,10 @@ def _run(
                 if fabric.is_global_zero:
                     write_metrics(folder, state.history)
                 show.epoch(record)
+        except (KeyboardInterrupt, SystemExit):
+            if fabric.is_global_zero:
+                _say_stopped(config, len(state.history), folder)
+            raise
         finally:
             show.close()
         return _finish(fabric, config, state, data, folder)
@@ -189,6 +198,14 @@ def _finish(fabric: Fabric, config: RunConfig, state: State, data: Data, folder:
         write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
     fabric.barrier()
     return result
+
+
+def _say_stopped(config: RunConfig, done: int, folder: Path) -> None:
+    print(
+        f"{config.label}: stopped in epoch {done + 1}; {done} of {config.recipe.epochs} epochs are "
+        f"saved in {folder}. Run the same again to go on.",
+        file=sys.stderr,
+    )
 
 
 def _silent(record: Any) -> None:

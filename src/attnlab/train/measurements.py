@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -27,6 +26,9 @@ from attnlab.train.files import write_whole
 from attnlab.train.gates import gate_statistics, gate_values
 from attnlab.train.result import GateStatistics, RunResult, StepStiffness
 from attnlab.trajectory import StiffnessResult, StiffnessWarning, stiffness
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _REPEATS = 5
 

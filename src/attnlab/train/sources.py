@@ -76,7 +76,7 @@ def as_pixels(images: np.ndarray, labels: np.ndarray, what: str) -> Pixels:
 
 
 def _digits() -> tuple[Pixels, Pixels, int]:
-    """Every fifth image is a test image: 1437 and 360, all ten classes in both."""
+    """Every fifth image is a test image: 1438 and 359, all ten classes in both."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

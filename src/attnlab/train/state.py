@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -15,6 +14,9 @@ from attnlab._errors import InputError
 from attnlab.train.checkpoint import load_checkpoint, save_checkpoint
 from attnlab.train.config import RunConfig
 from attnlab.train.schedule import build_optimizer
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass
