@@ -56,7 +56,10 @@ def misplaced(network: dict) -> list[str]:
     gated, _ = insert(
         model, "se", where=lambda site: not site.refusal, example=example, start="identity"
     )
-    still = [name for name, unchanged in sums(gated, example) if unchanged]
+    first = sums(gated, example)
+    if len(first) != network["steps"]:
+        return [f"{len(first)} additions ran"]
+    still = [name for name, unchanged in first if unchanged]
     refused = network["steps"] - len(list(attachments(gated)))
     for _, attachment in attachments(gated):
         assert attachment.scale is not None
