@@ -133,6 +133,15 @@ def test_derivatives_of_both_orders(boundary):
 
 
 @pytest.mark.usefixtures("backend")
+def test_second_derivatives_when_query_key_and_value_are_one_tensor():
+    torch.manual_seed(0)
+    x = leaf(1, 2, 3, 4)
+    assert torch.autograd.gradgradcheck(
+        lambda x: local_attention(x, 2 * x, x, 1, Window.centred(3)), (x,)
+    )
+
+
+@pytest.mark.usefixtures("backend")
 def test_large_scores():
     """A softmax that is one at a single tap, with scores far beyond what exp can take."""
     torch.manual_seed(0)

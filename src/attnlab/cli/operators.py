@@ -32,29 +32,27 @@ def operators(
 
     x = torch.randn(batch, channels, size, size)
     console = Console()
-    table = Table(title=f"{batch}×{channels}×{size}×{size}, window {kernel_size}", show_lines=False)
-    for column in ("operator", "kernel from", "sums over", "space", "channel", "parameters"):
-        table.add_column(column)
-    table.add_column("multiply-adds per pixel")
+    kinds = Table(title="What they are")
+    kinds.add_column("operator", no_wrap=True)
+    for column in ("kernel from", "sums over", "space", "channel"):
+        kinds.add_column(column)
+    costs = Table(title=f"What they cost: {batch}×{channels}×{size}×{size}, window {kernel_size}")
+    costs.add_column("operator", no_wrap=True)
+    for column in ("parameters", "multiply-adds per pixel"):
+        costs.add_column(column)
     if time:
-        table.add_column("forward ms", justify="right")
-        table.add_column("+ backward ms", justify="right")
+        costs.add_column("forward ms", justify="right")
+        costs.add_column("with backward", justify="right")
     for name, info in OPERATORS.items():
         layer = info.build(channels, kernel_size)
         text = describe(layer)
-        row = [
-            name,
-            "learned" if text.function_scope == "none" else text.function_scope,
-            text.aggregation,
-            text.space,
-            text.channel,
-            f"{info.parameters} = {text.parameters:,}",
-            info.multiply_adds,
-        ]
+        source = "learned" if text.function_scope == "none" else text.function_scope
+        kinds.add_row(name, source, text.aggregation, text.space, text.channel)
+        row = [name, f"{info.parameters} = {text.parameters:,}", info.multiply_adds]
         if time:
-            forward, backward = timed(layer, x)
-            row += [f"{1e3 * forward:.1f}", f"{1e3 * backward:.1f}"]
-        table.add_row(*row)
-    console.print(table)
+            row += [f"{1e3 * seconds:.1f}" for seconds in timed(layer, x)]
+        costs.add_row(*row)
+    console.print(kinds)
+    console.print(costs)
     console.print(str(native_status()), soft_wrap=True)
     console.print("Python: attnlab.evolution.describe(layer)", soft_wrap=True)

@@ -23,6 +23,12 @@ from attnlab.evolution.window import Window
 Ints = list[int]
 
 
+def thirds(packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value of a packed tensor, as views."""
+    query, key, value = packed.chunk(3, dim=1)
+    return query, key, value
+
+
 def _settings(
     query: Tensor,
     value: Tensor,
@@ -145,12 +151,13 @@ def attention_backward(
     dilation: Ints,
     pad: Ints,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    grads = tuple(torch.empty(t.shape, dtype=t.dtype) for t in (query, key, value))
+    gq, gk, gv = (torch.empty(t.shape, dtype=t.dtype) for t in (query, key, value))
     window = _ops.window_of(kernel, stride, dilation, pad)
-    sums = _backward(
-        grad, stats, query, key, value, (bias, row, column), heads, scale, mask, window, grads
+    positions, grads = (bias, row, column), (gq, gk, gv)
+    gb, gr, gc = _backward(
+        grad, stats, query, key, value, positions, heads, scale, mask, window, grads
     )
-    return *grads, *sums
+    return gq, gk, gv, gb, gr, gc
 
 
 @custom_op("attnlab::attention_packed", mutates_args=(), device_types="cpu")
@@ -168,7 +175,7 @@ def attention_packed(
     pad: Ints,
 ) -> tuple[Tensor, Tensor]:
     window = _ops.window_of(kernel, stride, dilation, pad)
-    return _forward(*packed.chunk(3, 1), (bias, row, column), heads, scale, mask, window)
+    return _forward(*thirds(packed), (bias, row, column), heads, scale, mask, window)
 
 
 @custom_op("attnlab::attention_packed_backward", mutates_args=(), device_types="cpu")
@@ -192,13 +199,13 @@ def attention_packed_backward(
     sums = _backward(
         grad,
         stats,
-        *packed.chunk(3, 1),
+        *thirds(packed),
         (bias, row, column),
         heads,
         scale,
         mask,
         window,
-        joined.chunk(3, 1),
+        thirds(joined),
     )
     return joined, *sums
 
@@ -260,22 +267,20 @@ def _given(sums: tuple[Tensor, ...], positions: list[Tensor | None]) -> list[Ten
 def _attention_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     stats, inputs = _restore(ctx)
     if torch.is_grad_enabled():
-        parts = _differentiable(grad, *inputs)
-    else:
-        *grads, bias, row, column = attention_backward(grad, stats, *inputs)
-        parts = (*grads, *_given((bias, row, column), inputs[3:6]))
-    return *parts, *(None,) * 7
+        return *_differentiable(grad, *inputs), *(None,) * 7
+    *grads, bias, row, column = attention_backward(grad, stats, *inputs)
+    return *grads, *_given((bias, row, column), inputs[3:6]), *(None,) * 7
 
 
 def _packed_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     stats, inputs = _restore(ctx)
     if torch.is_grad_enabled():
-        query, key, value, *sums = _differentiable(grad, *inputs[0].chunk(3, 1), *inputs[1:])
-        parts = (torch.cat((query, key, value), 1), *sums)
-    else:
-        joined, *position_sums = attention_packed_backward(grad, stats, *inputs)
-        parts = (joined, *_given(tuple(position_sums), inputs[1:4]))
-    return *parts, *(None,) * 7
+        *apart, bias, row, column = _differentiable(grad, *thirds(inputs[0]), *inputs[1:])
+        pieces = [piece for piece in apart if piece is not None]
+        joined = torch.cat(pieces, dim=1) if pieces else None
+        return joined, bias, row, column, *(None,) * 7
+    joined, *sums = attention_packed_backward(grad, stats, *inputs)
+    return joined, *_given(tuple(sums), inputs[1:4]), *(None,) * 7
 
 
 def _differentiable(
@@ -295,19 +300,24 @@ def _differentiable(
     from attnlab.evolution.attention import attention_maps
     from attnlab.evolution.primitives import av
 
+    # Aliases: query, key and value may be one tensor, or computed from each other.
+    inputs = [None if t is None else t.view_as(t) for t in (query, key, value, bias, row, column)]
+    query_, key_, value_, bias_, row_, column_ = inputs
+    assert query_ is not None
+    assert key_ is not None
+    assert value_ is not None
     shape = _ops.window_of(*window)
     maps = attention_maps(
-        query,
-        key,
+        query_,
+        key_,
         heads,
         shape,
         scale=scale,
-        bias=bias,
-        relative=None if row is None or column is None else (row, column),
+        bias=bias_,
+        relative=None if row_ is None or column_ is None else (row_, column_),
         boundary="mask" if mask else "zero",
     )
-    out = av(maps, value, shape).to(grad.dtype)
-    inputs = (query, key, value, bias, row, column)
+    out = av(maps, value_, shape).to(grad.dtype)
     wanted = [t for t in inputs if t is not None and t.requires_grad]
     found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))
     return tuple(next(found) if t is not None and t.requires_grad else None for t in inputs)

@@ -17,7 +17,7 @@ from attnlab.evolution.native.abi import STORAGE, operand, planes, problem
 from attnlab.evolution.window import Window
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_native() -> bool:
     return native.library() is not None
 

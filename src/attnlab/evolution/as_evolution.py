@@ -69,15 +69,11 @@ def _window(convolution: nn.Conv2d) -> Window:
     (size_h, size_w), (dilation_h, dilation_w) = convolution.kernel_size, convolution.dilation
     padding = convolution.padding
     if padding == "valid":
-        padding = 0
+        padding = (0, 0)
     elif padding == "same":
         if dilation_h * (size_h - 1) % 2 or dilation_w * (size_w - 1) % 2:
             raise OptionError("padding='same' is one-sided for this kernel; give it as numbers.")
         padding = (dilation_h * (size_h - 1) // 2, dilation_w * (size_w - 1) // 2)
     assert not isinstance(padding, str)
-    return Window.of(
-        (size_h, size_w),
-        (convolution.stride[0], convolution.stride[1]),
-        (dilation_h, dilation_w),
-        padding if isinstance(padding, int) else (padding[0], padding[1]),
-    )
+    stride = (convolution.stride[0], convolution.stride[1])
+    return Window.of((size_h, size_w), stride, (dilation_h, dilation_w), (padding[0], padding[1]))

@@ -71,7 +71,7 @@ def packed_local_attention(
     boundary: Boundary = "mask",
 ) -> Tensor:
     """`local_attention` with query, key and value as the thirds of `packed` (B, 3C, H, W)."""
-    query, key, value = packed.chunk(3, 1)
+    query, key, value = _attention_ops.thirds(packed)
     (packed,) = same_dtype(packed)
     if not _ops.runs_native(packed):
         return local_attention(

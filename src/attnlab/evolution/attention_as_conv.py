@@ -41,6 +41,7 @@ class AttentionAsConvolution(nn.Module):
         self.heads = size * size
         self.out_channels = weight.shape[0]
         self.stride = convolution.stride
+        assert not isinstance(convolution.padding, str)
         self.padding = convolution.padding
         self.window = Window.centred(size, 1, convolution.dilation[0])
         # Head h has W_V = weight[:, :, tap h] and W_O = identity, so that the heads are summed.
@@ -52,8 +53,8 @@ class AttentionAsConvolution(nn.Module):
         self.register_buffer("scores", quadratic_scores(size, sharpness).to(weight.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        padding = tuple(self.padding)
-        padded = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+        top, left = self.padding
+        padded = F.pad(x, (left, left, top, top))
         value = F.conv2d(padded, self.value_weight[:, :, None, None])
         nothing = x.new_zeros(x.shape[0], self.heads, *padded.shape[2:])
         heads = local_attention(

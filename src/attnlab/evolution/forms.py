@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -165,12 +166,13 @@ class AttentionKernel(Kernel):
     varies = frozenset[Axis]({"space", "input channel", "output channel", "input"})
 
     def aggregate(self, x: Tensor) -> Tensor:  # noqa: ARG002  (value already is a function of x)
-        operands = (self.query, self.key, self.value) if self.packed is None else (self.packed,)
-        attend = local_attention if self.packed is None else packed_local_attention
+        if self.packed is None:
+            attend = partial(local_attention, self.query, self.key, self.value)
+        else:
+            attend = partial(packed_local_attention, self.packed)
         out = attend(
-            *operands,
-            self.heads,
-            self.window,
+            heads=self.heads,
+            window=self.window,
             scale=self.scale,
             bias=self.bias,
             relative=self.relative,

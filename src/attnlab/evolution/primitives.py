@@ -37,7 +37,7 @@ def av(maps: Tensor, x: Tensor, window: Window) -> Tensor:
     maps, x = same_dtype(maps, x)
     if _ops.runs_native(maps, x):
         return _ops.av(maps, x, *map(list, window))
-    return _Av.apply(maps, x, window)  # type: ignore[no-untyped-call]
+    return _Av.apply(maps, x, window)
 
 
 def qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
@@ -49,7 +49,7 @@ def qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
     q, x = same_dtype(q, x)
     if _ops.runs_native(q, x):
         return _ops.qk(q, x, groups, *map(list, window))
-    return _Qk.apply(q, x, groups, window)  # type: ignore[no-untyped-call]
+    return _Qk.apply(q, x, groups, window)
 
 
 def sc(maps: Tensor, y: Tensor, size: Pair, window: Window) -> Tensor:
@@ -63,7 +63,7 @@ def sc(maps: Tensor, y: Tensor, size: Pair, window: Window) -> Tensor:
     maps, y = same_dtype(maps, y)
     if _ops.runs_native(maps, y):
         return _ops.sc(maps, y, list(size), *map(list, window))
-    return _Sc.apply(maps, y, size, window)  # type: ignore[no-untyped-call]
+    return _Sc.apply(maps, y, size, window)
 
 
 def _check_rank(**tensors: tuple[Tensor, int]) -> None:
@@ -103,11 +103,11 @@ def same_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(dtype) for tensor in tensors)
 
 
-def _computed(*tensors: Tensor) -> tuple[Tensor, ...]:
+def _computed(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Half types accumulate in float32 here, as they do in the native kernel."""
-    if tensors[0].dtype in (torch.float16, torch.bfloat16):
-        return tuple(tensor.float() for tensor in tensors)
-    return tensors
+    if a.dtype in (torch.float16, torch.bfloat16):
+        return a.float(), b.float()
+    return a, b
 
 
 class _Av(torch.autograd.Function):
@@ -170,14 +170,17 @@ class _Sc(torch.autograd.Function):
 
 def _plain_av(maps: Tensor, x: Tensor, window: Window) -> Tensor:
     form = av_view if torch.compiler.is_compiling() else av_shift
-    return form(*_computed(maps, x), window).to(x.dtype)
+    first, second = _computed(maps, x)
+    return form(first, second, window).to(x.dtype)
 
 
 def _plain_qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
     form = qk_view if torch.compiler.is_compiling() else qk_shift
-    return form(*_computed(q, x), groups, window).to(x.dtype)
+    first, second = _computed(q, x)
+    return form(first, second, groups, window).to(x.dtype)
 
 
 def _plain_sc(maps: Tensor, y: Tensor, size: Pair, window: Window) -> Tensor:
     form = sc_view if torch.compiler.is_compiling() else sc_shift
-    return form(*_computed(maps, y), size, window).to(y.dtype)
+    first, second = _computed(maps, y)
+    return form(first, second, size, window).to(y.dtype)

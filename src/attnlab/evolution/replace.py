@@ -34,7 +34,7 @@ def replace(
     model: nn.Module,
     operator: str,
     where: Where = None,
-    example: Tensor | Sequence[Tensor] | Mapping[str, Tensor] | None = None,
+    example: Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[nn.Module, Receipt]:
     """A copy of `model` whose convolutions at `where` are `operator`, and what that did.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -80,13 +80,14 @@ class Attention(ctypes.Structure):
 
 
 _OPERAND = [_POINTER, _INT]
+_FOUR, _THREE = _OPERAND * 4, [_POINTER] * 3
 _ATTENTION = [ctypes.POINTER(Attention), *_OPERAND, *_OPERAND, *_OPERAND]
-_SIGNATURES = {
+_SIGNATURES: dict[str, list[Any]] = {
     "av": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "qk": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "sc": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "attention": [*_ATTENTION, _POINTER, _POINTER],
-    "attention_backward": [*_ATTENTION, _POINTER, *_OPERAND * 4, *[_POINTER] * 3],
+    "attention_backward": [*_ATTENTION, _POINTER, *_FOUR, *_THREE],
 }
 
 

@@ -1,0 +1,283 @@
+"""Every operator equals the written-out Evolution formula, and an independent implementation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnlab._errors import InputError, OptionError, UnknownNameError
+from attnlab.evolution import (
+    OPERATORS,
+    ChannelAttention2d,
+    DenseKernel,
+    DynamicConv2d,
+    EvolutionConv2d,
+    Involution2d,
+    KernelFunction,
+    LocalAttention2d,
+    MapKernel,
+    MixtureFunction,
+    ODConvFunction,
+    WeightNetFunction,
+    as_evolution,
+    describe,
+    evolve,
+)
+
+CLOSE = {"rtol": 0, "atol": 1e-10}
+
+LAYERS = {
+    "involution": lambda: Involution2d(8, 3, 2, 2),
+    "involution strided": lambda: Involution2d(8, 5, 8, 2, stride=2, dilation=2),
+    "attention": lambda: LocalAttention2d(8, 12, 3, 3),
+    "attention absolute": lambda: LocalAttention2d(8, 12, 3, 3, "absolute", projection=True),
+    "attention relative": lambda: LocalAttention2d(
+        8, 12, (3, 5), 3, "relative", stride=2, projection=True, bias=True
+    ),
+    "attention zero": lambda: LocalAttention2d(8, 4, 3, 2, "relative", boundary="zero"),
+    "channel attention": lambda: ChannelAttention2d(8, 6, 3, bias=True),
+    "channel attention out": lambda: ChannelAttention2d(8, 6, 3, per="output", stride=2),
+    "condconv": lambda: DynamicConv2d(8, 6, 3, padding=1, groups=2, bias=True),
+    "dyconv": lambda: DynamicConv2d(8, 6, 4, 2, routing="softmax", temperature=30.0),
+    "weightnet": lambda: EvolutionConv2d(8, 6, 3, WeightNetFunction(8, 6, 3), padding=1),
+    "odconv": lambda: EvolutionConv2d(8, 6, 3, ODConvFunction(8, 6, 3, groups=2), stride=2),
+    "convolution": lambda: nn.Conv2d(8, 6, (3, 2), (1, 2), (1, 2), (2, 1), groups=2),
+    "depthwise": lambda: nn.Conv2d(8, 8, 3, padding="same", groups=8),
+}
+
+
+def randomised(layer):
+    """In float64 and eval mode, with no parameter at a special value."""
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    for module in layer.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+    return layer.double().eval()
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("size", [(7, 9), (8, 6)])
+def test_is_an_evolution(name, size):
+    torch.manual_seed(0)
+    layer = randomised(LAYERS[name]())
+    x = torch.randn(2, 8, *size, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), as_evolution(layer)(x), **CLOSE)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", [name for name in LAYERS if "conv" not in name])
+def test_trains(name):
+    torch.manual_seed(0)
+    layer = LAYERS[name]()
+    layer(torch.randn(2, 8, 7, 9)).square().mean().backward()
+    # Scores that differ by a constant give one softmax: a first gradient of zero is legitimate.
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(8, 8), (7, 9)])
+def test_involution_by_unfold(stride, size):
+    """The authors' layer, written with unfold; odd maps pool with rounding up."""
+    torch.manual_seed(0)
+    layer = randomised(Involution2d(12, 5, 3, 4, stride))
+    x = torch.randn(2, 12, *size, dtype=torch.float64)
+    pooled = F.avg_pool2d(x, stride, stride, ceil_mode=True)
+    maps = layer.span(layer.reduce(pooled))
+    rows, columns = maps.shape[2:]
+    windows = F.unfold(x, 5, padding=2, stride=stride).view(2, 3, 4, 25, rows, columns)
+    expected = (maps.view(2, 3, 1, 25, rows, columns) * windows).sum(3).view(2, 12, rows, columns)
+    torch.testing.assert_close(layer(x), expected, **CLOSE)
+
+
+def test_involution_parameters():
+    layer = Involution2d(64, 7)
+    assert layer.groups == 4
+    # reduce 64·16, its norm 2·16, span 16·4·49 with bias.
+    assert sum(p.numel() for p in layer.parameters()) == 1024 + 32 + 16 * 196 + 196
+
+
+def test_channel_attention_has_one_map_per_channel():
+    """S^c · W_V[m, c] (maps, then mixing) and S^m · W_V[m, c] (mixing, then maps), by loops."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 5, 5, dtype=torch.float64)
+    for per in ("input", "output"):
+        layer = randomised(ChannelAttention2d(3, 4, 3, per=per))
+        query, key = layer.query(x)[0], layer.key(x)[0]
+        weight = layer.value.weight[:, :, 0, 0]
+        values = x[0] if per == "input" else layer.value(x)[0]
+        mixed = torch.zeros_like(values)
+        for c in range(values.shape[0]):
+            for i in range(5):
+                for j in range(5):
+                    taps = [
+                        (u, v)
+                        for u in range(3)
+                        for v in range(3)
+                        if 0 <= i + u - 1 < 5 and 0 <= j + v - 1 < 5
+                    ]
+                    scores = torch.stack(
+                        [
+                            query[c, i, j] * key[c, i + u - 1, j + v - 1]
+                            + layer.tap_scores[c, 3 * u + v]
+                            for u, v in taps
+                        ]
+                    ).softmax(0)
+                    mixed[c, i, j] = sum(
+                        s * values[c, i + u - 1, j + v - 1]
+                        for s, (u, v) in zip(scores, taps, strict=True)
+                    )
+        expected = torch.einsum("mc,cij->mij", weight, mixed) if per == "input" else mixed
+        torch.testing.assert_close(layer(x)[0], expected, **CLOSE)
+
+
+def test_mixture_is_a_convolution_per_image():
+    torch.manual_seed(0)
+    layer = randomised(DynamicConv2d(6, 4, 3, padding=1, experts=3))
+    x = torch.randn(2, 6, 5, 5, dtype=torch.float64)
+    route = layer.function.route[0]
+    for image, out in zip(x, layer(x), strict=True):
+        weights = torch.sigmoid(route.weight @ image.mean((1, 2)) + route.bias)
+        kernel = sum(w * k for w, k in zip(weights, layer.function.bank, strict=True))
+        torch.testing.assert_close(out, F.conv2d(image[None], kernel, padding=1)[0], **CLOSE)
+
+
+def test_odconv_multiplies_four_attentions():
+    torch.manual_seed(0)
+    function = randomised(ODConvFunction(4, 6, 3, experts=3))
+    layer = EvolutionConv2d(4, 6, 3, function, padding=1).eval()
+    x = torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    hidden = function.squeeze(x.mean((2, 3), keepdim=True)).flatten(1)
+    filters, channels = function.filter(hidden).sigmoid(), function.channel(hidden).sigmoid()
+    space = function.space(hidden).sigmoid().view(2, 1, 1, 1, 3, 3)
+    experts = function.expert(hidden).softmax(1)[:, :, None, None, None, None]
+    kernels = (space * experts * function.bank).sum(1)
+    scaled = x * channels[:, :, None, None]
+    expected = torch.cat(
+        [
+            F.conv2d(one[None], kernel, padding=1)
+            for one, kernel in zip(scaled, kernels, strict=True)
+        ]
+    )
+    torch.testing.assert_close(layer(x), expected * filters[:, :, None, None], **CLOSE)
+
+
+def test_weightnet_weights_are_grouped():
+    """Each half of an output channel's kernel comes from one activation alone."""
+    torch.manual_seed(0)
+    function = randomised(WeightNetFunction(4, 3, 3))
+    x = torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    activation = function.activate(function.squeeze(x.mean((2, 3)))).sigmoid()
+    written = function.write.weight[:, :, 0, 0]
+    expected = torch.stack([a.repeat_interleave(18) * written[:, 0] for a in activation])
+    kernel = function(x, EvolutionConv2d(4, 3, 3, function).window).weight
+    torch.testing.assert_close(kernel.flatten(1), expected, **CLOSE)
+
+
+def test_a_kernel_function_of_ones_own():
+    """A designer's operator: maps that are the window's own values, a self-correlation."""
+
+    class Correlation(KernelFunction):
+        scope = "window"
+
+        def forward(self, x, window):
+            maps = F.unfold(x.mean(1, keepdim=True), window.kernel_size, padding=window.padding)
+            maps = maps.unflatten(2, window.output_size(*x.shape[2:])).unsqueeze(1)
+            return MapKernel(maps, window, x.shape[1])
+
+    torch.manual_seed(0)
+    layer = EvolutionConv2d(4, 4, 3, Correlation(), padding=1)
+    x = torch.randn(2, 4, 6, 6, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(layer(x), as_evolution(layer)(x), **CLOSE)
+    assert torch.autograd.gradcheck(layer, (x[:1, :, :3, :3].detach().requires_grad_(),))
+
+
+def test_dense_kernel_is_the_formula():
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    weight = torch.randn(2, 5, 5, 3, 3, 2, 6, dtype=torch.float64)
+
+    class Anything(KernelFunction):
+        scope = "none"
+
+        def forward(self, _x, window):
+            return DenseKernel(weight, window, groups=2)
+
+    layer = EvolutionConv2d(4, 6, 3, Anything(), padding=1)
+    torch.testing.assert_close(layer(x), evolve(x, weight, groups=2, padding=1))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_describe(name):
+    text = describe(OPERATORS[name].build(16, 3))
+    specific = {"involution", "local_attention", "channel_attention"}
+    assert text.space == ("specific" if name in specific else "agnostic")
+    assert text.generation == (
+        "input-agnostic" if name in ("convolution", "depthwise") else "input-specific"
+    )
+    assert text.aggregation.startswith("3×3 pixels")
+    assert str(text).startswith(text.operator)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (
+            lambda: Involution2d(30, groups=4),
+            InputError,
+            "Expected groups to divide the 30 channels but got 4. The nearest that does is 3.",
+        ),
+        (
+            lambda: Involution2d(16, kernel_size=4),
+            OptionError,
+            "Expected an odd kernel_size but got 4: a centred window has a middle pixel. Use 5, or "
+            "EvolutionConv2d with an explicit padding.",
+        ),
+        (
+            lambda: LocalAttention2d(8, 10, 3, heads=4),
+            OptionError,
+            "Expected heads to divide the 10 output channels but got 4.",
+        ),
+        (
+            lambda: LocalAttention2d(8, 6, 3, heads=2, positional="relative"),
+            OptionError,
+            "Expected an even number of channels per head for the relative encoding but got 3 "
+            "(6 channels, 2 heads).",
+        ),
+        (
+            lambda: LocalAttention2d(8, 8, positional="relativ"),
+            UnknownNameError,
+            "Unknown positional encoding 'relativ'. Did you mean 'relative'? Expected one of: "
+            "absolute, relative.",
+        ),
+        (
+            lambda: Involution2d(16)(torch.zeros(2, 8, 5, 5)),
+            InputError,
+            "Involution2d expected x of shape (B, 16, H, W) but got (2, 8, 5, 5).",
+        ),
+        (
+            lambda: MixtureFunction(8, 8, 3, routing="top1"),
+            UnknownNameError,
+            "Unknown routing 'top1'. Expected one of: sigmoid, softmax.",
+        ),
+        (
+            lambda: as_evolution(nn.Linear(3, 3)),
+            OptionError,
+            "Expected an nn.Conv2d or an operator of attnlab.evolution but got Linear.",
+        ),
+        (
+            lambda: as_evolution(nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")),
+            OptionError,
+            "An Evolution reads zeros outside the image, so padding_mode must be 'zeros' but is "
+            "'reflect'. Pad the input yourself.",
+        ),
+    ],
+)
+def test_errors(build, error, message):
+    with pytest.raises(error) as caught:
+        build()
+    assert str(caught.value) == message

@@ -1,0 +1,126 @@
+"""Whole networks: replacement with a receipt, RedNet, a ResNet of local attention."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+import attnlab
+from attnlab._errors import OptionError, SelectionError, SiteError, UnknownNameError
+from attnlab.evolution import (
+    Involution2d,
+    LocalAttention2d,
+    attention_resnet,
+    native_status,
+    rednet,
+    replace,
+)
+
+IMAGE = torch.zeros(1, 3, 64, 64)
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_rednet_parameters():
+    """The authors report 9.23 M and 15.54 M."""
+    assert count(rednet(26)) == 9_233_166
+    assert count(rednet(50)) == 15_540_806
+
+
+def test_rednet_runs_on_odd_sizes():
+    network = rednet(26, num_classes=7).eval()
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, 65, 57)).shape == (1, 7)
+
+
+def test_attention_resnet():
+    network = attention_resnet(26, num_classes=5).eval()
+    layers = [m for m in network.modules() if isinstance(m, LocalAttention2d)]
+    assert len(layers) == 8
+    with torch.no_grad():
+        assert network(IMAGE).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: torchvision.models.resnet18(num_classes=4),
+        lambda: timm.create_model("resnet18", num_classes=4),
+        lambda: attnlab.create("resnet20", num_classes=4),
+    ],
+    ids=["torchvision", "timm", "attnlab"],
+)
+@pytest.mark.parametrize("operator", ["involution", "local_attention", "channel_attention"])
+def test_replaces_in_every_library(build, operator):
+    model = build().eval()
+    keys = set(model.state_dict())
+    changed, receipt = replace(model, operator, kernel_size=3, example=IMAGE)
+    assert set(model.state_dict()) == keys
+    assert receipt.parameters_before == count(model)
+    assert receipt.parameters_after == count(changed)
+    assert len(receipt.sites) > 5
+    assert changed(IMAGE).shape == model(IMAGE).shape
+    for site in receipt.sites:
+        assert not isinstance(changed.get_submodule(site), nn.Conv2d)
+
+
+@pytest.mark.skipif(not native_status().available, reason="MACs are counted on native operators")
+def test_macs_of_one_involution():
+    """reduce D²/r, span K²GD/r, aggregation K²D, for each of 16·16 pixels."""
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False))
+    _, receipt = replace(model, "involution", kernel_size=5, example=torch.zeros(1, 16, 16, 16))
+    assert receipt.macs_before == 9 * 16 * 16 * 256
+    assert receipt.macs_after == (16 * 4 + 25 * 4 + 25 * 16) * 256
+
+
+def test_where():
+    model = torchvision.models.resnet18()
+    for where, expected in (
+        ("layer3.*.conv2", ("layer3.0.conv2", "layer3.1.conv2")),
+        (["layer1.0.conv1"], ("layer1.0.conv1",)),
+        (lambda _, conv: conv.in_channels == 512, ("layer4.0.conv2", "layer4.1.conv1")),
+    ):
+        changed, receipt = replace(model, "involution", where=where, example=IMAGE)
+        assert receipt.sites[: len(expected)] == expected
+        assert isinstance(changed.get_submodule(expected[0]), Involution2d)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            {"operator": "involutin"},
+            UnknownNameError,
+            "Unknown operator 'involutin'. Did you mean 'involution'? Expected one of: involution, "
+            "local_attention, channel_attention, dynamic.",
+        ),
+        (
+            {"operator": "involution", "where": "layer2.0.conv1"},
+            SiteError,
+            "layer2.0.conv1 cannot become involution: involution keeps the number of channels, and "
+            "it maps 64 to 128.",
+        ),
+        (
+            {"operator": "involution", "where": "stage*"},
+            SelectionError,
+            "where='stage*' selects no convolution that could become involution. The network has "
+            "17 larger than 1×1: conv1, layer1.0.conv1, layer1.0.conv2, layer1.1.conv1, "
+            "layer1.1.conv2, layer2.0.conv1, layer2.0.conv2, layer2.1.conv1.",
+        ),
+        (
+            {"operator": "local_attention", "head": 4},
+            OptionError,
+            "Operator 'local_attention' has no option 'head'. Did you mean 'heads'? It takes: "
+            "kernel_size, heads, positional, boundary, projection, bias.",
+        ),
+    ],
+)
+def test_errors(arguments, error, message):
+    with pytest.raises(error) as caught:
+        replace(torchvision.models.resnet18(), **arguments)
+    assert str(caught.value) == message
