@@ -101,8 +101,9 @@ def _declared_size(model: nn.Module) -> tuple[int, ...]:
     if isinstance(configuration, Mapping) and configuration.get("input_size"):
         size = tuple(configuration["input_size"])
     for child in model.children():  # timm's patch embedding, when built for another size
-        if isinstance(getattr(child, "img_size", None), tuple):
-            return (size[0], *child.img_size)
+        embedded = getattr(child, "img_size", None)
+        if isinstance(embedded, tuple):
+            return (size[0], *embedded)
     image_size = getattr(getattr(model, "config", None), "image_size", None)  # Hugging Face
     if image_size is not None:
         sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
