@@ -1,4 +1,4 @@
-"""Train one network. The loop is `_train_epoch`; the rest gets a run there and back again."""
+"""Train one network. The loop is `train_epoch`; the rest gets a run there and back again."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _epoch(
     fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
 ) -> dict[str, Any]:
     began = perf_counter()
-    trained = _train_epoch(fabric, config, state, data, epoch, show)
+    trained = train_epoch(fabric, config, state, data, epoch, show)
     synchronise_buffers(fabric, state.network)
     if state.average is not None:
         synchronise_buffers(fabric, state.average)
@@ -136,9 +136,10 @@ def _epoch(
     }
 
 
-def _train_epoch(
+def train_epoch(
     fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
 ) -> dict[str, Any]:
+    """One epoch of training; what is recorded of it."""
     recipe, model, optimizer = config.recipe, state.model, state.optimizer
     rank, processes = fabric.global_rank, fabric.world_size
     rate = learning_rate(recipe, epoch)

@@ -1,0 +1,209 @@
+"""The training loop against a bare torch loop and, when installed, Lightning's Trainer.
+
+    python benchmarks/train.py                       ResNet20 and ResNet164, about half an hour
+    python benchmarks/train.py --networks resnet20 --blocks 3 --steps 2
+    pip install pytorch-lightning==2.6.6             adds the Trainer to the table
+
+All train the same network with SGD on batches of 128 images of 32×32. The bare loop and the Trainer
+are given batches that are ready: normalised, in memory, not augmented. Ours augments, checks every
+loss and counts what is right. A ratio above 1 means that ours is faster; contestants take turns in
+one process, and medians of block-wise ratios are shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import tyro
+from _measure import print_table, write_json
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from attnlab.train import RunConfig
+from attnlab.train.batches import training_chunks
+from attnlab.train.loop import train_epoch
+from attnlab.train.network import build_network
+from attnlab.train.reporters import Calls
+from attnlab.train.schedule import build_optimizer
+from attnlab.train.sources import load_data
+from attnlab.train.state import build_state
+
+BATCH = 128
+Epoch = Callable[[], tuple[float, float]]
+"""Trains one epoch; its seconds and those of them spent on data."""
+
+
+def settings(network: str, steps: int) -> RunConfig:
+    """A run of `steps` whole batches of noise."""
+    data = {"name": "fake", "train_subset": BATCH * steps, "test_subset": 10}
+    recipe = {"epochs": 1000, "batch_size": BATCH, "lr": 0.01, "weight_decay": 1e-4}
+    return RunConfig(data=data, backbone=network, recipe=recipe)  # type: ignore[arg-type]
+
+
+def ours(config: RunConfig) -> Epoch:
+    """attnlab's loop, with augmentation."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    data = load_data(config.data, config.recipe)
+    state = build_state(fabric, config, build_network(config, 10, (3, 32, 32)))
+    show = Calls(lambda _: None)
+    epochs = iter(range(config.recipe.epochs))
+
+    def run() -> tuple[float, float]:
+        record = train_epoch(fabric, config, state, data, next(epochs), show)
+        return record["train_seconds"], record["data_seconds"]
+
+    return run
+
+
+def ready_batches(config: RunConfig) -> list[tuple[Tensor, Tensor]]:
+    """One epoch's batches, made beforehand."""
+    data = load_data(config.data, config.recipe)
+    chunks = training_chunks(data.facts.train, config.recipe, 0, 0)
+    return list(data.training(chunks, config.recipe, 0, 0, torch.device("cpu")))
+
+
+def bare(config: RunConfig) -> Epoch:
+    """The least that trains."""
+    network = build_network(config, 10, (3, 32, 32)).train()
+    optimizer = build_optimizer(config.recipe, network.parameters())
+    batches = ready_batches(config)
+
+    def run() -> tuple[float, float]:
+        began = perf_counter()
+        for images, labels in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), labels).backward()
+            optimizer.step()
+        return perf_counter() - began, 0.0
+
+    return run
+
+
+def trainer(config: RunConfig) -> Epoch:
+    """Lightning's Trainer with everything switched off that can be; its set-up is not counted."""
+    import pytorch_lightning as lightning
+
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = build_network(config, 10, (3, 32, 32))
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            images, labels = batch
+            return F.cross_entropy(self.network(images), labels)
+
+        def configure_optimizers(self) -> Any:
+            return build_optimizer(config.recipe, self.parameters())
+
+    class Clock(lightning.Callback):
+        began = seconds = 0.0
+
+        def on_train_epoch_start(self, *_: Any) -> None:
+            self.began = perf_counter()
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            self.seconds = perf_counter() - self.began
+
+    module, clock = Module(), Clock()
+    batches = DataLoader(ready_batches(config), batch_size=None)  # type: ignore[arg-type]
+
+    def run() -> tuple[float, float]:
+        lightning.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_epochs=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[clock],
+        ).fit(module, batches)
+        return clock.seconds, 0.0
+
+    return run
+
+
+def measured(contestants: dict[str, Epoch], blocks: int) -> dict[str, list[tuple[float, float]]]:
+    """Each contestant's blocks; they take turns, and the first to go changes."""
+    names = list(contestants)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for name in names:
+        contestants[name]()  # the first epoch allocates
+    for block in range(blocks):
+        for place in range(len(names)):
+            name = names[(block + place) % len(names)]
+            times[name].append(contestants[name]())
+    return times
+
+
+def main(
+    networks: tuple[str, ...] = ("resnet20", "resnet164"),
+    blocks: int = 15,
+    steps: int = 4,
+    output: Path = Path("out/train.json"),
+) -> None:
+    """Measure and print.
+
+    Args:
+        networks: names for attnlab.create.
+        blocks: epochs per contestant.
+        steps: batches per epoch.
+        output: where the numbers are written.
+    """
+    installed = find_spec("pytorch_lightning") is not None
+    rows, results = [], {}
+    for network in networks:
+        config = settings(network, steps)
+        contestants = {"ours": ours(config), "bare": bare(config)}
+        if installed:
+            contestants["trainer"] = trainer(config)
+        times = measured(contestants, blocks)
+        images = BATCH * steps
+        seconds = {name: statistics.median(t for t, _ in times[name]) for name in times}
+        ratios = {
+            name: statistics.median(
+                theirs[0] / mine[0] for mine, theirs in zip(times["ours"], times[name], strict=True)
+            )
+            for name in times
+            if name != "ours"
+        }
+        share = sum(waited for _, waited in times["ours"]) / sum(t for t, _ in times["ours"])
+        rows.append(
+            (
+                network,
+                *(
+                    f"{images / seconds[name]:.1f}" if name in seconds else "–"
+                    for name in ("ours", "bare", "trainer")
+                ),
+                *(f"{ratios[name]:.3f}" if name in ratios else "–" for name in ("bare", "trainer")),
+                f"{100 * share:.2f} %",
+            )
+        )
+        results[network] = {
+            "images_per_second": {name: images / value for name, value in seconds.items()},
+            "ratio": ratios,
+            "data_share": share,
+        }
+    columns = ("network", "ours img/s", "bare", "Trainer", "ours / bare", "ours / Trainer", "data")
+    print_table("Training, batch 128 of 32×32", columns, rows)
+    if not installed:
+        print("pytorch-lightning is not installed, so its Trainer was left out.")
+    write_json(output, {"batch": BATCH, "steps": steps, "blocks": blocks, "networks": results})
+    print(f"Written to {output}.")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
