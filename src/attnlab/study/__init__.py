@@ -3,6 +3,8 @@
 from attnlab.study.definition import Study as Study
 from attnlab.study.definition import list_studies as list_studies
 from attnlab.study.definition import load_study as load_study
+from attnlab.study.estimate import Plan as Plan
+from attnlab.study.estimate import plan_study as plan_study
 from attnlab.study.executors import Executor as Executor
 from attnlab.study.executors import LocalExecutor as LocalExecutor
 from attnlab.study.executors import RayExecutor as RayExecutor
@@ -12,5 +14,6 @@ from attnlab.study.run import run_study as run_study
 from attnlab.study.statistics import compare as compare
 from attnlab.study.statistics import paired_difference as paired_difference
 from attnlab.study.statistics import summarize as summarize
+from attnlab.study.store import Store as Store
 from attnlab.study.table import StudyTable as StudyTable
 from attnlab.study.table import study_table as study_table

@@ -23,7 +23,8 @@ _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?)\s*)?")
 
 
 class Dataset(DataConfig):
-    """One data set of a study; `recipe` changes settings of the study's recipe for it alone."""
+    """One data set of a study; `recipe` names another recipe for it alone, or changes settings of
+    the study's."""
 
     label: str = ""
     recipe: dict[str, Any] = {}
@@ -202,6 +203,8 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
         entry = {key: entry}
     if not isinstance(entry, dict):
         return entry
+    if isinstance(entry.get("recipe"), str):
+        entry = {**entry, "recipe": {"name": entry["recipe"]}}
     name = entry.get(key, "")
     default = PLAIN if (axis, name) == ("attention", "none") else name
     return {**entry, "label": entry.get("label") or default}

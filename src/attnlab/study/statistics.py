@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from attnlab._errors import InputError
 
@@ -31,8 +30,13 @@ class Summary:
     """Of the sample (n − 1 below the line; the papers do not say which); None for one value."""
     number: int
 
+    def text(self, digits: int = 2) -> str:
+        """`"94.26 ± 0.14"`."""
+        mean = f"{self.mean:.{digits}f}"
+        return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
+
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+        return self.text()
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ def paired_difference(
     module: Mapping[int, float], plain: Mapping[int, float], level: float = LEVEL
 ) -> PairedDifference:
     """`module − plain` by seed, with its Student-t interval."""
+    from scipy import stats  # here, because it takes a second that no worker needs
+
     seeds = tuple(sorted(module.keys() & plain.keys()))
     if not seeds:
         raise InputError(

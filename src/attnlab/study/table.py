@@ -86,7 +86,7 @@ def study_table(study: Study, runs: Sequence[PlannedRun], out: str | Path) -> St
     groups = tuple(_group(study, [r for r in runs if r.cell.group == n], results) for n in names)
     return StudyTable(
         study=study.name,
-        title=study.title,
+        title=study.title or study.name,
         level=LEVEL,
         groups=groups,
         paper_source=study.paper.source if study.paper else "",

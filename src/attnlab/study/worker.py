@@ -1,10 +1,4 @@
-"""Work on one run: what every executor calls, in a process of its own.
-
-    python -m attnlab.study.worker DIRECTORY < config.json
-
-Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
-failure.json says why.
-"""
+"""Work on one run: what every executor calls, in a process of its own."""
 
 from __future__ import annotations
 
@@ -45,8 +39,6 @@ class Outcome:
 
 def work(job: Job, threads: int | None = None) -> Outcome:
     """Train the job's run here, from its last checkpoint on, unless someone else does or did."""
-    import torch
-
     from attnlab.train import train
 
     directory = Path(job.directory)
@@ -57,14 +49,12 @@ def work(job: Job, threads: int | None = None) -> Outcome:
             f"share."
         )
         return Outcome(job, "failed", str(error))
-    if threads is not None:
-        torch.set_num_threads(threads)
     with claim(directory) as claimed:
         if not claimed:
             return Outcome(job, "busy", owner(directory))
         if not is_finished(directory):
             try:
-                train(RunConfig.from_json(job.config), directory)
+                train(RunConfig.from_json(job.config), directory, threads=threads)
             except Exception as error:
                 return Outcome(job, "failed", _record(directory, error))
         (directory / "failure.json").unlink(missing_ok=True)
@@ -79,13 +69,14 @@ def _record(directory: Path, error: Exception) -> str:
 
 
 def main() -> None:
+    """Of a process with the run's directory as argument and its config on standard input.
+
+    Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
+    failure.json says why.
+    """
     directory = Path(sys.argv[1])
     job = Job(directory.name, directory.name, sys.stdin.read(), str(directory))
     outcome = work(job)
     if outcome.status == "failed":
         print(outcome.message, file=sys.stderr)
     sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])
-
-
-if __name__ == "__main__":
-    main()

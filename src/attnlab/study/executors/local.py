@@ -14,11 +14,12 @@ from pathlib import Path
 
 from attnlab._errors import OptionError
 from attnlab.study.executors._base import Executor, cores
-from attnlab.study.lock import owner
-from attnlab.study.store import read_failure, write_failure
+from attnlab.study.lock import is_claimed, owner
+from attnlab.study.store import is_finished, read_failure, write_failure
 from attnlab.study.worker import BUSY, Job, Outcome
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_PROGRAM = "from attnlab.study.worker import main; main()"
 _POLL = 0.05
 
 
@@ -51,7 +52,12 @@ class LocalExecutor(Executor):
         try:
             while queue or running:
                 while queue and free:
-                    running.append(self._start(queue.popleft(), free.popleft()))
+                    job = queue.popleft()
+                    known = _known(job)
+                    if known is not None:
+                        yield known
+                    else:
+                        running.append(self._start(job, free.popleft()))
                 ended = [one for one in running if one.process.poll() is not None]
                 for one in ended:
                     running.remove(one)
@@ -70,7 +76,7 @@ class LocalExecutor(Executor):
             environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
         with (directory / "log.txt").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "attnlab.study.worker", job.directory],
+                [sys.executable, "-c", _PROGRAM, job.directory],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -82,14 +88,23 @@ class LocalExecutor(Executor):
         return _Running(job, process, slot)
 
 
+def _known(job: Job) -> Outcome | None:
+    """What others made of the job meanwhile; saves the seconds in which a process starts."""
+    directory = Path(job.directory)
+    if is_finished(directory):
+        return Outcome(job, "done")
+    return Outcome(job, "busy", owner(directory)) if is_claimed(directory) else None
+
+
 def _outcome(job: Job, code: int) -> Outcome:
     directory = Path(job.directory)
     if code == 0:
         return Outcome(job, "done")
     if code == BUSY:
         return Outcome(job, "busy", owner(directory))
-    if code < 0:
-        message = f"its process was ended by {signal.Signals(-code).name}"
+    number = -code if code < 0 else code - 128  # as the system and as a shell write it
+    if number in signal.valid_signals():
+        message = f"its process was ended by {signal.Signals(number).name}"
         write_failure(directory, message)
         return Outcome(job, "failed", message)
     failure = read_failure(directory)

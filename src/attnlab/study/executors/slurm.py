@@ -71,7 +71,7 @@ class SlurmExecutor(Executor):
         with self._executor.batch():  # one job array, not a flood of single jobs
             submitted = [self._executor.submit(Submission(job, self.cpus)) for job in jobs]
         belongs = {id(handle): job for handle, job in zip(submitted, jobs, strict=True)}
-        for handle in submitit.helpers.as_completed(submitted):
+        for handle in submitit.helpers.as_completed(submitted, poll_frequency=2):
             yield _outcome(handle, belongs[id(handle)])
 
 

@@ -1,0 +1,71 @@
+"""The study files that come with attnlab: every table, its figures, and its small form."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from attnlab.study import list_studies, load_study, planned_runs
+from attnlab.train.network import build_network
+
+RUNS = {
+    "demo": 8,
+    "stepnet-table1": 9 * 3 * 5,
+    "stepnet-table2": 8 * 2 * 5,
+    "stepnet-table4": 9 * 3 * 5,
+    "asr-table5": 13 * 5,
+    "asr-table6": 17 * 5,
+    "lottery-ticket": 12 * 5,
+}
+TABLES = sorted(RUNS.keys() - {"demo"})
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_grid_is_the_papers(name: str) -> None:
+    assert len(planned_runs(load_study(name))) == RUNS[name]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_states_its_time_deviations_and_figures(name: str) -> None:
+    text = list_studies()[name].read_text(encoding="utf-8")
+    header = text.partition("title =")[0]
+    for word in ("Expected", "Time", "estimate", "Deviations"):
+        assert word in header
+    assert "small" in tomllib.loads(text)
+
+
+def test_tables_share_the_runs_that_they_share() -> None:
+    first, fourth, lottery = (
+        {run.run_id for run in planned_runs(load_study(name))}
+        for name in ("stepnet-table1", "stepnet-table4", "lottery-ticket")
+    )
+    assert len(first & fourth) == 2 * 3 * 5  # plain and StepNet
+    assert len(first & lottery) == 3 * 5  # plain, SE and StepNet on CIFAR-100
+
+
+def test_the_papers_gains_follow_from_its_figures() -> None:
+    """Table 1 prints the gains as well: 1.79, 2.74 and 3.42 for StepNet."""
+    paper = load_study("stepnet-table1").paper
+    assert paper is not None
+    gains = [rows["StepNet"].mean - rows["plain"].mean for rows in paper.top1.values()]
+    assert gains == pytest.approx([1.79, 2.74, 3.42])
+
+
+def test_recipes_of_the_tables_are_the_papers() -> None:
+    runs = planned_runs(load_study("stepnet-table1"))
+    batch = {run.cell.data: run.config.recipe.batch_size for run in runs}
+    assert batch == {"cifar10": 128, "cifar100": 128, "stl10": 16}
+    assert {run.config.recipe.epochs for run in runs} == {164}
+    psi = [
+        run.config.gate_options for run in planned_runs(load_study("asr-table5")) if run.seed == 0
+    ]
+    assert [options.get("initial") for options in psi[1:7]] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
+    for run in planned_runs(load_study(name).smaller()):
+        if run.seed == 0:
+            side = run.config.data.size or 8
+            build_network(run.config, 10, (3, side, side))

@@ -1,0 +1,99 @@
+"""The local queue with real processes: two at one study, and one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from tests.study._small import small_study
+
+from attnlab.study import LocalExecutor, Store, planned_runs, run_study
+from attnlab.study.executors.local import _gpu
+from attnlab.train import train
+
+RUN = """
+import sys
+from attnlab.study import LocalExecutor, Store, run_study
+from pathlib import Path
+study, _ = Store(Path(sys.argv[1])).read_study("small")
+outcomes = run_study(study, sys.argv[1], LocalExecutor(slots=1, threads=1))
+print(sum(outcome.status == "done" for outcome in outcomes))
+"""
+
+
+def test_two_processes_share_a_study_and_train_nothing_twice(tmp_path: Path) -> None:
+    study = small_study()
+    runs = planned_runs(study)
+    store = Store(tmp_path)
+    store.write_study(study, runs)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    try:
+        counts = [int(process.communicate(timeout=300)[0]) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0]
+    # Each came back only when all was finished; a run may be "done" for both, by the other's work.
+    assert sum(counts) >= len(runs)
+    for run in runs:
+        assert store.state(run.run_id) == "done"
+        log = (store.directory(run.run_id) / "log.txt").read_text()
+        assert log.count("epoch 1/2") == 1
+        assert log.count("epoch 2/2") == 1
+
+
+def test_a_killed_run_loses_nothing_else_and_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    recipe = {"name": "digits", "epochs": 5, "batch_size": 50}
+    study = small_study(attention="se", recipe=recipe)
+    (run,) = planned_runs(study)
+    directory = tmp_path / run.run_id
+
+    def kill_after_two_epochs() -> None:
+        metrics = directory / "metrics.jsonl"
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
+            time.sleep(0.01)
+        os.kill(json.loads((directory / "owner.json").read_text())["pid"], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_after_two_epochs)
+    killer.start()
+    executor = LocalExecutor(slots=1, threads=1)
+    (outcome,) = run_study(study, tmp_path, executor)
+    killer.join()
+    assert (outcome.status, outcome.message) == ("failed", "its process was ended by SIGKILL")
+    assert Store(tmp_path).state(run.run_id) == "failed"
+    (outcome,) = run_study(study, tmp_path, executor)
+    assert outcome.status == "done"
+    assert not (directory / "failure.json").exists()
+    log = (directory / "log.txt").read_text()
+    assert log.count("epoch 1/5") == 1
+    assert log.count("epoch 5/5") == 1
+    train(run.config, tmp_path / "straight", threads=1, progress=lambda _: None)
+    found, expected = (
+        load_file(folder / "model.safetensors") for folder in (directory, tmp_path / "straight")
+    )
+    assert all(found[name].equal(expected[name]) for name in expected)
+
+
+def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.study.executors.local.cores", lambda: 8)
+    assert (LocalExecutor().slots, LocalExecutor().threads) == (8, 1)
+    assert LocalExecutor(slots=3).threads == 2
+    monkeypatch.setattr("attnlab.study.executors.local._number_of_gpus", lambda: 2)
+    assert (LocalExecutor().slots, LocalExecutor().threads) == (2, 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [_gpu(slot, 2) for slot in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert [_gpu(slot, 2) for slot in range(3)] == ["4", "7", "4"]
