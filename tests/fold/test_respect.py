@@ -111,7 +111,7 @@ def test_additions_and_their_classes_are_restored():
     ("name", "spec"),
     [
         *(("resnet20", f"asr:{inner}") for inner in ("se*3", "ie", "srm", "spa", "eca")),
-        *((name, "asr:ie") for name in ("repvgg_a0", "shufflenet_v2", "resnet56_acnet")),
+        *((name, "asr:ie") for name in ("repvgg_a0", "shufflenet_v2")),
     ],
 )
 def test_own_networks(name, spec):
