@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,12 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
         ) from None
     if config.root is None:
         raise OptionError("Data 'hf' needs the name or folder of a data set, root = 'cifar10'.")
-    local = datasets.DownloadConfig(local_files_only=not config.download)
     try:
-        if Path(config.root, "dataset_dict.json").is_file():
-            found = datasets.load_from_disk(config.root)
-        else:
-            found = datasets.load_dataset(config.root, download_config=local)
+        with _offline(datasets, not config.download):
+            if Path(config.root, "dataset_dict.json").is_file():
+                found = datasets.load_from_disk(config.root)
+            else:
+                found = datasets.load_dataset(config.root)
     except (FileNotFoundError, ConnectionError, ValueError) as error:
         raise InputError(
             f"There is no data set {config.root!r} on this machine ({error}). Set "
@@ -44,6 +46,22 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     label = _column(features, datasets.ClassLabel, config.root)
     parts = [_pixels(found[name], image, label, config) for name in ("train", testing)]
     return parts[0], parts[1], features[label].num_classes
+
+
+@contextmanager
+def _offline(datasets: Any, wanted: bool) -> Iterator[None]:
+    """No request leaves the machine. Both packages read the variable HF_HUB_OFFLINE only once."""
+    from huggingface_hub import constants
+
+    switches: list[Any] = [datasets.config, constants]
+    before = [switch.HF_HUB_OFFLINE for switch in switches]
+    try:
+        for switch in switches:
+            switch.HF_HUB_OFFLINE = switch.HF_HUB_OFFLINE or wanted
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.HF_HUB_OFFLINE = value
 
 
 def _column(features: Any, kind: type, root: str) -> str:
