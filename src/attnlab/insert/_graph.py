@@ -35,6 +35,8 @@ class Node:
     call: int = 0
     addition: int = -1
     """Of an addition of two same-shape tensors: its place among those of the owner's call."""
+    inside: tuple[tuple[str, int], ...] = ()
+    """Of such an addition: all module calls (name, call) it was made in, outermost first."""
     in_place: bool = False
     source: str = ""
     """Of an addition: file and line, and that line's text."""

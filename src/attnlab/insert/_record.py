@@ -130,6 +130,7 @@ class _Recorder(TorchFunctionMode):
         return output
 
     def _count_addition(self, node: Node) -> None:
+        node.inside = tuple(self.stack)
         for owner, _ in self.stack:
             if owner == node.owner:
                 node.addition = self.additions.get(owner, 0)
