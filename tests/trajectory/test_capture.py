@@ -310,3 +310,40 @@ def test_distributed_data_parallel(tmp_path):
         assert leftovers(net) == []
     finally:
         dist.destroy_process_group()
+
+
+class BiasedBlock(nn.Module):
+    """Adds a bias that has the shape of its input at batch size 1 only, as window attention does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(6, 6, 3, padding=1)
+        self.bias = nn.Parameter(torch.randn(1, 2, 8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        f = self.conv(x)
+        scores = f[:, :2] + self.bias
+        return x + f * scores.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("example", [1, 3])
+@pytest.mark.parametrize("inputs", [1, 2, 5])
+def test_steps_are_recognised_at_every_batch_size(example, inputs):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 1), BiasedBlock(), BiasedBlock()).eval()
+    with capture(net, IMAGES[:example]) as steps, torch.no_grad():
+        net(IMAGES[:inputs])
+        state = net[0](IMAGES[:inputs])
+        for block, found in zip(net[1:], steps, strict=True):
+            after = block(state)
+            torch.testing.assert_close(found.shortcut, state.flatten(1).norm(dim=1))
+            update = (after - state).flatten(1).norm(dim=1)
+            torch.testing.assert_close(found.update, update, rtol=1e-4, atol=1e-5)
+            state = after
+
+
+def test_another_image_size_than_the_example():
+    net = network()
+    with capture(net, torch.randn(1, 3, 16, 16)) as steps, torch.no_grad():
+        net(IMAGES)
+        assert_captured(steps, net)

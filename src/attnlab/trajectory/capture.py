@@ -169,15 +169,13 @@ def watching(model: nn.Module, captured: Captured) -> Iterator[None]:
         yield
 
 
-_Places = dict[tuple[int, int], tuple[int, WatchedStep]]
-"""(call of the owner, place among its additions) → the step made there."""
+_Numbered = list[tuple[int, WatchedStep]]
 
 
-def _by_owner(found: Plan) -> dict[str, _Places]:
-    owners: dict[str, _Places] = defaultdict(dict)
+def _by_owner(found: Plan) -> dict[str, _Numbered]:
+    owners: dict[str, _Numbered] = defaultdict(list)
     for number, watched in enumerate(found.watched):
-        place = watched.call, watched.step.addition
-        owners[watched.step.owner][place] = number, watched
+        owners[watched.step.owner].append((number, watched))
     return owners
 
 
@@ -194,14 +192,14 @@ def _replace_method(
 
 
 def _watched(
-    captured: Captured, owner: str, places: _Places, module: nn.Module
+    captured: Captured, owner: str, steps: _Numbered, module: nn.Module
 ) -> Callable[..., Any]:
     original = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         call = captured.next_call(owner)
-        steps = {place: found for (at, place), found in places.items() if at == call}
-        with _AdditionWatch(captured, steps, (args, kwargs)):
+        now = [(number, watched) for number, watched in steps if watched.call == call]
+        with _AdditionWatch(captured, now, (args, kwargs)):
             return original(*args, **kwargs)
 
     return forward
@@ -219,15 +217,13 @@ def _read_gate(captured: Captured, attachment: Attachment) -> Callable[..., Tens
 
 
 class _AdditionWatch(TorchFunctionMode):
-    """Counts the same-shape additions of one call of a module and measures those that are steps."""
+    """Recognises the additions of one call of a module that are steps, and measures them."""
 
-    def __init__(
-        self, captured: Captured, steps: dict[int, tuple[int, WatchedStep]], arguments: Any
-    ) -> None:
+    def __init__(self, captured: Captured, steps: _Numbered, arguments: Any) -> None:
         super().__init__()
         self.captured = captured
         self.steps = steps
-        self.count = 0
+        self.seen: Counter[int] = Counter()
         self.versions = [
             (leaf, leaf._version)
             for leaf in tree_leaves(arguments)
@@ -243,16 +239,20 @@ class _AdditionWatch(TorchFunctionMode):
     ) -> Any:
         del types
         if is_same_shape_addition(function, args, kwargs):
-            found = self.steps.get(self.count)
-            self.count += 1
-            if found is not None:
-                number, watched = found
-                operand = watched.step.branch_operand
-                with torch._C.DisableTorchFunction():
-                    shortcut, branch = args[1 - operand], args[operand]
+            with torch._C.DisableTorchFunction():
+                self._measure(args[0], args[1])
+        return function(*args, **(kwargs or {}))
+
+    def _measure(self, first: Tensor, second: Tensor) -> None:
+        for number, watched in self.steps:
+            if watched.could_be(first.shape):
+                self.seen[number] += 1
+                if self.seen[number] == watched.place + 1:
+                    shortcut, branch = first, second
+                    if watched.step.branch_operand == 0:
+                        shortcut, branch = second, first
                     mutated = self._mutated(shortcut)
                     self.captured.added(number, watched, shortcut, branch, mutated)
-        return function(*args, **(kwargs or {}))
 
     def _mutated(self, tensor: Tensor) -> bool:
         return any(leaf is tensor and leaf._version != then for leaf, then in self.versions)
