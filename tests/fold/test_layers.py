@@ -289,3 +289,27 @@ def test_affine_parameters_are_added_on_request(norm):
         in_both_modes(gated, images), in_both_modes(plain, images), strict=True
     ):
         assert relative(expected, found) <= 1e-12
+
+
+class Fork(nn.Module):
+    """Two ways from the gate that meet again in front of one convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2 * C, 4, 1)
+
+    def forward(self, x):
+        return self.conv(torch.cat((torch.relu(x), 2 * x), dim=1))
+
+
+def test_ways_that_meet_again_in_front_of_the_next_layer():
+    torch.manual_seed(0)
+    network = stir(Chain(nn.SiLU(), Fork())).double()
+    images = torch.randn(2, C, 4, 4, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", ["layer"], example=images)[0])
+    vector = gate_of(gated)
+    plain, receipt = attnlab.fold(gated, example=images)
+    assert receipt.rows[0].into == ("follow.conv.weight",)
+    expected = network.follow.conv.weight * torch.cat((vector, vector))[None, :, None, None]
+    assert relative(expected, plain.follow.conv.weight) <= 1e-15
+    assert relative(gated(images), plain(images)) <= 1e-14

@@ -53,7 +53,7 @@ class Flow:
         self.nodes = graph.nodes
         self.readers: dict[int, list[int]] = defaultdict(list)
         for node in graph.nodes:
-            for index in dict.fromkeys(_read(node)):
+            for index in dict.fromkeys(reads(node)):
                 self.readers[index].append(node.index)
 
     def places(self, index: int) -> dict[int, int]:
@@ -70,7 +70,8 @@ class Flow:
         return node.operation != "write_view" or bool(self.readers[index])
 
 
-def _read(node: Node) -> tuple[int, ...]:
+def reads(node: Node) -> tuple[int, ...]:
+    """The tensors whose values the call reads."""
     if node.operation in _SHAPE_ONLY:
         return ()
     if node.operation in operations.READS_FIRST_ONLY:

@@ -11,7 +11,7 @@ from collections.abc import Set
 import torch
 from torch import Tensor
 
-from attnlab.fold._flow import Flow, arguments, is_place, references, replayed, spatial_axes
+from attnlab.fold._flow import Flow, arguments, is_place, reads, references, replayed, spatial_axes
 from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, push_forward
 from attnlab.fold._rules import JOINS, check_linear, homogeneous, moves, unchanged
 from attnlab.fold._walk import Demand, described
@@ -26,30 +26,24 @@ def walk_on(
     carried: dict[int, Tensor] = {start: ids}
     demands: list[Demand] = []
     not_negative: set[int] = set()
-    pending = {start}
-    while pending:
-        index = min(pending)
-        pending.discard(index)
-        readers = [reader for reader in flow.readers[index] if flow.matters(reader)]
-        if not readers:
-            raise Refusal("nothing behind the gate can take it: its output leaves the network")
-        for reader in readers:
-            node = flow.nodes[reader]
-            if node.index in barriers:
-                raise Refusal("a gate that depends on the input follows")
-            if node.index in carried:
-                continue
-            weight = _absorbed(flow, node, index, carried[index])
-            if weight is not None:
-                demands.append(weight)
-                continue
-            try:
-                carried[reader] = _carried(flow, node, carried, keep)
-            except Refusal as reason:
-                raise Refusal(f"{described(node)} {reason}") from None
-            if homogeneous(node):
-                not_negative |= set(carried[reader].unique().tolist()) - {NOT_READ, keep}
-            pending.add(reader)
+    for node in flow.nodes[start + 1 :]:
+        gated = [source for source in reads(node) if source in carried]
+        if not gated or not flow.matters(node.index):
+            continue
+        if node.index in barriers:
+            raise Refusal("a gate that depends on the input follows")
+        weight = _absorbed(flow, node, gated[0], carried[gated[0]])
+        if weight is not None:
+            demands.append(weight)
+            continue
+        try:
+            carried[node.index] = _carried(flow, node, carried, keep)
+        except Refusal as reason:
+            raise Refusal(f"{described(node)} {reason}") from None
+        if homogeneous(node):
+            not_negative |= set(carried[node.index].unique().tolist()) - {NOT_READ, keep}
+    if not all(flow.readers[index] for index in carried):
+        raise Refusal("the gated tensor leaves the network")
     return demands, frozenset(not_negative)
 
 
