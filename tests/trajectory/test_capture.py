@@ -313,7 +313,7 @@ def test_distributed_data_parallel(tmp_path):
 
 
 class BiasedBlock(nn.Module):
-    """Adds a bias that has the shape of its input at batch size 1 only, as window attention does."""
+    """Adds a bias of its input's shape at batch size 1 only, as window attention does."""
 
     def __init__(self) -> None:
         super().__init__()
