@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -49,7 +50,8 @@ class Module(Strict):
     start: Literal["paper", "identity"] = "paper"
 
 
-class Figure(Strict):
+@dataclass(frozen=True)
+class Figure:
     """A figure that a paper prints, in percent."""
 
     mean: float
