@@ -75,7 +75,7 @@ def bare_loop(config: RunConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
     [
         {},
         {"optimizer": "adamw", "lr": 1e-3, "label_smoothing": 0.1},
-        {"clip": 0.5, "ema": 0.7},
+        {"clip": 0.5, "ema": 0.7, "channels_last": True},
     ],
 )
 def test_it_trains_as_a_bare_loop_does(recipe: dict[str, Any], tmp_path: Path) -> None:

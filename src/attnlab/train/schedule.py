@@ -26,9 +26,12 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
 
 
 def build_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD or AdamW over all parameters alike."""
+    """SGD or AdamW over all parameters alike, in torch's fused form, which needs fewer passes."""
+    # Fabric cannot clip between unscaling and a fused step, which unscales by itself.
+    fused = not (recipe.precision == "16-mixed" and recipe.clip is not None)
+    decay = recipe.weight_decay
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, recipe.lr, weight_decay=recipe.weight_decay)
+        return torch.optim.AdamW(parameters, recipe.lr, weight_decay=decay, fused=fused)
     return torch.optim.SGD(
-        parameters, recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        parameters, recipe.lr, momentum=recipe.momentum, weight_decay=decay, fused=fused
     )
