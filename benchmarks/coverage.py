@@ -8,7 +8,9 @@
 Per network: the expected steps (`coverage_truth.json`, made from timm's sources by
 `coverage_truth.py`), the steps that `attnlab.insert.steps` finds, and whether insertion of a gate
 on all of them keeps the output (start="identity") and the original state-dict keys and values, runs
-forward and backward in training mode, and gets a gradient to every gate. Weights are random.
+forward and backward in training mode, and gets a gradient to every gate. Weights are random and
+nowhere exactly zero, and stochastic depth is off: both would keep gradients from a gate.
+"partial" means that insertion everywhere is refused, with the reason, and works at the other sites.
 
 Discovery is right when the number of steps, their order, the module that owns each, their kinds
 and their stages are all as expected. "other" means: exactly one of the other readings that the
