@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
     from attnlab.insert import steps as steps
+    from attnlab.report import report as report
+    from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
     from attnlab.trajectory import stiffness as stiffness
 
@@ -60,6 +62,8 @@ class _Package(ModuleType):
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
+    report = _Public("attnlab.report")
+    stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")
     stiffness = _Public("attnlab.trajectory")
 

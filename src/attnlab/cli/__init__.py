@@ -15,7 +15,9 @@ from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
 from attnlab.cli.modules import modules
 from attnlab.cli.operators import operators
+from attnlab.cli.report import report
 from attnlab.cli.stiffness import stiffness
+from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
 from attnlab.cli.try_ import try_
 
@@ -25,9 +27,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "operators": operators,
     "try": try_,
     "stiffness": stiffness,
+    "stripe": stripe,
     "dynamics": dynamics,
     "fold": fold,
     "study": study,
+    "report": report,
 }
 
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
@@ -38,7 +42,9 @@ Examples:
   attnlab operators                           convolution, involution, attention: cost and time
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
+  attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
+  attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """

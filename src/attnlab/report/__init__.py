@@ -1,1 +1,25 @@
 """Figures and pages. Figures are pure functions from data to a Vega-Lite specification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def report(runs: str | Path, out: str | Path = "report.html", study: str | None = None) -> Path:
+    """Write the page of a study, and its CSV and LaTeX tables beside it; return the page's path.
+
+    Args:
+        runs: the folder of the runs, or that of one study in it.
+        out: where the page goes.
+        study: which one, where the folder holds several.
+    """
+    from attnlab.report.page import render
+    from attnlab.report.read import read_study
+    from attnlab.report.render import write_text
+    from attnlab.report.study_page import study_page, write_tables
+
+    page = Path(out)
+    record = read_study(runs, study)
+    write_text(page, render(study_page(record, page.stem)))
+    write_tables(record, page)
+    return page

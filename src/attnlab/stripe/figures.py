@@ -33,6 +33,7 @@ def gates_figure(site: SiteStripe) -> Spec:
         y=("image", 0, values.shape[0]),
         legend="gate",
         title=f"block {site.label}, ratio {ratio}",
+        size=(200, 145),
     )
 
 
@@ -72,6 +73,7 @@ def difference_figure(name: str, epochs: Sequence[int], difference: np.ndarray) 
         legend="|Δ gate|",
         low=0.0,
         title=name,
+        size=(190, 130),
     )
 
 

@@ -1,0 +1,319 @@
+"""The part of a study's page about features: stiffness, gates, and where they matter."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from attnlab.report.figures import counts_figure, heat_figure, sites_figure, stiffness_figure
+from attnlab.report.parts import Figure, Folded, Part, Row, Section, Text
+from attnlab.report.raster import raster_figure
+from attnlab.report.read import RunRecord, StudyRecord
+from attnlab.study.table import Group
+from attnlab.train.result import RunResult
+
+_SHOWN_MODULES = 3
+_SHOWN_BLOCKS = 3
+
+
+def stiffness_section(record: StudyRecord) -> Section:
+    """What does it do to the features?"""
+    maps = []
+    for group in record.table.groups:
+        cells = nsi_cells(record, group)
+        if cells:
+            figure = heat_figure(cells, legend="NSI", title=record.name_of(group))
+            maps.append(Figure(figure, wide=True))
+    if not maps:
+        missing = "No run measured stiffness: either none is finished or measure.images is 0."
+        return Section("What does it do to the features?", missing, [])
+    parts: list[Part | Folded] = [Row(maps)]
+    ranked = _against_accuracy(record)
+    parts.append(Row([figure for figure, _ in ranked]))
+    parts += [Text(text) for _, text in ranked]
+    parts += _surfaces(record)
+    lead = (
+        "NSI of each residual block: how far a step moves the features, relative to their length "
+        "(mean over test images and seeds). TNS sums up how stiff a network is. It grows with "
+        "depth before any training, and depends on the convention of NSI; see the alerts."
+    )
+    return Section("What does it do to the features?", lead, parts)
+
+
+def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
+    """(module, block, NSI), mean over seeds."""
+    cells = []
+    for row in group.rows:
+        by_block: dict[str, list[float]] = {}
+        for result in record.results(group, row.label):
+            for step in result.nsi:
+                by_block.setdefault(step.label, []).append(step.mean)
+        cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
+    return cells
+
+
+def rank_sentence(name: str, values: Sequence[float], accuracy: Sequence[float]) -> str:
+    """Kendall's τ with accuracy and its p-value, exact where that can be."""
+    from scipy.stats import kendalltau
+
+    from attnlab.trajectory.compare import rank_test
+
+    number = len(values)
+    if number < 3:
+        return f"{name}: {number} networks, too few to rank"
+    if len(set(values)) == 1 or len(set(accuracy)) == 1:
+        return f"{name}: the same for all {number}, so it ranks nothing"
+    if len({*values}) == number == len({*accuracy}):
+        test = kendalltau(values, accuracy, method="exact")
+        tau, p, how = float(test.statistic), float(test.pvalue), "exact p"
+    else:
+        ranked = rank_test(name, values, accuracy)
+        tau, p, how = ranked.kendall, ranked.kendall_p, "exact p" if ranked.exact else "p"
+    return f"{name}: Kendall τ = {tau:+.2f}, {how} = {p:.2g}, n = {number}"
+
+
+def _against_accuracy(record: StudyRecord) -> list[tuple[Figure, str]]:
+    """TNS against accuracy per data set, over all of its backbones."""
+    found = []
+    several = len({group.backbone for group in record.table.groups}) > 1
+    for data in dict.fromkeys(group.data for group in record.table.groups):
+        points, depths, sizes = [], [], []
+        for group in (group for group in record.table.groups if group.data == data):
+            for row in group.rows:
+                if row.tns is None or row.top1 is None:
+                    continue
+                label = f"{group.backbone} {row.label}" if several else row.label
+                points.append((label, row.tns.mean, row.top1.mean))
+                depths.append(float(len(record.results(group, row.label)[0].nsi)))
+                sizes.append(float(row.parameters or 0))
+        if not points:
+            continue
+        accuracy = [point[2] for point in points]
+        texts = [
+            rank_sentence("TNS", [point[1] for point in points], accuracy),
+            rank_sentence("baseline depth", depths, accuracy),
+            rank_sentence("baseline parameters", sizes, accuracy),
+        ]
+        text = f"**{data}** — {'; '.join(texts)}."
+        found.append((Figure(stiffness_figure(points, data)), text))
+    return found
+
+
+def _surfaces(record: StudyRecord) -> list[Part | Folded]:
+    from attnlab.trajectory.result import StiffnessResult
+
+    figures = []
+    for group in record.table.groups[:1]:
+        for row in group.rows[: _SHOWN_MODULES + 1]:
+            files = [run.directory / "stiffness.json" for run in record.of(group, row.label)]
+            file = next((file for file in files if file.is_file()), None)
+            if file is not None:
+                found = StiffnessResult.load(file)
+                figures += stiffness_surfaces(found, row.label)
+    if not figures:
+        return [
+            Text(
+                "The surfaces δ(M) and p̂(M) are not on disk: no run has a stiffness.json. For one "
+                "network, attnlab stiffness draws them.",
+                quiet=True,
+            )
+        ]
+    text = (
+        "δ(M): share of inputs with a step above M₁ (relative to its stage) and M₂ (NSI itself); "
+        "p̂(M): share of steps. First seed."
+    )
+    return [Text(text, quiet=True), Row(figures)]
+
+
+def stiffness_surfaces(found: object, label: str) -> list[Figure]:
+    """δ(M) and p̂(M) of one network as small pictures."""
+    from attnlab.trajectory.result import StiffnessResult
+
+    assert isinstance(found, StiffnessResult)
+    ends = found.relative_degrees[-1], found.absolute_degrees[-1]
+    return [
+        Figure(
+            raster_figure(
+                np.array(values).T,
+                description=f"{name} of {label}: {values[0][0]:.3g} at M = 0, M₁ up to "
+                f"{ends[0]:.3g}, M₂ up to {ends[1]:.3g}, TNS {found.tns:.4g}",
+                x=("M₁", found.relative_degrees[0], ends[0]),
+                y=("M₂", found.absolute_degrees[0], ends[1]),
+                legend=name,
+                low=0.0,
+                title=label,
+                size=(150, 150),
+                y_from_bottom=True,
+            )
+        )
+        for name, values in (("δ(M)", found.surface), ("p̂(M)", found.proportion))
+    ]
+
+
+def gates_section(record: StudyRecord) -> Section:
+    """Is it constant?"""
+    maps = []
+    for group in record.table.groups:
+        cells = _ratio_cells(record, group)
+        if cells:
+            name = record.name_of(group)
+            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0, scheme="blues")
+            maps.append(Figure(figure, wide=True))
+    if not maps:
+        missing = "No finished run has gates whose values were recorded."
+        return Section("Is it constant?", missing, [])
+    parts: list[Part | Folded] = [Row(maps), *_pictures(record)]
+    lead = (
+        "The stripe observation: spread of a gate across test images, relative to its spread "
+        "across channels. Near 0 the gate is the same for every image, so a constant could take "
+        "its place and fold away; 1 and above, it depends on the image as much as on the channel."
+    )
+    return Section("Is it constant?", lead, parts)
+
+
+def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
+    cells = []
+    for row in group.rows:
+        by_block: dict[str, list[float]] = {}
+        for result in record.results(group, row.label):
+            for gate in result.gates:
+                if gate.channel_spread > 1e-9:
+                    ratio = gate.image_spread / gate.channel_spread
+                    by_block.setdefault(gate.label, []).append(ratio)
+        cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
+    return cells
+
+
+def _pictures(record: StudyRecord) -> list[Part | Folded]:
+    group = record.table.groups[0]
+    gated = [
+        row.label for row in group.rows if any(r.gates for r in record.results(group, row.label))
+    ]
+    images: list[Part] = []
+    epochs: list[Part] = []
+    for label in gated[:_SHOWN_MODULES]:
+        run = record.of(group, label)[0]
+        figures = _stripes(run)
+        if figures:
+            images += [Text(f"**{label}**, {record.name_of(group)}, seed {run.seed}"), Row(figures)]
+        moves = _history(run)
+        if moves:
+            epochs += [Text(f"**{label}**, |first difference| over epochs"), Row(moves)]
+    if not images:
+        text = (
+            "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."
+        )
+        images = [Text(text, quiet=True)]
+    if not epochs:
+        text = "Gates were not recorded epoch by epoch, so there is no picture of when they settle."
+        epochs = [Text(text, quiet=True)]
+    return [*images, *epochs]
+
+
+def _stripes(run: RunRecord) -> list[Figure]:
+    from safetensors.numpy import load_file
+
+    file = run.directory / "gates.safetensors"
+    if not file.is_file():
+        return []
+    tensors = load_file(file)
+    names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
+    return [Figure(_stripe(name, tensors[f"{name}.sample"])) for name in _spaced(names)]
+
+
+def _stripe(name: str, values: np.ndarray) -> dict:
+    return raster_figure(
+        values,
+        description=f"Gate {name} of {values.shape[0]} images × {values.shape[1]} channels, from "
+        f"{values.min():.3g} to {values.max():.3g}; spread across images "
+        f"{values.std(0).mean():.2g}, across channels {values.mean(0).std():.2g}",
+        x=("channel", 0, values.shape[1]),
+        y=("image" if len(values) > 1 else "every image", 0, values.shape[0]),
+        legend="gate",
+        title=name,
+        size=(190, 130),
+    )
+
+
+def _history(run: RunRecord) -> list[Figure]:
+    from attnlab.stripe.history import GateHistory
+
+    file = run.directory / "gate_history.json"
+    if not file.is_file():
+        return []
+    history = GateHistory.load(file)
+    if len(history.epochs) < 2:
+        return []
+    return [Figure(history.figure(name)) for name in _spaced(list(history.means))]
+
+
+def _spaced(names: Sequence[str]) -> list[str]:
+    """A few of `names`, from the first to the last; `layer1.10` comes after `layer1.9`."""
+    names = sorted(names, key=lambda name: [p.zfill(9) for p in re.split(r"(\d+)", name)])
+    if len(names) <= _SHOWN_BLOCKS:
+        return list(names)
+    return [names[round(i * (len(names) - 1) / (_SHOWN_BLOCKS - 1))] for i in range(_SHOWN_BLOCKS)]
+
+
+def where_section(record: StudyRecord) -> Section:
+    """Where?"""
+    title = "Where?"
+    results = [run.result for run in record.finished if run.result and run.result.nsi]
+    if not results:
+        return Section(title, "No run measured stiffness, so no block is known to be stiff.", [])
+    counts = stiffest_counts(results)
+    lead = (
+        "Which block is the stiffest of a network (the first of every stage is not counted), over "
+        "all runs. If attention acts on stiffness, gates at the few stiff blocks should do most of "
+        "the work: the lottery-ticket view."
+    )
+    parts: list[Part | Folded] = [Figure(counts_figure(counts, len(results)), wide=True)]
+    several = False
+    for group in record.table.groups:
+        points = _gate_counts(record, group)
+        if len({gates for _, gates, *_ in points}) > 1:
+            several = True
+            parts.append(Figure(sites_figure(points), record.name_of(group)))
+    if not several:
+        text = (
+            "All modules have as many gates as there are blocks, so this study cannot tell whether "
+            'fewer would do. Add where = ["all", "stages:1", "every:3"] to its file to ask.'
+        )
+        parts.append(Text(text, quiet=True))
+    return Section(title, lead, parts)
+
+
+def stiffest_counts(results: Sequence[RunResult]) -> list[tuple[str, int]]:
+    """(block, number of runs of which it is the stiffest), in the order of the blocks."""
+    blocks: dict[str, None] = {}
+    stiffest: Counter[str] = Counter()
+    for result in results:
+        stages: set[str] = set()
+        kept = []
+        for step in result.nsi:
+            stage = step.label.partition(".")[0]
+            if stage in stages:
+                kept.append(step)
+            stages.add(stage)
+        blocks.update(dict.fromkeys(step.label for step in result.nsi))
+        if kept:
+            stiffest[max(kept, key=lambda step: step.mean).label] += 1
+    return [(block, stiffest[block]) for block in blocks]
+
+
+def _gate_counts(
+    record: StudyRecord, group: Group
+) -> list[tuple[str, int, float, float | None, float | None]]:
+    points = []
+    for row in group.rows:
+        results = record.results(group, row.label)
+        if row.comparison is None or not results:
+            continue
+        difference = row.comparison.difference
+        gates = sum(step.gated for step in results[0].nsi)
+        points.append((row.label, gates, difference.mean, difference.low, difference.high))
+    return points

@@ -1,0 +1,135 @@
+"""What pages are made of; the templates know how each part looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attnlab.report.render import Spec
+
+Tone = Literal["good", "neutral", "warn", "bad"]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A fact in a few words beside the verdict."""
+
+    text: str
+    tone: Tone = "neutral"
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture; `wide` ones scroll sideways in their frame on narrow screens."""
+
+    spec: Spec
+    caption: str = ""
+    wide: bool = False
+    kind: str = field(default="figure", init=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Pictures side by side, as many as fit."""
+
+    figures: Sequence[Figure]
+    kind: str = field(default="row", init=False)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Colours and shapes, in words."""
+
+    entries: Sequence[tuple[str, str]]
+    """(class of the swatch, text)."""
+    kind: str = field(default="legend", init=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a table, what to sort it by, and how it is set off."""
+
+    text: str
+    small: str = ""
+    order: float | None = None
+    tone: Literal["", "gain", "loss", "quiet"] = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that JavaScript, where there is any, sorts and filters."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    kind: str = field(default="table", init=False)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    quiet: bool = False
+    kind: str = field(default="text", init=False)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """A list of remarks."""
+
+    items: Sequence[Chip]
+    kind: str = field(default="notes", init=False)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy."""
+
+    text: str
+    title: str = ""
+    kind: str = field(default="code", init=False)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file inside the page."""
+
+    name: str
+    content: str
+    kind: str = field(default="download", init=False)
+
+
+Part = Figure | Row | Legend | Table | Text | Notes | Code | Download
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Parts behind a line that opens them."""
+
+    title: str
+    parts: Sequence[Part]
+    kind: str = field(default="folded", init=False)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question and what answers it."""
+
+    title: str
+    lead: str
+    parts: Sequence[Part | Folded]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of a page."""
+
+    title: str
+    verdict: str
+    """`**bold**` marks what is set off."""
+    chips: Sequence[Chip]
+    sections: Sequence[Section]
+    subtitle: str = ""
