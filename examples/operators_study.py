@@ -114,7 +114,7 @@ def main() -> None:
             " ".join(f"{score:.2f}" for score in scores),
             f"{sum(p.numel() for p in net.parameters()):,}",
             f"{min(seconds):.1f}",
-            f"{statistics.mean(indices):.3f}",
+            f"{statistics.mean(indices):.3g}",
         )
     console = Console()
     console.print(table)

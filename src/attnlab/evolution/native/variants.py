@@ -5,8 +5,6 @@ from __future__ import annotations
 import platform
 from typing import NamedTuple
 
-import torch
-
 
 class Variant(NamedTuple):
     """One build of the source."""
@@ -48,4 +46,6 @@ def choose(capability: str, machine: str) -> Variant:
 
 def host() -> Variant:
     """The variant for this machine."""
+    import torch  # a wheel is built where there is no torch
+
     return choose(torch.backends.cpu.get_cpu_capability(), platform.machine())
