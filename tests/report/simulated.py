@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from attnlab.stripe import GateHistory
 from attnlab.study.definition import Study
 from attnlab.study.grid import PlannedRun, planned_runs
 from attnlab.study.store import Store, write_failure
@@ -127,6 +126,9 @@ def _write(
         }
         for e, v in enumerate(curve, 1)
     ]
+    for record in history if gates and run.seed == 0 else ():
+        settled = own.normal(0, 0.5 ** record["epoch"], channels)
+        record["gates"] = {f"layer{n}": (v.mean(0) + settled).tolist() for n, v in gates.items()}
     environment = {
         "python": "3.11.9",
         "packages": {"torch": "2.8.0"},
@@ -149,16 +151,6 @@ def _write(
         save_file(
             {k: v.astype(np.float32) for k, v in tensors.items()}, folder / "gates.safetensors"
         )
-        moving = GateHistory()
-        for epoch in range(1, min(epochs, 30) + 1):
-            moving.record(
-                epoch,
-                {
-                    f"layer{n}": v.mean(0) + own.normal(0, 0.5**epoch, channels)
-                    for n, v in gates.items()
-                },
-            )
-        moving.save(folder / "gate_history.json")
 
 
 def _curve(top1: float, epochs: int, numbers: np.random.Generator) -> list[float]:

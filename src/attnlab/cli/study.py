@@ -228,6 +228,7 @@ def _run(action: Run) -> None:
     made = study_table(found, runs, action.out)
     Store(action.out).write_table(found, made.to_dict())
     _print_table(made)
+    _write_report(action, found.name)
     _python(action, f"attnlab.study.run_study(study, {str(action.out)!r})")
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
@@ -235,6 +236,14 @@ def _run(action: Run) -> None:
         for outcome in failed:
             print(f"  {outcome.job.directory}")
         raise SystemExit(1)
+
+
+def _write_report(action: Run, name: str) -> None:
+    from attnlab.report import report
+    from attnlab.study.store import Store
+
+    page = Store(action.out).study_directory(name) / "report.html"
+    print(f"wrote {report(action.out, page, name)}")
 
 
 def _executor(action: Run) -> Executor:

@@ -209,7 +209,10 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
         )
         images = [Text(text, quiet=True)]
     if not epochs:
-        text = "Gates were not recorded epoch by epoch, so there is no picture of when they settle."
+        text = (
+            "Gates were not recorded epoch by epoch, so there is no picture of when they settle: "
+            "set every_epoch = true in the study's [measure]."
+        )
         epochs = [Text(text, quiet=True)]
     return [*images, *epochs]
 
@@ -242,10 +245,7 @@ def _stripe(name: str, values: np.ndarray) -> dict:
 def _history(run: RunRecord) -> list[Figure]:
     from attnlab.stripe.history import GateHistory
 
-    file = run.directory / "gate_history.json"
-    if not file.is_file():
-        return []
-    history = GateHistory.load(file)
+    history = GateHistory.of_records(run.history)
     if len(history.epochs) < 2:
         return []
     return [Figure(history.figure(name)) for name in _spaced(list(history.means))]

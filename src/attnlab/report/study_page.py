@@ -182,7 +182,6 @@ def _reproduce(record: StudyRecord) -> Section:
     name = record.table.study
     commands = f"attnlab study run {name}\nattnlab report runs --study {name} -o report.html"
     changed = [f"{s}: {before} → {after}" for s, before, after in deviations(record)]
-    recipe = json.dumps(record.study.recipe, ensure_ascii=False)
     checksums = sorted({(r.data["name"], r.data["checksum"]) for r in record.runs if r.data})
     environment = next((run.environment for run in record.finished if run.environment), {})
     shown = {key: value for key, value in environment.items() if key not in ("command", "host")}
@@ -190,7 +189,10 @@ def _reproduce(record: StudyRecord) -> Section:
     stiff = any(run.result and run.result.nsi for run in record.finished)
     parts: list[Part | Folded] = [
         Code(commands, "Commands"),
-        Code("\n".join(changed) or "none", f"Deviations from the named recipe {recipe}"),
+        Code(
+            "\n".join(changed) or "none",
+            f"Deviations from the recipe {record.study.recipe.get('name', '')}",
+        ),
     ]
     if checksums:
         text = "\n".join(f"{checksum}  {data}" for data, checksum in checksums)

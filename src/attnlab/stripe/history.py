@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,15 @@ class GateHistory:
         self.epochs.append(epoch)
         for name, values in gates.items():
             self.means.setdefault(name, []).append([float(value) for value in values])
+
+    @classmethod
+    def of_records(cls, records: Sequence[Mapping[str, Any]]) -> GateHistory:
+        """From the records of a run's metrics.jsonl; empty where gates were not measured."""
+        history = cls()
+        for record in records:
+            if "gates" in record:
+                history.record(record["epoch"], record["gates"])
+        return history
 
     def difference(self, name: str) -> np.ndarray:
         """|first difference| of one gate, (epochs − 1, channels)."""

@@ -45,7 +45,7 @@ class MeasureConfig(Strict):
     images: NonNegativeInt = 256
     """On how many test images TNS, NSI and the gates are measured; 0 leaves them out."""
     every_epoch: bool = False
-    """Whether TNS is also measured after every epoch."""
+    """Whether TNS and the mean gates are also measured after every epoch."""
     inference_images: NonNegativeInt = 256
     """On how many test images inference speed is measured; 0 leaves it out."""
 

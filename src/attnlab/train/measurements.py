@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _REPEATS = 5
+_SAMPLE = 48
+"""Images whose gates are kept for pictures."""
+_CHANNELS = 64
+"""Channels of a gate whose means are kept epoch by epoch."""
 
 
 def measurements(
@@ -44,8 +48,9 @@ def measurements(
     """The result of a run whose epochs are all done."""
     example = next(_test_images(data, fabric.device, 1, 1))
     notes: list[str] = []
-    stiff = _stiffness(config, network, data, fabric.device, notes)
-    gates = _gates(config, network, data, fabric.device, folder if fabric.is_global_zero else None)
+    writing = folder if fabric.is_global_zero else None
+    stiff = _stiffness(config, network, data, fabric.device, notes, writing)
+    gates = _gates(config, network, data, fabric.device, writing)
     folded = _folded(fabric, config, network, data, example, notes)
     last, best = history[-1], max(history, key=lambda record: record["top1"])
     return RunResult(
@@ -74,12 +79,20 @@ def measurements(
 
 def epoch_stiffness(
     fabric: Fabric, config: RunConfig, network: nn.Module, data: Data
-) -> dict[str, float | None]:
-    """TNS after an epoch, where it was asked for."""
+) -> dict[str, Any]:
+    """TNS and the mean gates after an epoch, where they were asked for."""
     if not config.measure.every_epoch:
         return {}
     found = _stiffness(config, network, data, fabric.device, [])
-    return {"tns": found.get("tns")}
+    values = _gate_values(config, network, data, fabric.device)
+    gates = {name: _rounded_means(value) for name, value in values.items()}
+    return {"tns": found.get("tns"), **({"gates": gates} if gates else {})}
+
+
+def _rounded_means(values: Tensor) -> list[float]:
+    """Of some channels, with four digits: the metrics of a long run must stay readable."""
+    channels = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _CHANNELS)).round()
+    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels.long()].tolist()]
 
 
 def _test_images(
@@ -93,8 +106,14 @@ def _test_images(
 
 
 def _stiffness(
-    config: RunConfig, network: nn.Module, data: Data, device: torch.device, notes: list[str]
+    config: RunConfig,
+    network: nn.Module,
+    data: Data,
+    device: torch.device,
+    notes: list[str],
+    folder: Path | None = None,
 ) -> dict[str, Any]:
+    """NSI and TNS; with the surfaces in stiffness.json."""
     if not config.measure.images:
         return {}
     images = _test_images(data, device, config.measure.images, config.recipe.test_batch_size)
@@ -106,6 +125,8 @@ def _stiffness(
         notes.append("The network has no residual step, so no TNS.")
         return {}
     notes += found.notes
+    if folder is not None:
+        found.save(folder / "stiffness.json")
     return {"tns": _finite(found.tns), "tns_spread": _finite(found.tns_spread), "nsi": _nsi(found)}
 
 
@@ -124,16 +145,23 @@ def _finite(value: float) -> float | None:
 def _gates(
     config: RunConfig, network: nn.Module, data: Data, device: torch.device, folder: Path | None
 ) -> tuple[GateStatistics, ...]:
-    """Each gate over images; per channel in gates.safetensors."""
-    if not config.measure.images or not any(True for _ in attachments(network)):
-        return ()
-    sizes = config.measure.images, config.recipe.test_batch_size
-    values = gate_values(network, _test_images(data, device, *sizes))
-    if folder is not None:
+    """Each gate over images; per channel, and of some images, in gates.safetensors."""
+    values = _gate_values(config, network, data, device)
+    if values and folder is not None:
         tensors = {f"{name}.mean": v.mean(0) for name, v in values.items()}
         tensors |= {f"{name}.spread": v.std(0, correction=0) for name, v in values.items()}
+        tensors |= {f"{name}.sample": v[:_SAMPLE].clone() for name, v in values.items()}
         write_whole(folder / "gates.safetensors", save({k: v.cpu() for k, v in tensors.items()}))
     return gate_statistics(network, values)
+
+
+def _gate_values(
+    config: RunConfig, network: nn.Module, data: Data, device: torch.device
+) -> dict[str, Tensor]:
+    if not config.measure.images or not any(True for _ in attachments(network)):
+        return {}
+    sizes = config.measure.images, config.recipe.test_batch_size
+    return gate_values(network, _test_images(data, device, *sizes))
 
 
 def _inference_speed(
