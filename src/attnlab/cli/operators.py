@@ -44,7 +44,7 @@ def operators(
         costs.add_column("forward ms", justify="right")
         costs.add_column("with backward", justify="right")
     for name, info in OPERATORS.items():
-        layer = info.build(channels, kernel_size)
+        layer = info.build(channels, kernel_size).eval()  # a batch of one has no batch statistics
         text = describe(layer)
         source = "learned" if text.function_scope == "none" else text.function_scope
         kinds.add_row(name, source, text.aggregation, text.space, text.channel)
