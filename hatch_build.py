@@ -35,15 +35,18 @@ class NativeKernels(BuildHookInterface):
             wanted += [variants.AVX2, variants.AVX512]
         library = root / NATIVE / "lib"
         library.mkdir(exist_ok=True)
+        build.TIMEOUT = 3600.0
+        objects = {}
         try:
             for variant in wanted:
                 target = library / build.object_name(variant)
                 build.compile_to(target, variant)
-                inside = target.relative_to(root / "src")
-                build_data["force_include"][str(target)] = str(inside)
+                objects[str(target)] = str(target.relative_to(root / "src"))
         except (build.BuildError, OSError) as error:
             self.app.display_warning(f"native kernels are not in the wheel: {error}")
             return
+        # All or none: some of them in a wheel for any platform would be wrong.
+        build_data["force_include"].update(objects)
         tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{tag}"
