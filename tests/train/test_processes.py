@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.train.small import quiet, run, small, weights
 
+from attnlab._errors import InputError
 from attnlab.train import RunResult, train
 
 # Norms over the features of one image: batch statistics would be those of half a batch.
@@ -35,3 +36,11 @@ def test_two_processes_train_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert together.test_loss == pytest.approx(alone.test_loss, rel=1e-4)
     assert together.train_loss == pytest.approx(alone.train_loss, rel=1e-4)
     assert together.folded_top1 == together.top1
+
+
+def test_an_error_is_plain_before_processes_start(tmp_path: Path) -> None:
+    missing = small(1, data={"name": "npz", "root": str(tmp_path / "no.npz")})
+    with pytest.raises(InputError, match="There is no file"):
+        train(missing, tmp_path, devices=2)
+    with pytest.raises(InputError, match="over 40 processes leave a batch of 12"):
+        train(small(1), tmp_path, devices=40)

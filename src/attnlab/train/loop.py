@@ -56,12 +56,15 @@ def train(
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
     """
-    from lightning_fabric import Fabric  # takes seconds, so not where settings alone are needed
-
     folder = Path(directory)
     if (folder / "result.json").is_file():
         check_config(folder, config)
         return RunResult.load(folder)
+    # Before any process is started: errors are plain, and processes share one copy of the images.
+    data = load_data(config.data, config.recipe)
+    check_batches(data.facts.train, config.recipe, devices)
+    from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+
     fabric = Fabric(
         accelerator="auto",
         devices=devices,
@@ -71,7 +74,7 @@ def train(
     )
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
-        result: RunResult = fabric.launch(launched, config, folder, threads, progress)
+        result: RunResult = fabric.launch(launched, config, folder, data, threads, progress)
     return result
 
 
@@ -83,12 +86,11 @@ def _run(
     fabric: Fabric,
     config: RunConfig,
     folder: Path,
+    data: Data,
     threads: int | None,
     progress: Progress | None,
 ) -> RunResult:
     with deterministic(threads):
-        data = load_data(config.data, config.recipe)
-        check_batches(data.facts.train, config.recipe, fabric.world_size)
         network = build_network(config, data.facts.classes, data.facts.shape)
         if fabric.is_global_zero:
             begin(folder, config, data)
