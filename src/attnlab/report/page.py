@@ -18,7 +18,8 @@ from attnlab.report.render import Spec, to_svg
 # What is read is kept as it is; only places are rounded.
 _NUMBER = re.compile(r'(aria-label="[^"]*"|>[^<]*<)|(-?\d+\.\d{3,})')
 _NAMESPACE = re.compile(r' (?:xmlns(?::xlink)?|version)="[^"]*"')
-_SELF = re.compile(r'\b(id="|url\(#|href="#)')
+_ID = re.compile(r'\bid="([^"]+)"')
+_SELF = re.compile(r'\b(id="|url\(#|href="#)([^")]+)')
 _ROLE = re.compile(r' aria-roledescription="[^"]*"')
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 
@@ -43,7 +44,9 @@ def inline_svg(spec: Spec, prefix: str) -> str:
     svg = to_svg({**spec, "background": "transparent"})
     head, _, body = svg.partition(">")
     svg = f"{_NAMESPACE.sub('', head)}>{body}"
-    svg = _SELF.sub(lambda match: match[1] + prefix, svg)
+    # Vega counts ids on and on; numbered anew, the same data give the same page.
+    numbers = {name: f"{prefix}{n}" for n, name in enumerate(dict.fromkeys(_ID.findall(svg)))}
+    svg = _SELF.sub(lambda match: match[1] + numbers.get(match[2], match[2]), svg)
     svg = _ROLE.sub("", svg)
     return _NUMBER.sub(lambda match: match[1] or f"{float(match[2]):.2f}", svg)
 

@@ -1,0 +1,153 @@
+"""`attnlab report`, the smaller pages, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from tests.report.simulated import simulate
+
+import attnlab
+from attnlab._errors import AttnlabError
+from attnlab.cli import main
+from attnlab.report.read import read_study
+from attnlab.report.small import fold_page, stiffness_page
+
+
+@pytest.fixture
+def small(tmp_path):
+    runs = tmp_path / "runs"
+    simulate(runs, name="one", data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    return runs
+
+
+def test_study(small, tmp_path, capsys):
+    page = tmp_path / "out" / "page.html"
+    main(["report", str(small), "-o", str(page)])
+    printed = capsys.readouterr().out
+    assert f"wrote {page.with_suffix('.csv')} and {page.with_suffix('.tex')}" in printed
+    assert f"  attnlab.report({str(small)!r}, {str(page)!r})" in printed
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert sorted(file.name for file in page.parent.iterdir()) == [
+        "page.csv",
+        "page.html",
+        "page.tex",
+    ]
+
+
+def test_opens_the_page(small, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    main(["report", str(small), "-o", str(tmp_path / "page.html"), "--open"])
+    assert opened == [(tmp_path / "page.html").resolve().as_uri()]
+
+
+def test_folder_of_one_study(small):
+    assert read_study(small / "studies" / "one").table.study == "one"
+
+
+def test_several_studies_need_a_name(small):
+    simulate(small, name="two", data=("stl10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    with pytest.raises(AttnlabError) as error:
+        read_study(small)
+    assert str(error.value) == (
+        f"{str(small)!r} holds 2 studies: one, two. Choose one with --study NAME."
+    )
+    assert read_study(small, "two").table.study == "two"
+    with pytest.raises(AttnlabError) as error:
+        read_study(small, "twoo")
+    assert str(error.value) == (
+        "Unknown study 'twoo'. Did you mean 'two'? Expected one of: one, two."
+    )
+
+
+def test_refusals(tmp_path, capsys):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"format": "else"}))
+    cases = {
+        str(tmp_path / "none"): "Expected the folder of runs of a study, as given to attnlab study "
+        "run --out.",
+        str(tmp_path): "Expected the folder given to attnlab study run --out.",
+        str(other): "Expected such a file, or the folder of the runs of a study.",
+    }
+    for given, message in cases.items():
+        with pytest.raises(SystemExit) as ended:
+            main(["report", given, "-o", str(tmp_path / "page.html")])
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.rstrip().endswith(message)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_stripe_command_and_its_page(tmp_path, capsys):
+    out = tmp_path / "stripe"
+    command = "stripe resnet20 --attention se --data digits --limit 12"
+    main([*command.split(), "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert "layer3.2.attnlab" in printed
+    assert "The weights are random: this is the untrained control" in printed
+    assert "attnlab.stripe(attnlab.create(NAME, weights=...), loader)" in printed
+    assert "Gates over images" in (out / "stripe.html").read_text(encoding="utf-8")
+    main(["report", str(out / "stripe.json"), "-o", str(tmp_path / "again.html")])
+    again = (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert again == (out / "stripe.html").read_text(encoding="utf-8")
+
+
+def test_stripe_of_a_run_refuses_other_data(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["stripe", str(tmp_path), "--data", "fake"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "attnlab: --data does not go with the folder of a run, whose data, weights and gate are "
+        f"known. Leave it out, or give the name of a network instead of {str(tmp_path)!r}.\n"
+    )
+
+
+def test_stripe_of_a_run(tmp_path, capsys):
+    from attnlab.train import RunConfig, train
+
+    config = RunConfig(
+        data={"name": "fake", "train_subset": 32, "test_subset": 16},
+        backbone="resnet20",
+        attention="se",
+        recipe={"name": "digits", "epochs": 2},
+        measure={"images": 8, "inference_images": 0, "every_epoch": True},
+    )
+    train(config, tmp_path, progress=lambda _: None)
+    main(["stripe", str(tmp_path), "--limit", "16"])
+    printed = capsys.readouterr().out
+    assert "16 images" in printed
+    assert f"attnlab.stripe(attnlab.train.load_network({str(tmp_path)!r}), loader)" in printed
+    # What a run leaves for its study's page.
+    from safetensors.numpy import load_file
+
+    from attnlab.stripe import GateHistory
+    from attnlab.trajectory import StiffnessResult
+
+    tensors = load_file(tmp_path / "gates.safetensors")
+    assert tensors["layer1.0.attnlab.sample"].shape[1] == 16
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    history = GateHistory.of_records([json.loads(line) for line in lines])
+    assert history.epochs == [1, 2]
+    assert history.difference("layer3.2.attnlab").shape == (1, 64)
+    assert StiffnessResult.load(tmp_path / "stiffness.json").depth == 9
+
+
+def test_stiffness_page():
+    torch.manual_seed(0)
+    result = attnlab.stiffness(attnlab.create("resnet20", 10), [torch.randn(4, 3, 32, 32)])
+    text = stiffness_page(result)
+    assert f"TNS <strong>{result.tns:.4g}</strong> over 4 inputs." in text
+    assert len(re.findall("<tr><th scope=row>", text)) == 9
+    assert text.count("<image ") == 2
+
+
+def test_fold_page():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(attnlab.create("resnet20", 10), "asr:se")
+    _, receipt = attnlab.fold(network)
+    text = fold_page(receipt)
+    assert "<strong>9 of 9</strong> gates are folded away" in text
+    assert f"{receipt.parameters_before:,} → {receipt.parameters_after:,}" in text
+    assert ">exact<" in text

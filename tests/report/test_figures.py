@@ -1,0 +1,163 @@
+"""Specifications of figures: pure functions of their data, drawn as they should be."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.stats import kendalltau
+
+from attnlab.report import figures
+from attnlab.report.bibliography import bibliography
+from attnlab.report.features import rank_sentence, stiffest_counts
+from attnlab.report.raster import data_uri, raster_figure, viridis
+from attnlab.report.render import BLUE, GREY, RED, to_svg
+from attnlab.report.tables import latex
+from attnlab.train.result import RunResult, StepStiffness
+
+ROWS = [
+    figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
+    figures.ForestRow("ie", -0.4, -0.6, -0.2, "loss", {0: -0.3, 1: -0.5}),
+    figures.ForestRow("eca", 0.1, -0.2, 0.4, "within noise", {0: 0.0, 1: 0.2}),
+    figures.ForestRow("sge", 0.2, 0.1, 0.3, "before correction only", {0: 0.15, 1: 0.25}),
+    figures.ForestRow("srm", 0.2, None, None, "no interval", {0: 0.2}),
+]
+
+
+def _places(svg: str, label: str) -> tuple[float, float]:
+    found = re.search(
+        rf'aria-label="{re.escape(label)}[^"]*"[^>]*transform="translate\(([^)]*)\)"', svg
+    )
+    assert found, label
+    x, y = found[1].split(",")
+    return float(x), float(y)
+
+
+def test_forest_marks_lie_where_their_values_say():
+    svg = to_svg(figures.forest_figure(ROWS))
+    centres = {row.module: _places(svg, f"{row.module}: ") for row in ROWS}
+    low, _ = _places(svg, "se, seed 0")
+    high, _ = _places(svg, "se, seed 1")
+    # Places are linear in the values: +0.4 is halfway between the seeds +0.3 and +0.5.
+    assert centres["se"][0] == pytest.approx((low + high) / 2, abs=1e-6)
+    scale = (high - low) / 0.2
+    assert centres["se"][0] - centres["ie"][0] == pytest.approx(0.8 * scale, rel=1e-6)
+    assert [m for m, _ in sorted(centres.items(), key=lambda item: item[1][1])] == [
+        row.module for row in ROWS
+    ]
+
+
+def test_forest_colours_say_what_holds():
+    svg = to_svg(figures.forest_figure(ROWS))
+    fills = dict(re.findall(r'aria-label="(\w+): [^"]*"[^>]*fill="([^"]+)"', svg))
+    assert fills == {"se": BLUE, "ie": RED, "eca": GREY, "sge": "white", "srm": GREY}
+    assert "sge: +0.20 pt [+0.10, +0.30], n = 2, before correction only" in svg
+    assert "srm: +0.20 pt, n = 1, no interval" in svg
+
+
+def test_cost_marks_fold_by_shape():
+    points = [
+        figures.CostPoint("se", 2.0, 92.0, folds=False),
+        figures.CostPoint("asr:se", 2.1, 92.1, folds=True),
+    ]
+    spec = figures.cost_figure(points)
+    assert [value["shape"] for value in spec["data"]["values"]] == ["square", "circle"]
+    svg = to_svg(spec)
+    assert "asr:se: 92.10 % at 2.1 ms per image, folds exactly" in svg
+    assert "se: 92.00 % at 2 ms per image, does not fold" in svg
+
+
+def test_labels_of_points_in_one_place_go_to_different_sides():
+    sides = figures._label_sides([(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)])
+    assert sides[1] != sides[2]
+
+
+def test_curves_have_one_line_each_and_a_rule_per_drop():
+    curves = [figures.Curve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")]
+    spec = figures.curves_figure(curves, [2, 3])
+    assert spec["layer"][0]["data"]["values"] == [{"drop": 2}, {"drop": 3}]
+    svg = to_svg(spec)
+    assert "se: 3.00 % after epoch 3" in svg
+    assert len(re.findall(r"after epoch 3", svg)) == 2
+
+
+def test_heat_map_has_a_mark_per_value():
+    cells = [(row, f"1.{b}", float(b)) for row in ("plain", "se") for b in range(4)]
+    svg = to_svg(figures.heat_figure(cells, legend="NSI"))
+    assert len(re.findall(r'aria-label="(?:plain|se), block 1\.\d: NSI \d"', svg)) == 8
+
+
+def test_sites_figure_shows_number_of_gates():
+    svg = to_svg(
+        figures.sites_figure([("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)])
+    )
+    assert "se @ stages:1: 3 gates, +0.30 pt" in svg
+
+
+def test_picture_has_the_colours_of_its_values():
+    uri = data_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
+    image = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")
+    assert image.size == (2, 2)
+    assert image.getpixel((0, 0)) == (68, 1, 84)
+    assert image.getpixel((1, 0)) == (253, 231, 37)
+    assert image.getpixel((0, 1)) == (160, 160, 160)
+    assert image.getpixel((1, 1)) == (33, 145, 140)
+
+
+def test_colours_grow_brighter_with_the_value():
+    colours = viridis(np.linspace(0, 1, 256)).astype(float)
+    assert (np.diff(colours @ [0.2126, 0.7152, 0.0722]) >= -1).all()
+
+
+def test_raster_says_what_it_shows():
+    axes = {"x": ("channel", 0, 4), "y": ("image", 0, 3)}
+    svg = to_svg(raster_figure(np.zeros((3, 4)), description="three images", legend="gate", **axes))
+    assert 'aria-label="three images"' in svg
+    assert len(re.findall("<image ", svg)) == 1
+
+
+@pytest.mark.parametrize("number", [3, 4, 10])
+def test_rank_sentence_gives_the_exact_p(number):
+    values = list(range(number))
+    reverse = [-v for v in values]
+    # Of n! orders two have |τ| = 1.
+    p = 2 / np.prod(np.arange(1, number + 1))
+    assert rank_sentence("TNS", values, reverse) == (
+        f"TNS: Kendall τ = -1.00, exact p = {p:.2g}, n = {number}"
+    )
+
+
+def test_rank_sentence_with_ties_and_without_information():
+    tied = rank_sentence("parameters", [1, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    assert f"τ = {kendalltau([1, 1, 2, 3], [1, 2, 3, 4]).statistic:+.2f}, exact p" in tied
+    assert rank_sentence("baseline depth", [9, 9, 9], [1.0, 2.0, 3.0]) == (
+        "baseline depth: the same for all 3, so it ranks nothing"
+    )
+    assert rank_sentence("TNS", [1, 2], [1, 2]) == "TNS: 2 networks, too few to rank"
+
+
+def test_the_first_block_of_a_stage_is_never_the_stiffest():
+    nsi = [("1.0", 9.0), ("1.1", 1.0), ("2.0", 8.0), ("2.1", 2.0)]
+    steps = tuple(StepStiffness(label=n, mean=v, spread=0, gated=False) for n, v in nsi)
+    result = RunResult.model_construct(nsi=steps)
+    assert stiffest_counts([result, result]) == [("1.0", 0), ("1.1", 0), ("2.0", 0), ("2.1", 2)]
+
+
+def test_bibliography_of_composed_gates():
+    text = bibliography(["none", "asr:se*2", "asr:se+eca", "iebn"], stiffness=True)
+    assert re.findall(r"@\w+{(\w+),", text) == [
+        "huang2023understanding",
+        "huang2024stripe",
+        "hu2018squeeze",
+        "wang2020eca",
+        "liang2020instance",
+    ]
+    assert text.count("{") == text.count("}")
+
+
+def test_latex_escapes():
+    assert latex("se_1 & 50 % ± {x}") == r"se\_1 \& 50 \% $\pm$ \{x\}"
