@@ -146,6 +146,57 @@ def test_sums_that_are_no_steps():
         attnlab.steps(Sums(), torch.randn(1, 8, 8, 8))
 
 
+def test_a_query_is_no_state():
+    class PooledAttention(nn.Module):
+        """x + attention(x), where the attention adds its query to its output, as MViT does."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x):
+            q = self.q(x)
+            attention = torch.softmax(q @ self.k(x).transpose(1, 2), -1)
+            return x + (attention @ self.v(x) + q)
+
+    found = attnlab.steps(PooledAttention(), torch.randn(1, 4, 8))
+    assert [step.kind for step in found] == ["identity"]
+    assert found[0].owner_additions == 2
+    assert found[0].addition == 1
+
+
+def test_parts_of_a_cell_are_no_steps():
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heavy = nn.ModuleList(Branch() for _ in range(3))
+            self.light = nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in range(3))
+
+        def forward(self, x):
+            pairs = zip(self.heavy, self.light, strict=True)
+            return torch.cat([heavy(x) + light(x) for heavy, light in pairs], 1)
+
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(Cell(), torch.randn(1, 8, 8, 8))
+
+
+def test_two_streams_that_meet_make_no_projection():
+    class Meet(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    class Streams(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pixels, self.patches, self.meet = Branch(), nn.Conv2d(8, 8, 1), Meet()
+
+        def forward(self, x):
+            return self.meet(self.patches(x), self.pixels(x))
+
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(Streams(), torch.randn(1, 8, 8, 8))
+
+
 def test_message_for_a_network_without_steps():
     with torch.device("meta"):
         vgg = attnlab.create("torchvision:vgg11_bn")

@@ -15,6 +15,8 @@ from attnlab.insert._graph import Graph, Node
 
 Kind = Literal["identity", "projection", "merge"]
 
+_ATTENTION = "scaled_dot_product_attention"
+
 
 @dataclass(frozen=True)
 class Addition:
@@ -92,11 +94,31 @@ def _is_step(graph: Graph, state: int, branch: int) -> bool:
     """Whether `branch` was computed from `state` by more than a change of layout."""
     if state == branch or not graph.computed_from(branch, state):
         return False
+    on_path = graph.between(state, branch)
+    return any(_computes(node) for node in on_path) and not _is_query(graph, state, on_path)
+
+
+def _computes(node: Node) -> bool:
     computing = ("convolution", "linear", "norm", "activation", "matmul", "pool")
-    return any(
-        node.kind in computing or node.operation == "opaque"
-        for node in graph.between(state, branch)
-    )
+    return node.kind in computing or node.operation == "opaque"
+
+
+def _is_query(graph: Graph, state: int, on_path: list[Node]) -> bool:
+    """Whether the branch is attention whose query is `state` itself, straight into the products
+    with the keys (pooled attention of MViT): the query is no state of the network."""
+    inside = {node.index for node in on_path}
+    first: list[Node] = []
+    waiting = [state]
+    while waiting:
+        for user in graph.users[waiting.pop()]:
+            if user not in inside:
+                continue
+            if _computes(graph.nodes[user]):
+                first.append(graph.nodes[user])
+            else:
+                waiting.append(user)
+    products = [n for n in first if n.kind == "matmul" or n.operation == _ATTENTION]
+    return len(products) == len(first) and any(len(n.data_inputs) > 1 for n in products)
 
 
 def _behind_layout(graph: Graph, index: int) -> int:
@@ -148,7 +170,11 @@ def _classify_by_arms(graph: Graph, node: Node) -> Addition:
     kind: Kind = "merge"
     if state != -1 and disjoint and (linear_shortcut or cheap_shortcut):
         kind = "projection"
-        if _is_sibling_sum(graph, node, state, nodes_b, light):
+        if (
+            _is_sibling_sum(graph, node, state, nodes_b, light)
+            or _is_part_of_a_cell(graph, node)
+            or not _is_made_here(node, nodes_s)
+        ):
             kind = "merge"
     return Addition(node.index, kind, shortcut, branch)
 
@@ -166,3 +192,21 @@ def _is_sibling_sum(graph: Graph, node: Node, state: int, nodes_b: list[Node], l
     first = [graph.nodes[u] for u in graph.users[state] if u in on_branch]
     slicing = operations.SLICES | operations.SPLITS
     return bool(first) and all(n.operation in slicing for n in first)
+
+
+def _is_part_of_a_cell(graph: Graph, node: Node) -> bool:
+    """Whether the sum is concatenated with several other sums: the parts of a NAS cell."""
+    for user in (graph.nodes[u] for u in graph.users[node.index]):
+        if user.operation == "cat":
+            sums = [i for i in user.data_inputs if graph.nodes[i].operation == "add"]
+            if len(sums) > 2:
+                return True
+    return False
+
+
+def _is_made_here(node: Node, shortcut: list[Node]) -> bool:
+    """Whether the layers of the shortcut run inside the module that adds. Where they do not, the
+    operands are two streams of the network that meet (pixels and patches of TNT)."""
+    inside = f"{node.owner}." if node.owner else ""
+    layers = [each.owner for each in shortcut if _computes(each)]
+    return all(owner == node.owner or owner.startswith(inside) for owner in layers)
