@@ -107,19 +107,19 @@ def test_the_papers_figures_are_read_as_they_are_printed() -> None:
 
 def test_messages() -> None:
     assert message(atention=[]) == (
-        "A study has no setting 'atention'. Did you mean 'attention'? It has: data, backbone, "
-        "attention, where, seeds, recipe, measure, name, title, paper, small."
+        "Unknown setting 'atention' of study. Did you mean 'attention'? Expected one of: data, "
+        "backbone, attention, where, seeds, recipe, measure, name, title, paper, small."
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
-        "A module has no setting 'wher'. Did you mean 'where'? It has: gate, label, "
+        "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
         "options, where, start."
     )
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: data, "
         "backbone, attention, where, seeds, recipe, measure."
     )
-    assert message(seeds=0) == "Study setting 'seeds': expected at least 1 but got 0."
-    assert message(seeds=[1, 1]) == ("Study setting 'seeds': expected each once but got [1, 1].")
+    assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
+    assert message(seeds=[1, 1]) == ("Setting 'seeds' of study: expected each once but got [1, 1].")
     assert message(attention=["se", {"gate": "se", "label": "SE"}]) == (
         "Two rows of the study are the same run: digits resnet20 se seed 0 and digits resnet20 SE "
         "seed 0. Remove one, or change its settings."
@@ -128,7 +128,7 @@ def test_messages() -> None:
         "Two rows of the study are called 'se'; give each its own label."
     )
     assert message(data=["digits", "digits"]) == (
-        "Study setting 'data': digits is there twice; give it a label."
+        "Setting 'data' of study: digits is there twice; give it a label."
     )
     paper = {"source": "x", "top1": {"digits resnet20": {"sem": 1.0}}}
     assert message(paper=paper) == (
@@ -170,5 +170,5 @@ def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine\.toml is not a TOML file: "):
         load_study(file)
     file.write_text('dat = "digits"')
-    with pytest.raises(OptionError, match=r"mine\.toml: A study has no setting 'dat'\."):
+    with pytest.raises(OptionError, match=r"mine\.toml: Unknown setting 'dat' of study\."):
         load_study(file)

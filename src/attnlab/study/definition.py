@@ -123,12 +123,12 @@ class Study(Axes):
             repeated = sorted({label for label in labels if labels.count(label) > 1})
             if repeated:
                 raise OptionError(
-                    f"Study setting {axis!r}: {', '.join(repeated)} is there twice; "
+                    f"Setting {axis!r} of study: {', '.join(repeated)} is there twice; "
                     f"give it a label."
                 )
         if len(set(self.seeds)) < len(self.seeds):
             raise OptionError(
-                f"Study setting 'seeds': expected each once but got {list(self.seeds)}."
+                f"Setting 'seeds' of study: expected each once but got {list(self.seeds)}."
             )
         return self
 
@@ -172,10 +172,8 @@ def find_study(name: str | Path) -> Path:
 
 
 def list_studies() -> dict[str, Path]:
-    """The studies of the folder `studies`, here or where attnlab is, by name."""
-    own = Path(__file__).parent / "files"  # in an installed package
-    checkout = Path(__file__).parents[3] / "studies"
-    folders = (own, checkout, Path("studies"))
+    """The studies of the folder `studies`, here or in attnlab's checkout, by name."""
+    folders = (Path(__file__).parents[3] / "studies", Path("studies"))
     found = (file for folder in folders for file in sorted(folder.glob("*.toml")))
     return {file.stem: file for file in found}
 
@@ -192,7 +190,7 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(table.get("seeds"), int):
         if table["seeds"] < 1:
             raise OptionError(
-                f"Study setting 'seeds': expected at least 1 but got {table['seeds']}."
+                f"Setting 'seeds' of study: expected at least 1 but got {table['seeds']}."
             )
         table["seeds"] = list(range(table["seeds"]))
     if isinstance(table.get("recipe"), str):
