@@ -11,11 +11,12 @@ import pytest
 from PIL import Image
 from scipy.stats import kendalltau
 
-from attnlab.report import figures
+from attnlab.report import block_figures, figures
 from attnlab.report.bibliography import bibliography
 from attnlab.report.features import rank_sentence, stiffest_counts
 from attnlab.report.raster import data_uri, raster_figure, viridis
 from attnlab.report.render import BLUE, GREY, RED, to_svg
+from attnlab.report.scatter import label_sides
 from attnlab.report.tables import latex
 from attnlab.train.result import RunResult, StepStiffness
 
@@ -72,7 +73,7 @@ def test_cost_marks_fold_by_shape():
 
 
 def test_labels_of_points_in_one_place_go_to_different_sides():
-    sides = figures._label_sides([(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)])
+    sides = label_sides([(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)])
     assert sides[1] != sides[2]
 
 
@@ -87,13 +88,15 @@ def test_curves_have_one_line_each_and_a_rule_per_drop():
 
 def test_heat_map_has_a_mark_per_value():
     cells = [(row, f"1.{b}", float(b)) for row in ("plain", "se") for b in range(4)]
-    svg = to_svg(figures.heat_figure(cells, legend="NSI"))
+    svg = to_svg(block_figures.heat_figure(cells, legend="NSI"))
     assert len(re.findall(r'aria-label="(?:plain|se), block 1\.\d: NSI \d"', svg)) == 8
 
 
 def test_sites_figure_shows_number_of_gates():
     svg = to_svg(
-        figures.sites_figure([("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)])
+        block_figures.sites_figure(
+            [("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)]
+        )
     )
     assert "se @ stages:1: 3 gates, +0.30 pt" in svg
 

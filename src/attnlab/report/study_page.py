@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnlab.report.alerts import alerts
 from attnlab.report.bibliography import bibliography
-from attnlab.report.features import gates_section, stiffness_section, where_section
+from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.figures import (
     CostPoint,
     Curve,
@@ -17,6 +17,7 @@ from attnlab.report.figures import (
     curves_figure,
     forest_figure,
 )
+from attnlab.report.gates import gates_section
 from attnlab.report.parts import (
     Chip,
     Code,

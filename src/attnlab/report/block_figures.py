@@ -1,0 +1,141 @@
+"""Figures over the blocks of networks: plain data in, Vega-Lite specification out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnlab.report.render import GREY, Spec
+from attnlab.report.scatter import scatter
+
+
+def heat_figure(
+    cells: Sequence[tuple[str, str, float]],
+    *,
+    legend: str,
+    x_title: str = "residual block (stage.block)",
+    title: str = "",
+    limit: float | None = None,
+    scheme: str = "viridis",
+) -> Spec:
+    """(row, column, value) as a heat map, rows and columns in the order given."""
+    rows = list(dict.fromkeys(row for row, _, _ in cells))
+    columns = list(dict.fromkeys(column for _, column, _ in cells))
+    values = [
+        {
+            "row": row,
+            "column": column,
+            "value": value,
+            "text": f"{row}, block {column}: {legend} {value:.3g}",
+        }
+        for row, column, value in cells
+    ]
+    scale: Spec = {"scheme": scheme}
+    if limit is not None:
+        scale |= {"domain": [0, limit], "clamp": True}
+    return {
+        "title": title or None,
+        "width": {"step": max(12, min(26, 700 // max(len(columns), 1)))},
+        "height": {"step": 20},
+        "data": {"values": values},
+        "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
+        "encoding": {
+            "x": {
+                "field": "column",
+                "type": "nominal",
+                "sort": columns,
+                "title": x_title,
+                "axis": {
+                    "domain": False,
+                    "labelAngle": 0 if len(columns) < 28 else -90,
+                    "labelOverlap": "greedy",
+                },
+            },
+            "y": {
+                "field": "row",
+                "type": "nominal",
+                "sort": rows,
+                "title": None,
+                "axis": {"domain": False, "ticks": False, "labelLimit": 130},
+            },
+            "color": {
+                "field": "value",
+                "type": "quantitative",
+                "title": legend,
+                "scale": scale,
+                "legend": {"gradientLength": max(60, min(150, 20 * len(rows) - 20))},
+            },
+            "description": {"field": "text"},
+        },
+    }
+
+
+def stiffness_figure(points: Sequence[tuple[str, float, float]], title: str = "") -> Spec:
+    """(module, TNS, accuracy), one point each."""
+    values = [
+        {
+            "module": module,
+            "tns": tns,
+            "accuracy": accuracy,
+            "text": f"{module}: TNS {tns:.4g}, {accuracy:.2f} %",
+        }
+        for module, tns, accuracy in points
+    ]
+    y = ("accuracy", "top-1 %, mean over seeds")
+    return scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+
+
+def sites_figure(points: Sequence[tuple[str, int, float, float | None, float | None]]) -> Spec:
+    """(row, number of gates, Δ, low, high): do a few gates do as well as all of them?"""
+    values = [
+        {
+            "row": row,
+            "gates": gates,
+            "delta": delta,
+            "low": delta if low is None else low,
+            "high": delta if high is None else high,
+            "text": f"{row}: {gates} gates, {delta:+.2f} pt",
+        }
+        for row, gates, delta, low, high in points
+    ]
+    base = scatter(values, ("gates", "number of gates"), ("delta", "Δ top-1 (pt)"), "")
+    interval = {
+        "mark": {"type": "rule", "strokeWidth": 2, "color": GREY, "aria": False},
+        "encoding": {
+            "y": {"field": "low", "type": "quantitative"},
+            "y2": {"field": "high"},
+        },
+    }
+    return {**base, "layer": [interval, *base["layer"]]}
+
+
+def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
+    """(block, number of runs of which it is the stiffest) as bars."""
+    values = [
+        {"block": block, "runs": runs, "text": f"block {block}: stiffest of {runs} of {total} runs"}
+        for block, runs in counts
+    ]
+    return {
+        "width": {"step": max(12, min(26, 700 // max(len(counts), 1)))},
+        "height": 130,
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {
+                "field": "block",
+                "type": "nominal",
+                "sort": None,
+                "title": "residual block (stage.block)",
+                "axis": {
+                    "labelAngle": 0 if len(counts) < 28 else -90,
+                    "labelOverlap": "greedy",
+                },
+            },
+            "y": {
+                "field": "runs",
+                "type": "quantitative",
+                "title": "runs",
+                "axis": {"tickMinStep": 1},
+            },
+            "description": {"field": "text"},
+        },
+    }

@@ -1,0 +1,124 @@
+"""The part of a study's page about gates: are they constant?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from attnlab.report.block_figures import heat_figure
+from attnlab.report.parts import Figure, Folded, Part, Row, Section, Text
+from attnlab.report.raster import raster_figure
+from attnlab.report.read import RunRecord, StudyRecord
+from attnlab.report.render import Spec
+from attnlab.study.table import Group
+
+_SHOWN_MODULES = 3
+_SHOWN_BLOCKS = 3
+
+
+def gates_section(record: StudyRecord) -> Section:
+    """Is it constant?"""
+    maps = []
+    for group in record.table.groups:
+        cells = _ratio_cells(record, group)
+        if cells:
+            name = record.name_of(group)
+            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0, scheme="blues")
+            maps.append(Figure(figure, wide=True))
+    if not maps:
+        missing = "No finished run has gates whose values were recorded."
+        return Section("Is it constant?", missing, [])
+    parts: list[Part | Folded] = [Row(maps), *_pictures(record)]
+    lead = (
+        "The stripe observation: spread of a gate across test images, relative to its spread "
+        "across channels. Near 0 the gate is the same for every image, so a constant could take "
+        "its place and fold away; 1 and above, it depends on the image as much as on the channel."
+    )
+    return Section("Is it constant?", lead, parts)
+
+
+def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
+    cells = []
+    for row in group.rows:
+        by_block: dict[str, list[float]] = {}
+        for result in record.results(group, row.label):
+            for gate in result.gates:
+                if gate.channel_spread > 1e-9:
+                    ratio = gate.image_spread / gate.channel_spread
+                    by_block.setdefault(gate.label, []).append(ratio)
+        cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
+    return cells
+
+
+def _pictures(record: StudyRecord) -> list[Part | Folded]:
+    group = record.table.groups[0]
+    gated = [
+        row.label for row in group.rows if any(r.gates for r in record.results(group, row.label))
+    ]
+    images: list[Part] = []
+    epochs: list[Part] = []
+    for label in gated[:_SHOWN_MODULES]:
+        run = record.of(group, label)[0]
+        figures = _stripes(run)
+        if figures:
+            images += [Text(f"**{label}**, {record.name_of(group)}, seed {run.seed}"), Row(figures)]
+        moves = _history(run)
+        if moves:
+            epochs += [Text(f"**{label}**, |first difference| over epochs"), Row(moves)]
+    if not images:
+        text = (
+            "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."
+        )
+        images = [Text(text, quiet=True)]
+    if not epochs:
+        text = (
+            "Gates were not recorded epoch by epoch, so there is no picture of when they settle: "
+            "set every_epoch = true in the study's [measure]."
+        )
+        epochs = [Text(text, quiet=True)]
+    return [*images, *epochs]
+
+
+def _stripes(run: RunRecord) -> list[Figure]:
+    from safetensors.numpy import load_file
+
+    file = run.directory / "gates.safetensors"
+    if not file.is_file():
+        return []
+    tensors = load_file(file)
+    names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
+    return [Figure(_stripe(name, tensors[f"{name}.sample"])) for name in _spaced(names)]
+
+
+def _stripe(name: str, values: np.ndarray) -> Spec:
+    return raster_figure(
+        values,
+        description=f"Gate {name} of {values.shape[0]} images × {values.shape[1]} channels, from "
+        f"{values.min():.3g} to {values.max():.3g}; spread across images "
+        f"{values.std(0).mean():.2g}, across channels {values.mean(0).std():.2g}",
+        x=("channel", 0, values.shape[1]),
+        y=("image" if len(values) > 1 else "every image", 0, values.shape[0]),
+        legend="gate",
+        title=name,
+        size=(190, 130),
+    )
+
+
+def _history(run: RunRecord) -> list[Figure]:
+    from attnlab.stripe.history import GateHistory
+
+    history = GateHistory.of_records(run.history)
+    if len(history.epochs) < 2:
+        return []
+    return [Figure(history.figure(name)) for name in _spaced(list(history.means))]
+
+
+def _spaced(names: Sequence[str]) -> list[str]:
+    """A few of `names`, from the first to the last; `layer1.10` comes after `layer1.9`."""
+    names = sorted(names, key=lambda name: [p.zfill(9) for p in re.split(r"(\d+)", name)])
+    if len(names) <= _SHOWN_BLOCKS:
+        return list(names)
+    return [names[round(i * (len(names) - 1) / (_SHOWN_BLOCKS - 1))] for i in range(_SHOWN_BLOCKS)]
