@@ -1,4 +1,4 @@
-"""Every error attnlab raises on purpose: what it got, what it expected, the nearest choice, what to do."""
+"""Every error raised on purpose: what it got, what it expected, the nearest choice, what to do."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 from tests.insert.networks import (
+    BiasedAttentionBlock,
     BranchOverwritingBlock,
     FunctionalBlock,
     InPlaceBlock,
@@ -416,8 +417,22 @@ def test_an_addition_that_overwrites_the_branch_is_refused():
 def test_another_path_than_at_insertion_is_an_error_not_a_wrong_gate():
     network, _ = attnlab.insert(Plain(TwoPathBlock), "se")
     network.eval()(torch.randn(2, 3, 8, 8))
-    with pytest.raises(SiteError, match="made 2 additions of same-shape tensors where 1 were seen"):
+    expected = "made 2 additions like the gated one, of which 1 were seen"
+    with pytest.raises(SiteError, match=expected):
         network.train()(torch.randn(2, 3, 8, 8))
+
+
+def test_additions_that_depend_on_the_batch_size_do_not_shift_the_gate():
+    model = Plain(BiasedAttentionBlock).double().eval()
+    network, _ = attnlab.insert(model, Tilt)  # the example has a batch of one
+    for batch in (1, 2, 3):
+        images = torch.randn(batch, 3, 8, 8, dtype=torch.float64)
+        x = model.stem(images)
+        for block in model.blocks:
+            branch = block.branch(x)
+            tilt = x.mean((2, 3), keepdim=True) - 0.5 * branch.mean((2, 3), keepdim=True)
+            x = x + branch * tilt
+        torch.testing.assert_close(network(images), model.head(x.mean((2, 3))))
 
 
 def test_a_failed_insertion_in_place_changes_nothing():

@@ -45,7 +45,8 @@ class Place:
         step = self.site.step
         if self.site.host == "addition":
             assert step is not None
-            return f"{self.site.module}+{step.addition}"
+            axes = len(self.site.shape)
+            return f"{self.site.module}+{axes}x{self.site.channels}+{step.addition}"
         return self.site.module
 
     @property

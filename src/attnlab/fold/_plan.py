@@ -80,17 +80,21 @@ def _marked(network: nn.Module, modules: Sequence[str]) -> Iterator[None]:
 
 def _edge(flow: Flow, place: Place) -> tuple[int, int] | None:
     """The node that reads the gated tensor and the tensor, as node numbers."""
-    step = place.site.step
-    for node in flow.nodes:
-        if place.site.host == "output":
+    if place.site.host == "output":
+        for node in flow.nodes:
             mark = node.arguments[1] if len(node.arguments) == 2 else None
             if isinstance(mark, _Mark) and mark.place == place.key:
                 return node.index, node.inputs[0]
-        elif step is not None and (node.owner, node.addition) == (step.owner, step.addition):
-            branch = node.arguments[step.branch_operand]
-            assert isinstance(branch, Ref)
-            return node.index, branch.index
-    return None
+        return None
+    step = place.site.step
+    assert step is not None
+    candidates = step.candidates(flow.graph)
+    if len(candidates) != step.owner_additions:
+        return None
+    addition = candidates[step.addition]
+    branch = addition.arguments[step.branch_operand]
+    assert isinstance(branch, Ref)
+    return addition.index, branch.index
 
 
 def _decide(

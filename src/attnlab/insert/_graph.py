@@ -33,10 +33,9 @@ class Node:
     owner: str = ""
     """The module whose forward made the call, and the how-manieth call of that module it was."""
     call: int = 0
-    addition: int = -1
-    """Of an addition of two same-shape tensors: its place among those of the owner's call."""
     inside: tuple[tuple[str, int], ...] = ()
-    """Of such an addition: all module calls (name, call) it was made in, outermost first."""
+    """Of an addition of two same-shape tensors: all module calls (name, call) it was made in,
+    outermost first."""
     in_place: bool = False
     source: str = ""
     """Of an addition: file and line, and that line's text."""
@@ -58,12 +57,10 @@ class Node:
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
-    def __init__(self, nodes: list[Node], calls: dict[str, int], additions: dict[str, int]) -> None:
+    def __init__(self, nodes: list[Node], calls: dict[str, int]) -> None:
         self.nodes = nodes
         self.calls = calls
         """How often each module was called."""
-        self.additions = additions
-        """How many same-shape additions ran inside each module's last call."""
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)

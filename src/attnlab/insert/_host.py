@@ -8,6 +8,7 @@ recognises the addition. Both survive deepcopy, pickle, torch.compile and torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def attach(model: nn.Module, attachment: Attachment) -> None:
         model.get_submodule(site.module).register_forward_hook(hook)
     else:
         assert site.step is not None
-        _gate_addition(model.get_submodule(site.module), attachment, site.step.owner_additions)
+        _gate_addition(model.get_submodule(site.module), attachment, site.step)
 
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
@@ -96,33 +97,45 @@ class OutputHook:
             return self.attachment(output)
 
 
-class _Additions:
-    """Which additions of a module carry a gate, and how many there should be."""
+@dataclass
+class _Gated:
+    """An addition that carries gates."""
 
-    def __init__(self, expected: int) -> None:
-        self.expected = expected
-        self.gated: dict[int, tuple[list[Attachment], Step]] = {}
+    step: Step
+    attachments: list[Attachment]
+
+
+class _Additions:
+    """The additions of a module that carry gates."""
+
+    def __init__(self) -> None:
+        self.gated: list[_Gated] = []
+
+    def add(self, step: Step, attachment: Attachment) -> None:
+        for gated in self.gated:
+            if _same_addition(gated.step, step):
+                gated.attachments.append(attachment)
+                return
+        self.gated.append(_Gated(step, [attachment]))
 
     def discard(self, gone: set[int]) -> None:
         """Forget the attachments with these ids."""
-        for place, (attached, step) in list(self.gated.items()):
-            left = [attachment for attachment in attached if id(attachment) not in gone]
-            self.gated[place] = (left, step)
-            if not left:
-                del self.gated[place]
+        for gated in self.gated:
+            gated.attachments = [a for a in gated.attachments if id(a) not in gone]
+        self.gated = [gated for gated in self.gated if gated.attachments]
 
 
-class _Count:
-    """Additions seen in one forward. Apart from the mode: torch.compile lets no one read that."""
-
-    def __init__(self) -> None:
-        self.value = 0
+def _same_addition(a: Step, b: Step) -> bool:
+    return a.addition == b.addition and a.could_be(b.shape)
 
 
 class _AdditionMode(TorchFunctionMode):
-    """Counts the same-shape additions of one forward and gates the branch of the chosen ones."""
+    """Counts, for each gated addition, those that could be it, and gates the branch of the one.
 
-    def __init__(self, additions: _Additions, seen: _Count) -> None:
+    `seen` is a list outside the mode: torch.compile lets no one read a mode's attributes.
+    """
+
+    def __init__(self, additions: _Additions, seen: list[int]) -> None:
         super().__init__()
         self.additions = additions
         self.seen = seen
@@ -137,14 +150,18 @@ class _AdditionMode(TorchFunctionMode):
         del types
         if not is_same_shape_addition(function, args, kwargs):
             return function(*args, **(kwargs or {}))
-        gated = self.additions.gated.get(self.seen.value)
-        self.seen.value += 1
-        if gated is None:
+        found = None
+        for number, gated in enumerate(self.additions.gated):
+            if gated.step.could_be(args[0].shape):
+                if self.seen[number] == gated.step.addition:
+                    found = gated
+                self.seen[number] += 1
+        if found is None:
             return function(*args)
-        attached, step = gated
+        step = found.step
         branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
         with torch._C.DisableTorchFunction():
-            for attachment in attached:
+            for attachment in found.attachments:
                 branch = attachment(branch, shortcut)
         return shortcut.add_(branch) if step.overwrites else shortcut + branch
 
@@ -154,16 +171,17 @@ class _GatedAdditions(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         additions: _Additions = self.__dict__[_SITES]
-        seen = _Count()
+        seen = [0] * len(additions.gated)
         with _AdditionMode(additions, seen):
             output = super().forward(*args, **kwargs)
-        if seen.value != additions.expected:
-            raise SiteError(
-                f"The forward of {type(self).__name__} made {seen.value} additions of same-shape "
-                f"tensors where {additions.expected} were seen at insertion, so the gated one "
-                f"cannot be told. Insert again with an example that takes this path "
-                f"(example=...), or choose other sites with where=."
-            )
+        for count, gated in zip(seen, additions.gated, strict=True):
+            if count != gated.step.owner_additions:
+                raise SiteError(
+                    f"The forward of {type(self).__name__} made {count} additions like the gated "
+                    f"one, of which {gated.step.owner_additions} were seen at insertion, so the "
+                    f"gated one cannot be told. Insert again with an example that takes this path "
+                    f"(example=...), or choose other sites with where=."
+                )
         return output
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -188,11 +206,8 @@ def _rebuild(host: type[nn.Module]) -> nn.Module:
     return gated.__new__(gated)
 
 
-def _gate_addition(owner: nn.Module, attachment: Attachment, expected: int) -> None:
-    step = attachment.site.step
-    assert step is not None
+def _gate_addition(owner: nn.Module, attachment: Attachment, step: Step) -> None:
     if _SITES not in owner.__dict__:
-        owner.__dict__[_SITES] = _Additions(expected)
+        owner.__dict__[_SITES] = _Additions()
         owner.__class__ = _gated_class(type(owner))
-    gated = owner.__dict__[_SITES].gated
-    gated.setdefault(step.addition, ([], step))[0].append(attachment)
+    owner.__dict__[_SITES].add(step, attachment)

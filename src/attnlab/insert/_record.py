@@ -78,10 +78,9 @@ class _Recorder(TorchFunctionMode):
         self.kept: list[Tensor] = []  # ids are only unique while the tensors live
         self.stack: list[tuple[str, int]] = []
         self.calls: Counter[str] = Counter()
-        self.additions: dict[str, int] = {}
 
     def graph(self) -> Graph:
-        graph = Graph(self.nodes, dict(self.calls), self.additions)
+        graph = Graph(self.nodes, dict(self.calls))
         for node in graph.nodes:
             if node.data:
                 node.channel_axis = channel_axis(graph, node)
@@ -118,7 +117,7 @@ class _Recorder(TorchFunctionMode):
             lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
         )
         if same_shape_addition:
-            self._count_addition(node)
+            node.inside = tuple(self.stack)
             node.source, node.statement = _source_line()
         if len(results) == 1:
             self._register(results[0], node, in_place)
@@ -128,13 +127,6 @@ class _Recorder(TorchFunctionMode):
                 part.arguments = (Ref(node.index), place)
                 self._register(tensor, part, in_place)
         return output
-
-    def _count_addition(self, node: Node) -> None:
-        node.inside = tuple(self.stack)
-        for owner, _ in self.stack:
-            if owner == node.owner:
-                node.addition = self.additions.get(owner, 0)
-            self.additions[owner] = self.additions.get(owner, 0) + 1
 
     def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:
         owner, call = self.stack[-1] if self.stack else ("", 0)
@@ -179,7 +171,6 @@ class _Recorder(TorchFunctionMode):
             return
         call = self.calls[name]
         self.calls[name] += 1
-        self.additions[name] = 0
         self.stack.append((name, call))
         for tensor in _tensors(arguments):
             if id(tensor) in self.node_of:

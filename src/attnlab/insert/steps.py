@@ -38,10 +38,12 @@ class Step:
     """The module whose forward makes the addition."""
     owner_calls: int
     """How often that module is called in one forward."""
+    owner_call: int
+    """In which of these calls, from 0, the addition is made."""
     addition: int
-    """The addition's place among the same-shape additions of one call of the owner."""
+    """The addition's place, from 0, among those of that call that `could_be` this one."""
     owner_additions: int
-    """How many same-shape additions one call of the owner makes."""
+    """How many of these there are."""
     branch_operand: int
     """Which operand of the addition (0 or 1) is the branch."""
     overwrites: bool
@@ -71,6 +73,18 @@ class Step:
     @property
     def channels(self) -> int:
         return self.shape[self.channel_axis]
+
+    def could_be(self, shape: Sequence[int]) -> bool:
+        """Whether a same-shape addition of this shape could be the step's: same axes, same
+        channels. Not the whole shape, which depends on the images, and not every addition: whether
+        `scores + bias` adds tensors of one shape depends on the batch size."""
+        axis = self.channel_axis
+        return len(shape) == len(self.shape) and shape[axis] == self.shape[axis]
+
+    def candidates(self, graph: Graph) -> list[Node]:
+        """The additions of `graph` that could be this step's, in the order of execution."""
+        call = (self.owner, self.owner_call)
+        return [n for n in graph.nodes if call in n.inside and self.could_be(n.shape)]
 
     def __str__(self) -> str:
         return (
@@ -144,7 +158,7 @@ def _describe(graph: Graph, addition: Addition) -> Step:
     axis = shortcut.channel_axis if shortcut.channel_axis is not None else branch.channel_axis
     if axis is None:
         axis = 1 if len(node.shape) == 4 else len(node.shape) - 1
-    return Step(
+    step = Step(
         stage=0,
         block=0,
         part=0,
@@ -152,8 +166,9 @@ def _describe(graph: Graph, addition: Addition) -> Step:
         name=_block_name(node.owner),
         owner=node.owner,
         owner_calls=graph.calls.get(node.owner, 1),
-        addition=node.addition,
-        owner_additions=graph.additions.get(node.owner, 0),
+        owner_call=node.call,
+        addition=0,
+        owner_additions=0,
         branch_operand=node.inputs.index(addition.branch),
         overwrites=node.in_place and "add_(" in node.statement,
         branch_modules=_called_once(graph, branch),
@@ -166,6 +181,8 @@ def _describe(graph: Graph, addition: Addition) -> Step:
         shortcut_node=addition.shortcut,
         branch_node=addition.branch,
     )
+    similar = step.candidates(graph)
+    return replace(step, addition=similar.index(node), owner_additions=len(similar))
 
 
 def _block_name(owner: str) -> str:

@@ -180,8 +180,8 @@ def curves_figure(curves: Sequence[Curve], drops: Sequence[int], title: str = ""
         "field": "epoch",
         "type": "quantitative",
         "title": "epoch",
-        "axis": {"grid": False},
-        "scale": {"nice": False},
+        "axis": {"grid": False, "tickMinStep": 1},
+        "scale": {"nice": False, "zero": False},
     }
     y = {
         "field": "mean",

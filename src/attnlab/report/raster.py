@@ -78,7 +78,6 @@ def raster_figure(
         "value": low,
         "description": description,
     }
-    axis = {"grid": False, "tickCount": 4}
     spec: Spec = {
         "width": width,
         "height": height,
@@ -109,7 +108,7 @@ def raster_figure(
                         "type": "quantitative",
                         "title": x[0],
                         "scale": {"domain": [x[1], x[2]], "nice": False},
-                        "axis": axis,
+                        "axis": _axis(x),
                     },
                     "y": {
                         "field": "y",
@@ -120,7 +119,7 @@ def raster_figure(
                             "nice": False,
                             "reverse": not y_from_bottom,
                         },
-                        "axis": axis,
+                        "axis": _axis(y),
                     },
                     "color": {
                         "field": "value",
@@ -136,3 +135,9 @@ def raster_figure(
     if title:
         spec["title"] = title
     return spec
+
+
+def _axis(ends: tuple[str, float, float]) -> Spec:
+    """Whole numbers where it counts something."""
+    whole = all(float(end).is_integer() for end in ends[1:])
+    return {"grid": False, "tickCount": 4, **({"tickMinStep": 1} if whole else {})}

@@ -245,9 +245,9 @@ class _AdditionWatch(TorchFunctionMode):
 
     def _measure(self, first: Tensor, second: Tensor) -> None:
         for number, watched in self.steps:
-            if watched.could_be(first.shape):
+            if watched.step.could_be(first.shape):
                 self.seen[number] += 1
-                if self.seen[number] == watched.place + 1:
+                if self.seen[number] == watched.step.addition + 1:
                     shortcut, branch = first, second
                     if watched.step.branch_operand == 0:
                         shortcut, branch = second, first

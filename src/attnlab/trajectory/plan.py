@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,19 +25,8 @@ class WatchedStep:
     step: Step
     call: int
     """In which call of the owner, within one forward, the addition is made."""
-    place: int
-    """The addition's place among those of that call that `could_be` this one."""
     activation: Activation | None
     """What the network applies to the sum, ready to be applied again."""
-
-    def could_be(self, shape: Sequence[int]) -> bool:
-        """Whether an addition of this shape could be the step's: same axes, same channels.
-
-        Not all same-shape additions count: whether `scores + bias` is one depends on the batch
-        size. And not the whole shape, which depends on the size of the images.
-        """
-        axis = self.step.channel_axis
-        return len(shape) == len(self.step.shape) and shape[axis] == self.step.shape[axis]
 
 
 @dataclass(frozen=True)
@@ -83,13 +71,7 @@ def plan(model: nn.Module, example: Example | None = None) -> Plan:
 
 
 def _watched(model: nn.Module, graph: Graph, step: Step) -> WatchedStep:
-    call = graph.nodes[step.graph_node].call
-    watched = WatchedStep(step, call, 0, _activation(model, graph, step))
-    earlier = sum(
-        (step.owner, call) in node.inside and watched.could_be(node.shape)
-        for node in graph.nodes[: step.graph_node]
-    )
-    return replace(watched, place=earlier)
+    return WatchedStep(step, step.owner_call, _activation(model, graph, step))
 
 
 def _activation(model: nn.Module, graph: Graph, step: Step) -> Activation | None:
