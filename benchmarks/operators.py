@@ -74,10 +74,8 @@ def pin_allocator() -> None:
 
     Otherwise glibc keeps what the timed calls freed, and peaks within it are invisible.
     """
-    library = ctypes.CDLL(None)
     mmap_threshold = -3
-    library.mallopt(mmap_threshold, 64 * 1024)
-    library.malloc_trim(0)
+    ctypes.CDLL(None).mallopt(mmap_threshold, 64 * 1024)
 
 
 def peak_memory(run: Callable[[], object]) -> float:
@@ -92,6 +90,7 @@ def peak_memory(run: Callable[[], object]) -> float:
     if not Path("/proc/self/clear_refs").exists():
         return float("nan")
     run()
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     run()
@@ -233,7 +232,7 @@ def flex_forward(
 
 
 def limits(shape: tuple[int, int, int, int], calls: int) -> list[list[str]]:
-    """Each native kernel on warm buffers beside the time to read its operands once."""
+    """Each native kernel, with the allocation of its output, beside one reading of its operands."""
     batch, channels, size, kernel = shape
     groups, window = channels // 16, Window.centred(kernel)
     x, y = torch.randn(2, batch, channels, size, size)
@@ -391,7 +390,7 @@ def add_memory(rows: list[dict[str, Any]], runs: Mapping[str, Runs], baseline: s
     memory = {name: peak_memory(run[1]) for name, run in runs.items()}
     for row in rows:
         row["memory_mib"] = memory[row["name"]]
-        row["memory_ratio"] = memory[baseline] / memory[row["name"]]
+        row["memory_ratio"] = memory[baseline] / max(memory[row["name"]], 1 / 256)
 
 
 def show(title: str, rows: list[dict[str, Any]], baseline: str) -> None:
