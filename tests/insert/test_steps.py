@@ -187,10 +187,11 @@ def test_two_streams_that_meet_make_no_projection():
     class Streams(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.pixels, self.patches, self.meet = Branch(), nn.Conv2d(8, 8, 1), Meet()
+            self.pixels, self.patches = Branch(), nn.Conv2d(8, 8, 1)
+            self.blocks = nn.ModuleList([Meet()])
 
         def forward(self, x):
-            return self.meet(self.patches(x), self.pixels(x))
+            return self.blocks[0](self.patches(x), self.pixels(x))
 
     with pytest.raises(StepsNotFoundError):
         attnlab.steps(Streams(), torch.randn(1, 8, 8, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +36,9 @@ def run(config: RunConfig, folder: Path) -> RunResult:
 def weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a finished run."""
     return load_file(folder / "model.safetensors")
+
+
+def train_listening(config: RunConfig, folder: Path) -> None:
+    """A run that hears Ctrl-C, which a shell lets its background jobs ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    train(config, folder, threads=1, progress=quiet)

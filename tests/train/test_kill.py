@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.small import quiet, run, small, weights
+from tests.train.small import run, small, train_listening, weights
 
-from attnlab.train import RunConfig, RunResult, train
+from attnlab.train import RunConfig, RunResult
 
 KILLS = int(os.environ.get("ATTNLAB_KILLS", "5"))
 
@@ -27,8 +27,7 @@ def started(config: RunConfig, folder: Path) -> BaseProcess:
     """The run in a process of its own, forked from a server that has done nothing but import."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["attnlab.train.loop", "lightning_fabric", "sklearn.datasets"])
-    options = {"threads": 1, "progress": quiet}
-    process = context.Process(target=train, args=(config, folder), kwargs=options)
+    process = context.Process(target=train_listening, args=(config, folder))
     process.start()
     return process
 

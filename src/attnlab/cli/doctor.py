@@ -28,7 +28,7 @@ PURPOSES = {
     "submitit": "studies on a Slurm cluster",
     "transformers": "Hugging Face networks",
 }
-_IMPORTED_AS = {"scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
+_IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
 _USED_WHERE_PRESENT = ("transformers>=4.50",)
 PYTHON = (3, 11)
 

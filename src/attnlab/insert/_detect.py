@@ -205,8 +205,9 @@ def _is_part_of_a_cell(graph: Graph, node: Node) -> bool:
 
 
 def _is_made_here(node: Node, shortcut: list[Node]) -> bool:
-    """Whether the layers of the shortcut run inside the module that adds. Where they do not, the
-    operands are two streams of the network that meet (pixels and patches of TNT)."""
-    inside = f"{node.owner}." if node.owner else ""
+    """Whether the layers of the shortcut run inside the module that adds or beside it (a tree of
+    DLA projects for its blocks). Where they do not, the operands are two streams of the network
+    that meet (pixels and patches of TNT)."""
+    around = node.owner.rpartition(".")[0]
     layers = [each.owner for each in shortcut if _computes(each)]
-    return all(owner == node.owner or owner.startswith(inside) for owner in layers)
+    return not around or all(owner.startswith(f"{around}.") for owner in layers)
