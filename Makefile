@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test setup lint types clean
+.PHONY: demo tour test setup lint types clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -15,6 +15,9 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
+	$(BIN)/attnlab study run demo --slots 2
+
+tour: setup
 	$(BIN)/python examples/demo.py
 
 test: setup lint types

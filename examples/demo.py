@@ -1,4 +1,4 @@
-"""`make demo`: put attention into a small network, see what it changes, train it, fold it away.
+"""`make tour`: put attention into a small network, see what it changes, train it, fold it away.
 
 No data and no download: images and labels are random, so no number here is an accuracy.
 """
