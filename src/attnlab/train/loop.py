@@ -159,6 +159,9 @@ def train_epoch(
         waited += perf_counter() - asked
         if recipe.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
+        # Not after the step: the heap, freed to its top, would go back to the system and be faulted
+        # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
+        optimizer.zero_grad()
         logits = model(images)
         loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
         value = loss.item()
@@ -168,7 +171,6 @@ def train_epoch(
         if recipe.clip is not None:
             fabric.clip_gradients(model, optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
         optimizer.step()
-        optimizer.zero_grad()
         if state.average is not None:
             state.average.update_parameters(state.network)
         right = (logits.argmax(1) == labels).sum()
