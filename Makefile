@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo tour test setup lint types clean
+.PHONY: demo tour test docs setup lint types clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -23,6 +23,10 @@ tour: setup
 test: setup lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+docs: setup
+	$(BIN)/zensical build --clean --strict
+	@echo "The documentation: site/index.html"
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,4 +35,4 @@ types: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site .cache
