@@ -3,7 +3,7 @@
     python examples/operators_study.py                    about three minutes on one core
     python examples/operators_study.py --seeds 5 --epochs 30
 
-The 1797 handwritten digits that scikit-learn carries (8×8 pixels; `pip install attnlab[digits]`),
+The 1797 handwritten digits that scikit-learn carries (8×8 pixels),
 1397 to train and 400 to test. Every network is the 20-layer CIFAR ResNet; the 3×3 convolutions of
 its stages that keep their width are replaced. The seed fixes data order, split and the shared
 initialisation; accuracies are those of the last epoch. This compares behaviour, not the operators'

@@ -44,8 +44,8 @@ def test_parts_of_extras_are_optional_and_development_is_left_out() -> None:
             "pytest>=8.4; extra == 'dev'",
             "onnx>=1.18; extra == 'dev'",
             'onnx>=1.18; extra == "onnx"',
-            "scikit-learn>=1.6; extra == 'digits'",
-            "attnlab[digits]; extra == 'dev'",
+            "scikit-learn>=1.6; extra == 'more'",
+            "attnlab[more]; extra == 'dev'",
         ]
     )
     assert [(part.name, part.module, part.required) for part in found] == [

@@ -68,3 +68,38 @@ def test_messages(tmp_path):
         all_of(str(tmp_path))
     with pytest.raises(_errors.InputError, match="Nothing is downloaded"):
         all_of("cifar10", root=tmp_path)
+
+
+def test_a_damaged_image_is_named(tmp_path):
+    paint(tmp_path / "whole.png", 7)
+    content = (tmp_path / "whole.png").read_bytes()
+    (tmp_path / "broken.png").write_bytes(content[: len(content) // 2])
+    with pytest.raises(_errors.InputError) as error:
+        all_of(str(tmp_path))
+    assert str(error.value).startswith(
+        f"{str(tmp_path / 'broken.png')!r} is not a readable image ("
+    )
+    assert str(error.value).endswith("). Repair it or take it out of the folder.")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"test_x": np.zeros((2, 32, 32, 3))}, "test_y is not a file in the archive"),
+        (
+            {"test_x": np.zeros((2, 32, 32, 3)), "test_y": np.zeros(2, int)},
+            "test_x is float64 (2, 32, 32, 3). Expected test_x, bytes N×32×32×3, and test_y, one "
+            "whole number per image.",
+        ),
+        (
+            {"test_x": np.zeros((2, 32, 32, 3), np.uint8), "test_y": np.zeros(3, int)},
+            "test_y is int64 (3,).",
+        ),
+    ],
+)
+def test_an_archive_that_does_not_fit_is_refused(tmp_path, arrays, told):
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    with pytest.raises(_errors.InputError) as error:
+        all_of("cifar10", root=tmp_path)
+    assert told in str(error.value)
+    assert "Expected test_x" in str(error.value)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import InputError
 
 NAMES = ("digits", "cifar10", "fake")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm")
@@ -69,13 +69,8 @@ def _resized(images: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def _digits(preprocessing: Preprocessing) -> TensorDataset:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise OptionError(
-            "--data digits needs scikit-learn, which is not installed: "
-            "pip install 'attnlab[digits]'. Or use --data fake."
-        ) from None
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     images = torch.from_numpy(digits.images).float().div(16).unsqueeze(1)
     return TensorDataset(_resized(images, preprocessing), torch.from_numpy(digits.target))
@@ -101,8 +96,16 @@ def _cifar10(preprocessing: Preprocessing, root: Path) -> Dataset:
 
 def _archive(path: Path, preprocessing: Preprocessing) -> TensorDataset:
     """A numpy archive with test_x (N, 32, 32, 3) uint8 and test_y."""
-    with np.load(path, allow_pickle=False) as archive:
-        images, labels = archive["test_x"], archive["test_y"]
+    expected = "Expected test_x, bytes N×32×32×3, and test_y, one whole number per image."
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            images, labels = archive["test_x"], archive["test_y"]
+    except Exception as error:  # on arbitrary bytes the reader fails with any type of error
+        raise InputError(f"Could not read {str(path)!r}: {error}. {expected}") from error
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+        raise InputError(f"{str(path)!r}: test_x is {images.dtype} {images.shape}. {expected}")
+    if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(f"{str(path)!r}: test_y is {labels.dtype} {labels.shape}. {expected}")
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float().div(255)
     return TensorDataset(_resized(pixels, preprocessing), torch.from_numpy(labels).long())
 
@@ -144,6 +147,13 @@ class _ImageFiles(Dataset):
         from PIL import Image
 
         path = self.paths[index]
-        with Image.open(path) as image:
-            pixels: Tensor = self.transform(image.convert(self.mode))
+        try:
+            with Image.open(path) as image:
+                converted = image.convert(self.mode)
+        except Exception as error:  # on arbitrary bytes the reader fails with any type of error
+            raise InputError(
+                f"{str(path)!r} is not a readable image ({error}). Repair it or take it out of "
+                f"the folder."
+            ) from error
+        pixels: Tensor = self.transform(converted)
         return pixels, self.classes.index(path.parent.name)
