@@ -1,7 +1,8 @@
-"""Put prebuilt native kernels into a wheel: `ATTNLAB_PREBUILD=1 python -m build --wheel`.
+"""Put the study files into a wheel, and on request prebuilt native kernels.
 
-Only on request, and never a reason for an install to fail: without a compiler the wheel is the
-ordinary pure one, and the kernels are built at their first use or not at all.
+`ATTNLAB_PREBUILD=1 python -m build --wheel` adds the kernels. That is never a reason for an install
+to fail: without a compiler the wheel is the ordinary pure one, and the kernels are built at their
+first use or not at all.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path("src/attnlab/evolution/native")
+STUDIES = Path("studies")
 
 
-class NativeKernels(BuildHookInterface):
-    """Compiles every variant of this machine's architecture into `native/lib`."""
+class WheelContents(BuildHookInterface):
+    """What a wheel has beside the package's own files."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable" or os.environ.get("ATTNLAB_PREBUILD") != "1":
+        # An editable install reads the checkout's own; an sdist is the checkout.
+        if version == "editable" or self.target_name != "wheel":
             return
+        for file in sorted((Path(self.root) / STUDIES).glob("*.toml")):
+            build_data["force_include"][str(file)] = f"attnlab/_studies/{file.name}"
+        if os.environ.get("ATTNLAB_PREBUILD") == "1":
+            self._add_kernels(build_data)
+
+    def _add_kernels(self, build_data: dict[str, Any]) -> None:
+        """Compile every variant of this machine's architecture into `native/lib`."""
         root = Path(self.root)
         build, variants = _builder(root)
         wanted = [variants.BASELINE]

@@ -146,7 +146,7 @@ class Study(Axes):
 
 
 def load_study(path: str | Path) -> Study:
-    """The study in a TOML file, or in `studies/NAME.toml` by its bare name."""
+    """The study in a TOML file, or one of `list_studies()` by its bare name."""
     file = find_study(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def load_study(path: str | Path) -> Study:
 
 
 def find_study(name: str | Path) -> Path:
-    """The file of a study, given as a path or as the bare name of one in `studies/`."""
+    """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
     path = Path(name)
     if path.is_file():
         return path
@@ -172,10 +172,17 @@ def find_study(name: str | Path) -> Path:
 
 
 def list_studies() -> dict[str, Path]:
-    """The studies of the folder `studies`, here or in attnlab's checkout, by name."""
-    folders = (Path(__file__).parents[3] / "studies", Path("studies"))
+    """attnlab's own studies and those of the folder `studies` here, which go first, by name."""
+    folders = (_shipped(), Path("studies"))
     found = (file for folder in folders for file in sorted(folder.glob("*.toml")))
     return {file.stem: file for file in found}
+
+
+def _shipped() -> Path:
+    """The folder of attnlab's own studies: inside an installed wheel, else in the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "_studies"
+    return installed if installed.is_dir() else package.parents[1] / "studies"
 
 
 def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
