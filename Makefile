@@ -1,4 +1,4 @@
-# Two commands do everything from a fresh clone: `make demo` and `make test`.
+# Each does everything from a fresh clone: `make demo`, `make test`, `make docs`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

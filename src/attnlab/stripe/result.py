@@ -35,9 +35,9 @@ class SiteStripe:
     channel_means: tuple[float, ...]
     sampled_channels: tuple[int, ...]
     sample: tuple[tuple[float, ...], ...]
-    """Gates of some images, [image][sampled channel]."""
+    """Gates of some images, image × sampled channel."""
     maps: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """Spatial attention of the same images, [image][row][column]; of CBAM its spatial factor, of
+    """Spatial attention of the same images, image × row × column; of CBAM its spatial factor, of
     other gates that vary in space their mean over channels."""
 
     @property

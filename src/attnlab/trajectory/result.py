@@ -69,9 +69,9 @@ class StiffnessResult:
     absolute_degrees: tuple[float, ...]
     """M₂ of the grid."""
     surface: tuple[tuple[float, ...], ...]
-    """δ(M): share of inputs that are stiff with degree M, [M₁][M₂]."""
+    """δ(M): share of inputs that are stiff with degree M, M₁ × M₂."""
     proportion: tuple[tuple[float, ...], ...]
-    """p̂(M): share of the kept steps that are, [M₁][M₂]."""
+    """p̂(M): share of the kept steps that are, M₁ × M₂."""
     proportion_integral: float
     """∫ p̂(M) dM over all M ≥ 0, with L the number of kept steps."""
     seconds: float
