@@ -94,6 +94,25 @@ def test_resnet18_warns():
     assert StiffnessResult.from_json(found.to_json()).nsi == found.nsi
 
 
+class OneStep(nn.Module):
+    """x + 3x: NSI is ‖3x‖ / ‖x‖ = 3 for every input."""
+
+    def __init__(self):
+        super().__init__()
+        self.branch = nn.Conv2d(2, 2, 1, bias=False)
+        self.branch.weight = nn.Parameter(3 * torch.eye(2)[:, :, None, None])
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
+def test_a_network_of_one_step():
+    with pytest.warns(StiffnessWarning, match="TNS is identically zero"):
+        result = stiffness(OneStep(), [torch.randn(4, 2, 3, 3)], progress=False)
+    (step,) = result.nsi
+    assert (step.minimum, step.mean, step.maximum) == pytest.approx((3, 3, 3))
+
+
 def test_gates_are_noted(network):
     gated, _ = attnlab.insert(network, "se")
     found = stiffness(gated, [IMAGES[:4]], convention="paper")

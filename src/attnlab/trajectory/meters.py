@@ -46,14 +46,25 @@ class Meters:
 
     def compute(self) -> Measured:
         """The results over all inputs, of all processes."""
-        nobody = metrics.StiffestCounts(
+        # torchmetrics takes the axis off tensors of one element, and a network may have one step.
+        nsi = self.nsi.compute()
+        nsi = nsi._replace(
+            mean=nsi.mean.reshape(self.blocks),
+            spread=nsi.spread.reshape(self.blocks),
+            minimum=nsi.minimum.reshape(self.blocks),
+            maximum=nsi.maximum.reshape(self.blocks),
+        )
+        stiffest = metrics.StiffestCounts(
             torch.zeros(self.blocks, dtype=torch.int64), torch.tensor(torch.nan)
         )
+        if self.any_kept:
+            stiffest = self.stiffest.compute()
+            stiffest = stiffest._replace(inputs=stiffest.inputs.reshape(self.blocks))
         return Measured(
             self.counts.compute(),
-            self.nsi.compute(),
+            nsi,
             self.total.compute(),
             self.surface.compute(),
             self.proportion.compute(),
-            self.stiffest.compute() if self.any_kept else nobody,
+            stiffest,
         )
