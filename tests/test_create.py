@@ -87,8 +87,11 @@ def test_the_library_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_
         create("torchvision:resnet18", num_classes=10, weights="DEFAULT")
     assert str(error.value) == (
         "torchvision:resnet18 with published weights: The parameter 'num_classes' expected value "
-        "1000 but got 10 instead. Leave num_classes out and replace the last layer afterwards."
+        "1000 but got 10 instead. Pass new_head=True, which leaves its last layer untrained."
     )
+    renewed = create("torchvision:resnet18", 10, "DEFAULT", new_head=True)
+    assert renewed.fc.weight.shape == (10, 512)
+    assert torch.equal(renewed.layer4[1].conv2.weight, source.layer4[1].conv2.weight)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "timm:resnet10t", "torchvision:squeezenet1_1"])
@@ -101,6 +104,47 @@ def test_weights_from_a_file(name: str, tmp_path: Path) -> None:
     assert same_state(create(name, 3, str(tmp_path / "w.safetensors")), source)
     with pytest.raises(WeightsError, match="of another shape"):
         create(name, num_classes=4, weights=tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("name", ["resnet20", "timm:resnet10t", "torchvision:squeezenet1_1"])
+def test_a_new_head_on_trained_weights(name: str, tmp_path: Path) -> None:
+    source = create(name, num_classes=7)
+    path = tmp_path / "w.safetensors"
+    save_file(source.state_dict(), path)
+    torch.manual_seed(0)
+    network = create(name, num_classes=3, weights=path, new_head=True)
+    torch.manual_seed(0)
+    untrained = create(name, num_classes=3).state_dict()
+    changed = [
+        k for k, v in network.state_dict().items() if v.shape != source.state_dict()[k].shape
+    ]
+    assert len(changed) == 2  # weight and bias of the last layer, as they start
+    for key, value in network.state_dict().items():
+        assert torch.equal(value, untrained[key] if key in changed else source.state_dict()[key])
+    with pytest.raises(WeightsError) as error:
+        create(name, num_classes=7, weights=path, new_head=True)
+    assert str(error.value) == (
+        f"new_head=True, but no tensor in {str(path)!r} differs from {type(source).__name__} "
+        "with 7 classes in its first axis alone. Leave new_head out if the last layer is to be "
+        "kept."
+    )
+
+
+def test_when_a_new_head_is_proposed(tmp_path: Path) -> None:
+    save_file(create("resnet20", in_channels=1).state_dict(), tmp_path / "grey.safetensors")
+    save_file(create("resnet20", 7).state_dict(), tmp_path / "seven.safetensors")
+    hint = "For another number of classes, pass new_head=True."
+    assert message_of(tmp_path / "seven.safetensors").endswith(f"is the same network. {hint}")
+    assert message_of(tmp_path / "grey.safetensors").endswith("is the same network.")
+    assert message(OptionError, "resnet20", new_head=True) == (
+        "new_head=True needs num_classes and weights."
+    )
+
+
+def message_of(path: Path) -> str:
+    with pytest.raises(WeightsError) as error:
+        create("resnet20", weights=path)
+    return str(error.value)
 
 
 def test_public_name_of_the_classifier(tmp_path: Path) -> None:

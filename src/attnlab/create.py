@@ -1,4 +1,5 @@
-"""One way to build a network: attnlab's own by bare name, timm's and torchvision's by prefix."""
+"""One way to build a network: attnlab's own by bare name, timm's and torchvision's by prefix, the
+user's by where it is."""
 
 from __future__ import annotations
 
@@ -12,10 +13,18 @@ from typing import Any
 
 from torch import nn
 
-from attnlab._errors import OptionError, UnknownNameError, WeightsError, unknown_name
+from attnlab._errors import (
+    InputError,
+    OptionError,
+    UnknownNameError,
+    WeightsError,
+    check_options,
+    unknown_name,
+)
+from attnlab._imported import imported, is_path
 from attnlab._timm_options import refuse_swallowed_options
 from attnlab.backbones.registry import BACKBONES, build_backbone
-from attnlab.backbones.weights import load_weights
+from attnlab.backbones.weights import load_weights, read_renamed, renew_head
 
 LIBRARIES = ("timm", "torchvision")
 DEFAULT_CLASSES = 10
@@ -25,6 +34,8 @@ def create(
     name: str,
     num_classes: int | None = None,
     weights: str | Path | None = None,
+    *,
+    new_head: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Build the network `name`.
@@ -33,10 +44,14 @@ def create(
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
+    * `"my_networks.MyNet"`: the class or function of that name in your module.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
-    file with a state dict, which must fit exactly. `options` go to the network's builder.
+    file with a state dict, which must fit exactly; with `new_head=True` all but the last layer,
+    which was trained for another number of classes. `options` go to the network's builder.
     """
+    if new_head:
+        return _with_new_head(name, num_classes, weights, options)
     library, separator, rest = name.partition(":")
     if not separator:
         return _create_own(name, num_classes, weights, options)
@@ -53,6 +68,8 @@ def _create_own(
     name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
 ) -> nn.Module:
     if name not in BACKBONES:
+        if is_path(name):
+            return _create_imported(name, num_classes, weights, options)
         raise _unknown_own(name)
     if weights is not None:
         _check_path(weights, f"attnlab ships no trained weights for {name!r}")
@@ -60,6 +77,46 @@ def _create_own(
     network = build_backbone(name, classes, **options)
     if weights is not None:
         load_weights(network, weights, BACKBONES[name].public_names)
+    return network
+
+
+def _create_imported(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    try:
+        build = imported("network", name)
+    except UnknownNameError:
+        if name.partition(".")[0] in _timm_names():
+            raise _unknown_own(name) from None
+        raise
+    if num_classes is not None:
+        options = {"num_classes": num_classes, **options}
+    check_options(f"Network {name!r}", build, options)
+    if weights is not None:
+        _check_path(weights, f"attnlab knows no trained weights for {name!r}")
+    network = build(**options)
+    if not isinstance(network, nn.Module):
+        raise InputError(
+            f"Expected {name!r} to build a torch.nn.Module but it built a {type(network).__name__}."
+        )
+    if weights is not None:
+        load_weights(network, weights)
+    return network
+
+
+def _with_new_head(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    """The trained network of the weights' own number of classes, its last layer as it starts."""
+    if num_classes is None or weights is None:
+        raise OptionError("new_head=True needs num_classes and weights.")
+    network = create(name, num_classes, **options)
+    if Path(weights).is_file():
+        names = BACKBONES[name].public_names if name in BACKBONES else {}
+        renew_head(network, read_renamed(weights, names), num_classes, str(weights))
+    else:
+        trained = create(name, weights=weights, **options)
+        renew_head(network, trained.state_dict(), num_classes, f"{name} {weights}")
     return network
 
 
@@ -165,8 +222,8 @@ def _call(what: str, build: Callable[..., nn.Module], **options: Any) -> nn.Modu
         if "num_classes" not in str(error):
             raise
         raise OptionError(
-            f"{what} with published weights: {error} Leave num_classes out and replace the last "
-            "layer afterwards."
+            f"{what} with published weights: {error} Pass new_head=True, which leaves its last "
+            "layer untrained."
         ) from error
     except TypeError as error:
         got = re.search(r"unexpected keyword argument '(\w+)'", str(error))

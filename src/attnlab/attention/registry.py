@@ -1,4 +1,7 @@
-"""The gates by name, and the small language that names them: "se", "asr:se*2", "asr:se+se"."""
+"""The gates by name, and the small language that names them: "se", "asr:se*2", "asr:se+se".
+
+A class that is not registered goes by where it is, "my_gates.MyGate" or "asr:my_gates.MyGate".
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from typing import Literal
 from torch import nn
 
 from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
-from attnlab.attention._gate import Gate
+from attnlab._imported import imported, is_path
+from attnlab.attention._gate import BranchGate, Gate, StageGate, StepGate
 from attnlab.attention.asr import LearnedVectorGate
 from attnlab.attention.cbam import ConvolutionalBlockAttention
 from attnlab.attention.dia import DenseImplicitAttention
@@ -141,10 +145,32 @@ GATES: dict[str, GateInfo] = {
 
 
 def gate_info(name: str) -> GateInfo:
-    """The registry entry of `name`; an unknown name is answered with the nearest ones."""
+    """The registry entry of `name`, or one made for a class, "my_gates.MyGate".
+
+    An unknown name is answered with the nearest ones."""
+    if is_path(name):
+        return _info_of_class(name)
     if name not in GATES:
         raise unknown_name("gate", name, GATES)
     return GATES[name]
+
+
+_FORMS: tuple[tuple[type[Gate], Form], ...] = (
+    (BranchGate, "branch"),
+    (StepGate, "step"),
+    (StageGate, "stage"),
+)
+
+
+def _info_of_class(path: str) -> GateInfo:
+    build = imported("gate", path)
+    for kind, form in _FORMS:
+        if isinstance(build, type) and issubclass(build, kind):
+            return GateInfo(path, build, form, build.__name__, "", "it is not a VectorGate")
+    raise OptionError(
+        f"Expected the gate {path!r} to be a subclass of attnlab.attention.BranchGate, StepGate or "
+        f"StageGate but got {build!r}."
+    )
 
 
 @dataclass(frozen=True)

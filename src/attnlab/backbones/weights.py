@@ -77,28 +77,62 @@ def load_weights(
     network: nn.Module, path: str | Path, beginnings: Mapping[str, str] | None = None
 ) -> None:
     """Load the file at `path` into `network`, every name and every shape or an error."""
-    state = rename(read_state(path), beginnings or {})
+    fill(network, read_renamed(path, beginnings or {}), str(path))
+
+
+def read_renamed(path: str | Path, beginnings: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors of a file under the names that they have here."""
+    return rename(read_state(path), beginnings)
+
+
+def fill(network: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Load `state` into `network`, every name and every shape or an error."""
     expected = network.state_dict()
     problems = _problems(expected, state)
     if problems:
+        heads = _heads(expected, state)
+        only_heads = len(problems) == 1 and heads == _of_another_shape(expected, state)
+        hint = " For another number of classes, pass new_head=True." if only_heads else ""
         raise WeightsError(
-            f"The weights in {str(path)!r} do not fit {type(network).__name__}: "
+            f"The weights in {source!r} do not fit {type(network).__name__}: "
             + "; ".join(problems)
             + ". Build the network with the options it was trained with (num_classes, in_channels, "
-            "...), or check that it is the same network."
+            f"...), or check that it is the same network.{hint}"
         )
     # Filling the network's own state dict keeps its version numbers, which plain files lack.
     expected.update(state)
     network.load_state_dict(expected, strict=True)
 
 
+def renew_head(network: nn.Module, state: Mapping[str, Tensor], classes: int, source: str) -> None:
+    """Load all of `state` but the tensors whose first axis counts other classes than `classes`."""
+    expected = network.state_dict()
+    heads = [name for name in _heads(expected, state) if expected[name].shape[0] == classes]
+    if not heads:
+        raise WeightsError(
+            f"new_head=True, but no tensor in {source!r} differs from {type(network).__name__} "
+            f"with {classes} classes in its first axis alone. Leave new_head out if the last layer "
+            f"is to be kept."
+        )
+    fill(network, {**state, **{name: expected[name] for name in heads}}, source)
+
+
+def _heads(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+    """The tensors that differ in the length of their first axis alone, as a last layer's do."""
+    return [
+        name
+        for name in _of_another_shape(expected, state)
+        if state[name].ndim == expected[name].ndim
+        and state[name].shape[1:] == expected[name].shape[1:]
+    ]
+
+
 def _problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
     missing = [k for k in expected if k not in state and not _is_counter(k)]
     unexpected = [k for k in state if k not in expected]
     shapes = [
-        f"{k} is {tuple(state[k].shape)} in the file and {tuple(v.shape)} in the network"
-        for k, v in expected.items()
-        if k in state and state[k].shape != v.shape
+        f"{k} is {tuple(state[k].shape)} in the file and {tuple(expected[k].shape)} in the network"
+        for k in _of_another_shape(expected, state)
     ]
     problems = []
     if missing:
@@ -108,6 +142,10 @@ def _problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> li
     if shapes:
         problems.append(f"{len(shapes)} of another shape ({_few(shapes)})")
     return problems
+
+
+def _of_another_shape(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+    return [k for k, v in expected.items() if k in state and state[k].shape != v.shape]
 
 
 def _is_counter(name: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from attnlab.fold import FoldReceipt
     from attnlab.fold.checkpoint import Description
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
@@ -42,7 +43,8 @@ def fold(
     """Fold the gates of a trained network into its layers; write the plain network.
 
     The file is written only after it was read back into the network it belongs to and gave the
-    same output. Nothing is ever unpickled.
+    same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
+    ever unpickled.
 
     Examples:
       attnlab fold runs/RUN -o plain.safetensors
@@ -100,6 +102,7 @@ def fold(
     if sites:
         print(receipt.table())
     _write(plain, replace(description, removed=list(receipt.removed), fused=fuse), output, onnx)
+    _write_receipt(receipt, output)
     options = (", fuse=True" if fuse else "") + (", constants=loader" if data is not None else "")
     print_python(*_python_lines(source, description, weights, options))
 
@@ -160,6 +163,7 @@ def _of_run(folder: Path) -> Description | None:
 
     from attnlab.fold.checkpoint import Description
     from attnlab.train.config import RunConfig
+    from attnlab.train.network import without_weights
 
     if not (folder / "config.json").is_file() or not (folder / "data.json").is_file():
         return None
@@ -168,7 +172,7 @@ def _of_run(folder: Path) -> Description | None:
     return Description(
         config.backbone,
         data["classes"],
-        dict(config.backbone_options),
+        without_weights(config.backbone_options),
         None if config.attention == "none" else config.attention,
         list(config.where) if isinstance(config.where, tuple) else config.where,
         config.start,
@@ -197,7 +201,7 @@ def _write(plain: nn.Module, description: Description, output: Path, onnx: Path 
     images = described.example(plain, batch=2)
     with whole_file(output) as partial:
         save(plain, partial, described)
-        reread = load(partial)
+        reread = load(partial, described)
         with torch.no_grad():
             if not torch.equal(reread(images), plain(images)):
                 raise FoldError(
@@ -208,6 +212,15 @@ def _write(plain: nn.Module, description: Description, output: Path, onnx: Path 
             change = export_onnx(plain, images, onnx)
             print(f"wrote {onnx} (onnxruntime differs by {change:.1e}, relative)")
     print(f"wrote {output} (read back: the same output, bit for bit)")
+
+
+def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
+    """Beside the weights, as data and as a page."""
+    from attnlab.report.render import write_text
+    from attnlab.report.small import fold_page
+
+    file = receipt.save(output.with_suffix(".fold.json"))
+    print(f"wrote {file} and {write_text(file.with_suffix('.html'), fold_page(receipt))}")
 
 
 def _python_lines(

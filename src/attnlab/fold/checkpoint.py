@@ -1,13 +1,15 @@
 """Files of weights that say which network they belong to.
 
 A `.safetensors` file has a table of texts beside its tensors; ours holds, under the key `attnlab`,
-what is needed to build the network that the weights fit. Nothing is ever unpickled.
+what is needed to build the network that the weights fit. Nothing is ever unpickled, and a file
+alone never has modules imported: for classes of the user's own, `load` asks for the description.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import WeightsError
+from attnlab._imported import is_path
 from attnlab.backbones.weights import load_weights
 from attnlab.create import create
 from attnlab.fold._fuse import fuse
@@ -69,6 +72,13 @@ class Description:
             fuse(network, self.example(network))
         return network
 
+    @property
+    def own_classes(self) -> list[str]:
+        """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
+        library, _, _ = self.model.rpartition(":")
+        gates = [] if self.gate is None else re.split(r"[+:*]", self.gate)
+        return [name for name in (*([] if library else [self.model]), *gates) if is_path(name)]
+
     def shown(self) -> str:
         """The Python that makes it, without what has its default."""
         changed = [
@@ -109,6 +119,12 @@ def load(path: str | Path, description: Description | None = None) -> nn.Module:
         raise WeightsError(
             f"{str(path)!r} does not say which network it belongs to. Expected a file written by "
             f"attnlab.fold.save, or a description of the network."
+        )
+    if description is None and described.own_classes:
+        raise WeightsError(
+            f"{str(path)!r} names classes that are not attnlab's "
+            f"({', '.join(described.own_classes)}), and a file of weights may not have code "
+            f"imported. If you trust them, pass description={described.shown()}."
         )
     network = described.build()
     load_weights(network, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from attnlab._errors import InputError
 from attnlab.backbones.weights import load_weights
 from attnlab.create import create
 from attnlab.insert import insert
-from attnlab.train.config import RunConfig
+from attnlab.train.config import RunConfig, Value
 from attnlab.train.seeds import derive
 
 
@@ -40,6 +40,12 @@ def build_network(config: RunConfig, classes: int, shape: Sequence[int]) -> nn.M
     return network
 
 
+def without_weights(options: Mapping[str, Value]) -> dict[str, Value]:
+    """The options of a backbone without those that say what it started from: once trained, it can
+    be built where that file is not, and nothing is fetched."""
+    return {k: v for k, v in options.items() if k not in ("weights", "new_head")}
+
+
 def load_network(directory: str | Path) -> nn.Module:
     """The trained network of a finished run, in eval mode."""
     folder = Path(directory)
@@ -48,6 +54,8 @@ def load_network(directory: str | Path) -> nn.Module:
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
     config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
     data = json.loads((folder / "data.json").read_text(encoding="utf-8"))
+    options = without_weights(config.backbone_options)
+    config = config.model_copy(update={"backbone_options": options})
     network = build_network(config, data["classes"], data["shape"])
     load_weights(network, weights)
     return network.eval()
