@@ -45,6 +45,7 @@ def run_page(path: Path, directory: Path) -> list[Difference]:
     lay_out(directory)
     name = "page_" + path.stem.replace("-", "_")
     module = sys.modules[name] = ModuleType(name)  # classes of a page look up their module
+    sys.path.insert(0, str(directory))  # as for a script there: files of the page can be imported
     printed: list[str] = []
     differences: list[Difference] = []
     try:
@@ -59,6 +60,7 @@ def run_page(path: Path, directory: Path) -> list[Difference]:
                 elif block.language == "console":
                     differences += run_console(block)
     finally:
+        sys.path.remove(str(directory))
         del sys.modules[name]
     return differences
 
