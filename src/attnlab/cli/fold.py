@@ -201,7 +201,8 @@ def _write(plain: nn.Module, description: Description, output: Path, onnx: Path 
     images = described.example(plain, batch=2)
     with whole_file(output) as partial:
         save(plain, partial, described)
-        reread = load(partial, described)
+        # A file alone imports nothing, so classes of the user are told to it here.
+        reread = load(partial, described if described.own_classes else None)
         with torch.no_grad():
             if not torch.equal(reread(images), plain(images)):
                 raise FoldError(
