@@ -1,37 +1,25 @@
-"""The documents say what is so: code runs, tables match the registry, versions and links agree."""
+"""The documents say what is so: tables match the registry, commands exist, versions agree."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from tests.docs.blocks import ROOT, blocks_of, pages
 
 import attnlab
 from attnlab.attention import GATES
 from attnlab.cli import COMMANDS
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/index.md")
+DOCUMENTS = ("CONTRIBUTING.md", *(page.relative_to(ROOT).as_posix() for page in pages()))
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def test_readme_tour_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (tour,) = blocks(README, "python")
-    namespace: dict[str, Any] = {}
-    exec(compile(tour, "README.md", "exec"), namespace)
-    shown = capsys.readouterr().out
-    assert "1.0     identity   layer1.0" in shown
-    assert "inserted se into ResNet" in shown
-    assert namespace["receipt"].parameters_after == 272_474  # ResNet-20 with 10 classes, unfolded
-    assert len([line for line in tour.splitlines() if line.strip()]) <= 15
+def test_readme_tour_is_short() -> None:
+    (tour,) = (block for block in blocks_of(README) if block.language == "python")
+    assert len([line for line in tour.lines if line.strip()]) <= 15
 
 
 def test_readme_table_is_the_registry() -> None:
@@ -53,7 +41,7 @@ def test_commands_in_the_documents_exist(name: str) -> None:
     assert set(re.findall(r"`make (\w+)", text)) <= targets
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name
     links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
