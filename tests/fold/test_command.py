@@ -55,8 +55,11 @@ def test_command(tmp_path, capsys, network):
     with torch.no_grad():
         assert torch.equal(plain(IMAGES), expected(IMAGES))
         assert relative(network(IMAGES), plain(IMAGES)) < 1e-5
+    assert f"wrote {tmp_path / 'p.fold.json'} and {tmp_path / 'p.fold.html'}" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "a.safetensors",
+        "p.fold.html",
+        "p.fold.json",
         "p.onnx",
         "p.safetensors",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from tests.report.simulated import simulate
 import attnlab
 from attnlab._errors import AttnlabError
 from attnlab.cli import main
+from attnlab.fold import FoldReceipt
 from attnlab.report.read import read_study
 from attnlab.report.small import fold_page, stiffness_page
 
@@ -63,21 +65,77 @@ def test_several_studies_need_a_name(small):
     )
 
 
+EXPECTED = (
+    "Expected the folder of the runs of a study (attnlab study run --out), a stiffness.json "
+    "(attnlab stiffness --out), a stripe.json (attnlab stripe --out), or a NAME.fold.json (attnlab "
+    "fold -o NAME.safetensors)."
+)
+
+
 def test_refusals(tmp_path, capsys):
-    other = tmp_path / "other.json"
+    folder, other, text = tmp_path / "folder", tmp_path / "other.json", tmp_path / "p.safetensors"
+    single = folder / "stiffness.json"
+    folder.mkdir()
+    single.write_text("{}")
     other.write_text(json.dumps({"format": "else"}))
+    text.write_bytes(b"\xff\x00")
+    missing = tmp_path / "none"
     cases = {
-        str(tmp_path / "none"): "Expected the folder of runs of a study, as given to attnlab study "
-        "run --out.",
-        str(tmp_path): "Expected the folder given to attnlab study run --out.",
-        str(other): "Expected such a file, or the folder of the runs of a study.",
+        str(missing): f"There is no {str(missing)!r}. {EXPECTED}",
+        str(tmp_path): f"There is no study in {str(tmp_path)!r}: it has no "
+        f"studies/NAME/study.json. {EXPECTED}",
+        str(folder): f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json. "
+        f"Did you mean {str(single)!r}? {EXPECTED}",
+        str(other): f"{str(other)!r} is no result that has a page. {EXPECTED}",
+        str(text): f"{str(text)!r} is no JSON. {EXPECTED}",
     }
     for given, message in cases.items():
         with pytest.raises(SystemExit) as ended:
             main(["report", given, "-o", str(tmp_path / "page.html")])
         assert ended.value.code == 2
-        assert capsys.readouterr().err.rstrip().endswith(message)
+        assert capsys.readouterr().err == f"attnlab: {message}\n"
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_file_has_no_study_to_choose(tmp_path, capsys):
+    file = tmp_path / "stripe.json"
+    file.write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["report", str(file), "--study", "demo"])
+    assert capsys.readouterr().err == (
+        f"attnlab: --study chooses in a folder of runs, and {str(file)!r} is a file.\n"
+    )
+
+
+def test_newer_file_is_refused(tmp_path):
+    file = tmp_path / "p.fold.json"
+    file.write_text(json.dumps({"format": "attnlab fold 2"}))
+    with pytest.raises(AttnlabError) as error:
+        attnlab.report(file, tmp_path / "page.html")
+    assert str(error.value) == (
+        "Expected a file written by to_json ('attnlab fold 1') but got another."
+    )
+
+
+def test_fold_command_leaves_its_receipt_and_page(tmp_path, capsys):
+    from attnlab.fold import Description, save
+
+    torch.manual_seed(0)
+    description = Description("resnet20", num_classes=5, gate="asr:se")
+    network = description.build().eval()
+    save(network, tmp_path / "asr.safetensors", description)
+    main(["fold", str(tmp_path / "asr.safetensors"), "-o", str(tmp_path / "plain.safetensors")])
+    receipt = FoldReceipt.load(tmp_path / "plain.fold.json")
+    _, expected = attnlab.fold(network)
+    assert receipt.rows == expected.rows
+    assert receipt.sites == expected.sites
+    assert receipt.parameters_added == expected.parameters_added < 0
+    page = tmp_path / "again.html"
+    capsys.readouterr()
+    main(["report", str(tmp_path / "plain.fold.json"), "-o", str(page)])
+    printed = capsys.readouterr().out
+    assert f"  attnlab.report({str(tmp_path / 'plain.fold.json')!r}, {str(page)!r})" in printed
+    assert page.read_text() == (tmp_path / "plain.fold.html").read_text()
 
 
 def test_stripe_command_and_its_page(tmp_path, capsys):
@@ -148,6 +206,33 @@ def test_fold_page():
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "asr:se")
     _, receipt = attnlab.fold(network)
     text = fold_page(receipt)
-    assert "<strong>9 of 9</strong> gates are folded away" in text
+    assert "<strong>9 of 9</strong> gates are folded away; the output changes by" in text
     assert f"{receipt.parameters_before:,} → {receipt.parameters_after:,}" in text
     assert ">exact<" in text
+    first = receipt.rows[0]
+    assert f"{first.site}: gate {first.smallest:.3g} to {first.largest:.3g}" in text
+
+
+def test_page_of_an_approximate_fold_says_so():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "se")
+    _, receipt = attnlab.fold(
+        network, constants=[torch.randn(4, 3, 32, 32) for _ in range(2)], tolerance=0.5
+    )
+    assert receipt.relative_change > 1e-6
+    text = fold_page(receipt)
+    assert ">approximate<" in text
+    assert "replaced by their mean over data" in text
+    assert f"<strong>{receipt.relative_change:.1e}</strong>" in text
+
+
+def test_page_of_a_partial_fold_and_of_none(tmp_path):
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "asr:se+se")
+    _, receipt = attnlab.fold(network, partial=True)
+    text = fold_page(receipt)
+    assert ">9 kept<" in text
+    assert f"{receipt.rows[0].site} keeps a gate." in text
+    without = replace(receipt, rows=(), max_change=None, float64_change=None)
+    assert "There was no gate to fold" in fold_page(without)
+    assert FoldReceipt.load(receipt.save(tmp_path / "a.fold.json")) == receipt

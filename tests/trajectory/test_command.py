@@ -20,7 +20,13 @@ def test_one_network(capsys, tmp_path):
     assert "The weights are random: this is the untrained control" in printed
     assert "attnlab.stiffness(attnlab.create(NAME, weights=...), loader)" in printed
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["nsi.svg", "proportion.svg", "stiffness.json", "surface.svg"]
+    assert names == [
+        "nsi.svg",
+        "proportion.svg",
+        "stiffness.html",
+        "stiffness.json",
+        "surface.svg",
+    ]
     assert StiffnessResult.load(tmp_path / "stiffness.json").inputs == 8
 
 

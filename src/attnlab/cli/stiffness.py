@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from attnlab.cli._show import print_python
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,7 +55,7 @@ def stiffness(
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images; what the network asks for when not given.
-        out: folder for SVG figures and JSON.
+        out: folder for stiffness.html, stiffness.json and SVG figures.
     """
     from attnlab._errors import OptionError
     from attnlab.trajectory.compare import compare
@@ -91,7 +93,7 @@ def stiffness(
             from attnlab.trajectory.figures import comparison_figure
 
             print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
-    print("Python: attnlab.stiffness(attnlab.create(NAME, weights=...), loader)")
+    print_python("attnlab.stiffness(attnlab.create(NAME, weights=...), loader)")
 
 
 def _accuracies(text: str | None, number: int) -> list[float] | None:
@@ -210,7 +212,8 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
-    from attnlab.report.render import write_svg
+    from attnlab.report.render import write_svg, write_text
+    from attnlab.report.small import stiffness_page
 
     if out is None:
         return
@@ -218,6 +221,7 @@ def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
     for name, spec in result.figures().items():
         print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
     print(f"wrote {result.save(folder / 'stiffness.json')}")
+    print(f"wrote {write_text(folder / 'stiffness.html', stiffness_page(result))}")
 
 
 def _file_name(parts: Sequence[str]) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+from attnlab._errors import InputError
 from attnlab.insert.receipt import Receipt
 from attnlab.insert.receipt import _shortened as shortened
+from attnlab.report.render import write_text
+
+FORMAT = "attnlab fold 1"
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,26 @@ class FoldReceipt(Receipt):
     def table(self) -> str:
         """One line per site."""
         return "\n".join(str(row) for row in self.rows)
+
+    def to_json(self) -> str:
+        """All of it as JSON text."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> FoldReceipt:
+        """The receipt that `to_json` wrote."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
+        rows = tuple(SiteRow(**{**row, "into": tuple(row["into"])}) for row in data.pop("rows"))
+        lists = {key: tuple(data.pop(key)) for key in ("sites", "notes", "removed")}
+        return cls(rows=rows, **lists, **data)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `to_json()` to `path`, whole or not at all."""
+        return write_text(Path(path), self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> FoldReceipt:
+        """Read what `save` wrote."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))

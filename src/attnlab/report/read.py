@@ -15,6 +15,13 @@ from attnlab.study.store import State, Store, read_failure
 from attnlab.study.table import Group, StudyTable, study_table
 from attnlab.train.result import RunResult
 
+RENDERED = (
+    "the folder of the runs of a study (attnlab study run --out), a stiffness.json (attnlab "
+    "stiffness --out), a stripe.json (attnlab stripe --out), or a NAME.fold.json (attnlab fold -o "
+    "NAME.safetensors)"
+)
+"""What a page can be made of."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -81,15 +88,15 @@ def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
     if (folder / "study.json").is_file():
         return folder.parent.parent, folder.name
     if not folder.is_dir():
-        raise InputError(
-            f"There is no folder {str(folder)!r}. Expected the folder of runs of a study, as given "
-            f"to attnlab study run --out."
-        )
+        raise InputError(f"There is no {str(folder)!r}. Expected {RENDERED}.")
     names = sorted(file.parent.name for file in folder.glob("studies/*/study.json"))
     if not names:
+        single = [*folder.glob("stiffness.json"), *folder.glob("stripe.json")]
+        single += sorted(folder.glob("*.fold.json"))
+        instead = f" Did you mean {str(single[0])!r}?" if single else ""
         raise InputError(
-            f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json. Expected "
-            f"the folder given to attnlab study run --out."
+            f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json.{instead} "
+            f"Expected {RENDERED}."
         )
     if study is None and len(names) > 1:
         raise InputError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnlab.report.fold_page import fold_page as fold_page
 from attnlab.report.page import render
 from attnlab.report.parts import (
     Cell,
     Chip,
-    Code,
     Figure,
     Notes,
     Page,
@@ -19,7 +19,6 @@ from attnlab.report.parts import (
 )
 
 if TYPE_CHECKING:
-    from attnlab.fold import FoldReceipt
     from attnlab.stripe import StripeResult
     from attnlab.trajectory.result import StiffnessResult
 
@@ -129,42 +128,6 @@ def stripe_page(result: StripeResult) -> str:
         sections.append(Section("Where does it look?", lead, maps))
     sections += [Section("All numbers", "", [Table(columns, rows)]), _notes(result.notes)]
     return render(Page(result.network, result.verdict, chips, sections, "Gates over images"))
-
-
-def fold_page(receipt: FoldReceipt) -> str:
-    """What folding did, as HTML."""
-    error = receipt.float64_change
-    exact = error is not None and error < 1e-6
-    kept = len(receipt.kept)
-    folded = len(receipt.rows) - kept
-    change = "not measured" if error is None else f"{error:.1e}"
-    verdict = (
-        f"**{folded} of {len(receipt.rows)}** gates are folded away; the output changes by "
-        f"{change} (relative, in float64)."
-    )
-    chips = [
-        Chip("exact" if exact else "not exact", "good" if exact else "warn"),
-        Chip(f"parameters {receipt.parameters_before:,} → {receipt.parameters_after:,}"),
-        Chip(f"MACs {receipt.macs_before:,} → {receipt.macs_after:,}"),
-        Chip(f"max |Δ output| {receipt.max_change:.1e} in its own precision"),
-    ]
-    rows = [
-        [
-            Cell(row.site),
-            Cell(", ".join(row.into) or "—"),
-            Cell(f"{row.smallest:.3g} to {row.largest:.3g}" if row.into else "—"),
-            Cell("—") if row.error is None else Cell(f"{row.error:.1e}", order=row.error),
-            Cell("—") if row.spread is None else Cell(f"{row.spread:.2g}", order=row.spread),
-            Cell(row.kept),
-        ]
-        for row in receipt.rows
-    ]
-    columns = ["site", "folded into", "gate", "error (float64)", "spread over data", "kept because"]
-    sections = [
-        Section("Where did the gates go?", "", [Table(columns, rows)]),
-        Section("Receipt", "", [Code(str(receipt))]),
-    ]
-    return render(Page(receipt.action, verdict, chips, sections, "Fold"))
 
 
 def _notes(notes: tuple[str, ...]) -> Section:

@@ -1,0 +1,138 @@
+"""The page of a fold: where the gates went, and what that did to the output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnlab.report.page import render
+from attnlab.report.parts import (
+    Cell,
+    Chip,
+    Code,
+    Figure,
+    Folded,
+    Notes,
+    Page,
+    Part,
+    Section,
+    Table,
+)
+from attnlab.report.render import BLUE, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnlab.fold import FoldReceipt, SiteRow
+
+_EXACT = 1e-8
+"""Relative change in float64 up to which a fold is called exact: the limit of its own check."""
+
+
+def fold_page(receipt: FoldReceipt) -> str:
+    """What folding did, as HTML."""
+    folded = [row for row in receipt.rows if row.into]
+    sections = []
+    if receipt.rows:
+        parts: list[Part | Folded] = [_table(receipt.rows)]
+        if folded:
+            parts.insert(0, Figure(gate_range_figure(folded), wide=True))
+        lead = (
+            "The range of each gate over its channels, and the parameters that it was multiplied "
+            "into. Errors are of the branch at a site, in float64, relative to its largest value."
+        )
+        sections.append(Section("Where did the gates go?", lead, parts))
+    alerts = [Chip(f"{row.site} keeps a gate.", "warn", f"{row.kept}.") for row in receipt.kept]
+    alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt.notes]
+    sections.append(
+        Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
+    )
+    sections.append(Section("Receipt", "", [Code(str(receipt))]))
+    title = f"{receipt.action[:1].upper()}{receipt.action[1:]}"
+    return render(Page(title, _verdict(receipt), _chips(receipt), sections, "Fold"))
+
+
+def _verdict(receipt: FoldReceipt) -> str:
+    exact = receipt.float64_change
+    change = (
+        "in float64 the output was not compared"
+        if exact is None
+        else f"the output changes by {exact:.1e} (relative, in float64)"
+    )
+    replaced = sum(row.spread is not None and bool(row.into) for row in receipt.rows)
+    if not receipt.rows:
+        return f"There was no gate to fold; branches and norms are merged, and {change}."
+    gates = f"**{sum(bool(row.into) for row in receipt.rows)} of {len(receipt.rows)}** gates are"
+    if not replaced:
+        return f"{gates} folded away; {change}."
+    moved = receipt.relative_change
+    of_means = "was not measured" if moved is None else f"is **{moved:.1e}** (relative)"
+    return (
+        f"{gates} folded away, {replaced} of them replaced by their mean over data: an "
+        f"approximation, whose change of the output {of_means}. The fold of the means itself is "
+        f"exact: {change}."
+    )
+
+
+def _chips(receipt: FoldReceipt) -> list[Chip]:
+    error = receipt.float64_change
+    replaced = any(row.spread is not None and row.into for row in receipt.rows)
+    exact = error is not None and error < _EXACT and not replaced
+    chips = [
+        Chip("exact" if exact else "approximate", "good" if exact else "warn"),
+        Chip(f"parameters {receipt.parameters_before:,} → {receipt.parameters_after:,}"),
+        Chip(f"MACs {receipt.macs_before:,} → {receipt.macs_after:,}"),
+    ]
+    if receipt.max_change is not None:
+        chips.append(Chip(f"max |Δ output| {receipt.max_change:.1e} in its own precision"))
+    if receipt.kept:
+        chips.append(Chip(f"{len(receipt.kept)} kept", "warn"))
+    return [*chips, Chip(f"{receipt.seconds:.1f} s")]
+
+
+def _table(rows: Sequence[SiteRow]) -> Table:
+    replaced = any(row.spread is not None for row in rows)
+    kept = any(row.kept for row in rows)
+    columns = ["site", "folded into", "gate", "error (float64)"]
+    columns += ["spread over data", "predicted change"] if replaced else []
+    columns += ["kept because"] if kept else []
+    lines = []
+    for row in rows:
+        gate = f"{row.smallest:.3g} to {row.largest:.3g}" if row.into else "—"
+        cells = [Cell(row.site), Cell(", ".join(row.into) or "—"), Cell(gate)]
+        values = [row.error, *((row.spread, row.predicted_change) if replaced else ())]
+        cells += [Cell("—") if v is None else Cell(f"{v:.1e}", order=v) for v in values]
+        lines.append(cells + ([Cell(row.kept)] if kept else []))
+    return Table(columns, lines)
+
+
+def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
+    """From the smallest to the largest value of each folded gate, over its channels."""
+    names = list(dict.fromkeys(row.site for row in rows))
+    values = [
+        {
+            "site": row.site,
+            "low": row.smallest,
+            "high": row.largest,
+            "text": f"{row.site}: gate {row.smallest:.3g} to {row.largest:.3g}",
+        }
+        for row in rows
+    ]
+    x = {"type": "quantitative", "title": "gate, over channels", "axis": {"tickCount": 6}}
+    return {
+        "width": 420,
+        "height": {"step": 18},
+        "data": {"values": values},
+        "mark": {"type": "bar", "height": 8, "cornerRadius": 3, "color": BLUE},
+        "encoding": {
+            "y": {
+                "field": "site",
+                "type": "nominal",
+                "sort": names,
+                "title": None,
+                "axis": {"domain": False, "ticks": False, "labelLimit": 220},
+            },
+            "x": {**x, "field": "low"},
+            "x2": {"field": "high"},
+            "description": {"field": "text"},
+        },
+    }
