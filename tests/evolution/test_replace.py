@@ -90,9 +90,31 @@ def test_where():
         assert isinstance(changed.get_submodule(expected[0]), Involution2d)
 
 
+def depthwise(convolution: nn.Conv2d) -> nn.Module:
+    channels, size = convolution.in_channels, convolution.kernel_size
+    return nn.Conv2d(channels, channels, size, padding=convolution.padding, groups=channels)
+
+
+def test_an_operator_of_ones_own():
+    model = torchvision.models.resnet18()
+    changed, receipt = replace(model, depthwise, where="layer*.1.conv2", example=IMAGE)
+    assert receipt.action == "replace by depthwise"
+    assert receipt.sites == tuple(f"layer{n}.1.conv2" for n in (1, 2, 3, 4))
+    widths = (64, 128, 256, 512)  # 9C weights and C biases in the place of 9C²
+    assert receipt.parameters_added == sum(10 * c - 9 * c * c for c in widths)
+    assert changed.layer3[1].conv2.groups == 256
+    assert model.layer3[1].conv2.groups == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        (
+            {"operator": depthwise, "heads": 4},
+            OptionError,
+            "Options (heads) are for operators given by name. Set them in the function that builds "
+            "yours.",
+        ),
         (
             {"operator": "involutin"},
             UnknownNameError,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from attnlab._errors import SelectionError, SiteError, check_options, unknown_name
+from attnlab._errors import OptionError, SelectionError, SiteError, check_options, unknown_name
 from attnlab.evolution.attention_layer import LocalAttention2d
 from attnlab.evolution.channel_attention import ChannelAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d
@@ -20,6 +20,7 @@ from attnlab.evolution.native import native_status
 if TYPE_CHECKING:
     from attnlab.insert import Receipt
 
+Operator = str | Callable[[nn.Conv2d], nn.Module]
 Where = str | Sequence[str] | Callable[[str, nn.Conv2d], bool] | None
 
 REPLACEMENTS: dict[str, type[nn.Module]] = {
@@ -32,7 +33,7 @@ REPLACEMENTS: dict[str, type[nn.Module]] = {
 
 def replace(
     model: nn.Module,
-    operator: str,
+    operator: Operator,
     where: Where = None,
     example: Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
     **options: Any,
@@ -41,28 +42,23 @@ def replace(
 
     `operator` is "involution", "local_attention", "channel_attention" or "dynamic"; `options` go to
     its constructor; channels and stride come from the convolution, and its size unless
-    `kernel_size` is given. `where` is None (every convolution larger than 1×1 with one group that
-    can be replaced, stems that read fewer than 8 channels left out), a pattern such as
-    "layer3.*.conv2", a list of module names, or a predicate of name and convolution. A convolution
-    that `where` names but the operator cannot replace is an error.
+    `kernel_size` is given. For an operator of your own it is a function that is given the
+    convolution and builds what takes its place. `where` is None (every convolution larger than
+    1×1 with one group that can be replaced, stems that read fewer than 8 channels left out), a
+    pattern such as "layer3.*.conv2", a list of module names, or a predicate of name and
+    convolution. A convolution that `where` names but the operator cannot replace is an error.
     """
     from attnlab.insert._example import measure
     from attnlab.insert.receipt import Receipt, count_parameters, output_change
 
-    if operator not in REPLACEMENTS:
-        raise unknown_name("operator", operator, REPLACEMENTS)
-    build = REPLACEMENTS[operator]
-    taken = ("channels", "in_channels", "out_channels", "stride", "padding", "dilation")
-    check_options(f"Operator {operator!r}", build.__init__, options, skip=taken)
+    label, build = _builder(operator, options)
     start = time.perf_counter()
-    sites = _select(model, operator, where)
+    sites = _select(model, operator, label, where)
     before, macs_before = measure(model, example)
     changed = copy.deepcopy(model)
     for name, convolution in sites.items():
         parent, _, child = name.rpartition(".")
-        new = _build(operator, convolution, options).to(
-            convolution.weight.device, convolution.weight.dtype
-        )
+        new = build(convolution).to(convolution.weight.device, convolution.weight.dtype)
         new.train(convolution.training)
         setattr(changed.get_submodule(parent), child, new)
     after, macs_after = measure(changed, example)
@@ -71,7 +67,7 @@ def replace(
     if not native_status().available:
         notes.append("MACs of the new layers' aggregation are not counted on the pure-torch path")
     return changed, Receipt(
-        action=f"replace by {operator}",
+        action=f"replace by {label}",
         sites=tuple(sites),
         parameters_before=count_parameters(model),
         parameters_after=count_parameters(changed),
@@ -82,6 +78,25 @@ def replace(
         seconds=time.perf_counter() - start,
         notes=tuple(notes),
     )
+
+
+def _builder(
+    operator: Operator, options: dict[str, Any]
+) -> tuple[str, Callable[[nn.Conv2d], nn.Module]]:
+    """The operator's name, and what makes the layer in the place of a convolution."""
+    if not isinstance(operator, str):
+        if options:
+            raise OptionError(
+                f"Options ({', '.join(options)}) are for operators given by name. Set them in the "
+                f"function that builds yours."
+            )
+        return getattr(operator, "__name__", type(operator).__name__), operator
+    if operator not in REPLACEMENTS:
+        raise unknown_name("operator", operator, REPLACEMENTS)
+    taken = ("channels", "in_channels", "out_channels", "stride", "padding", "dilation")
+    build = REPLACEMENTS[operator]
+    check_options(f"Operator {operator!r}", build.__init__, options, skip=taken)
+    return operator, lambda convolution: _build(operator, convolution, options)
 
 
 def _build(operator: str, convolution: nn.Conv2d, options: dict[str, Any]) -> nn.Module:
@@ -107,8 +122,10 @@ def _build(operator: str, convolution: nn.Conv2d, options: dict[str, Any]) -> nn
     return layer(inputs, outputs, stride=stride, dilation=dilation, bias=bias, **options)
 
 
-def _obstacle(operator: str, convolution: nn.Conv2d) -> str | None:
-    """Why `operator` cannot take the place of `convolution`."""
+def _obstacle(operator: Operator, convolution: nn.Conv2d) -> str | None:
+    """Why `operator` cannot take the place of `convolution`; the user's own may in any."""
+    if not isinstance(operator, str):
+        return None
     if convolution.padding_mode != "zeros" or isinstance(convolution.padding, str):
         return "its padding is not zeros given as numbers"
     if operator == "dynamic":
@@ -129,7 +146,7 @@ def _obstacle(operator: str, convolution: nn.Conv2d) -> str | None:
     return None
 
 
-def _select(model: nn.Module, operator: str, where: Where) -> dict[str, nn.Conv2d]:
+def _select(model: nn.Module, operator: Operator, label: str, where: Where) -> dict[str, nn.Conv2d]:
     all_convolutions = {
         name: module
         for name, module in model.named_modules()
@@ -154,11 +171,11 @@ def _select(model: nn.Module, operator: str, where: Where) -> dict[str, nn.Conv2
         chosen = {name: all_convolutions[name] for name in where}
     if not chosen:
         raise SelectionError(
-            f"where={where!r} selects no convolution that could become {operator}. The network has "
+            f"where={where!r} selects no convolution that could become {label}. The network has "
             f"{len(all_convolutions)} larger than 1×1: {', '.join(list(all_convolutions)[:8])}."
         )
     for name, convolution in chosen.items():
         obstacle = _obstacle(operator, convolution)
         if obstacle is not None:
-            raise SiteError(f"{name} cannot become {operator}: {obstacle}.")
+            raise SiteError(f"{name} cannot become {label}: {obstacle}.")
     return chosen
