@@ -25,6 +25,11 @@ def net() -> nn.Module:
     return attnlab.create("resnet20").eval()
 
 
+def test_all_can_be_caught_by_their_public_base() -> None:
+    with pytest.raises(attnlab.AttnlabError, match="Unknown network"):
+        attnlab.create("resnet21")
+
+
 @pytest.mark.parametrize(
     ("gate", "message"),
     [

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attnlab import evolution as evolution
     from attnlab import testing as testing
     from attnlab import trajectory as trajectory
+    from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.create import create as create
     from attnlab.fold import fold as fold
     from attnlab.insert import Receipt as Receipt
@@ -55,6 +56,7 @@ class _Public:
 
 
 class _Package(ModuleType):
+    AttnlabError = _Public("attnlab._errors")
     create = _Public("attnlab.create")
     fold = _Public("attnlab.fold")
     Receipt = _Public("attnlab.insert")

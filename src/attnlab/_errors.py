@@ -9,7 +9,10 @@ from typing import Any
 
 
 class AttnlabError(Exception):
-    """Base of all errors that attnlab raises on purpose."""
+    """Base of all errors that attnlab raises on purpose: `except attnlab.AttnlabError`.
+
+    Each is also a `ValueError` or a `TypeError`.
+    """
 
 
 class UnknownNameError(AttnlabError, ValueError):
