@@ -1,5 +1,5 @@
 """Each correction of the paper's formulas that has a counterexample: as printed it fails, corrected
-it holds. The numbers are those of docs/evolution-corrections.md."""
+it holds. The numbers are those of docs/explanation/corrections.md."""
 
 from __future__ import annotations
 

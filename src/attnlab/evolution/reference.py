@@ -3,7 +3,7 @@
     Y[i,j,m] = Σ_{u,v} Σ_{n<N} X[s·i + d·u - p, s·j + d·v - p, t(m)·N + n] · W[i,j,u,v,n,m]
     t(m) = ⌊m·G / D_out⌋,  N = D_in / G
 
-This is Eq. 14 of the paper, corrected (see docs/evolution-corrections.md): W lives on output
+This is Eq. 14 of the paper, corrected (see docs/explanation/corrections.md): W lives on output
 positions, the window index is the kernel index, and t(m) is defined for every G that divides both
 numbers of channels. For small maps and float64; nothing here is fast.
 """
