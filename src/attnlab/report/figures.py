@@ -74,7 +74,7 @@ def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
     return {
         "title": title or None,
         "width": 230,
-        "height": {"step": 21},
+        "height": {"step": 27},
         "encoding": {"y": y},
         "layer": [
             {
@@ -93,7 +93,14 @@ def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
             },
             {
                 "data": {"values": seeds},
-                "mark": {"type": "point", "size": 12, "color": GREY, "opacity": 0.9},
+                # Below the bar, which would hide them.
+                "mark": {
+                    "type": "point",
+                    "size": 16,
+                    "yOffset": 9,
+                    "color": GREY,
+                    "opacity": 0.9,
+                },
                 "encoding": {"x": x, "description": text},
             },
             {

@@ -21,6 +21,7 @@ def scatter(
     if shape is not None:
         encoding["shape"] = shape
     near = {"zero": False, "nice": True, "padding": 14}
+    wide = near | {"padding": 34}  # labels are wider than high
     sides = label_sides([(value[x[0]], value[y[0]]) for value in values])
     placed = [{**value, "side": side} for value, side in zip(values, sides, strict=True)]
     labels: list[Spec] = [
@@ -38,7 +39,7 @@ def scatter(
         "height": 200,
         "data": {"values": placed},
         "encoding": {
-            "x": {"field": x[0], "type": "quantitative", "title": x[1], "scale": near},
+            "x": {"field": x[0], "type": "quantitative", "title": x[1], "scale": wide},
             "y": {"field": y[0], "type": "quantitative", "title": y[1], "scale": near},
         },
         "layer": [{"mark": mark, "encoding": encoding}, *labels],
