@@ -23,7 +23,7 @@ def main() -> None:
     different = False
     for path in given.pages:
         with tempfile.TemporaryDirectory() as directory:
-            differences = run_page(path.resolve(), Path(directory))
+            differences = run_page(path.resolve(), Path(directory), make=True)
         for difference in differences:
             print(f"{path}, {difference}\n")
         if given.write and differences:

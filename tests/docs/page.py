@@ -3,6 +3,8 @@
 - ```python blocks share one namespace. An ```output block right behind one shows what it printed.
 - ```console blocks hold commands, lines that begin with `$ `, each followed by its output. Behind
   that of a command that fails stands `(exit code 2)`.
+- `make` commands take minutes. They are run when a page is refreshed, and in tests when
+  ATTNLAB_DOCS=all.
 - A block with `title="NAME"` is a file: it is written to NAME first.
 - Everything happens in one temporary directory, on the CPU, offline. Other languages (```py, ```sh)
   are not run.
@@ -40,8 +42,14 @@ class Difference:
         return f"line {self.block.line}:\n" + "\n".join(line.rstrip("\n") for line in changed)
 
 
-def run_page(path: Path, directory: Path) -> list[Difference]:
-    """Run a page's examples in `directory`; an example in Python that fails raises."""
+def run_page(path: Path, directory: Path, make: bool = False) -> list[Difference]:
+    """Run a page's examples in `directory`; an example in Python that fails raises.
+
+    Args:
+        path: the page.
+        directory: an empty one.
+        make: whether to run `make` commands too.
+    """
     lay_out(directory)
     name = "page_" + path.stem.replace("-", "_")
     module = sys.modules[name] = ModuleType(name)  # classes of a page look up their module
@@ -58,7 +66,7 @@ def run_page(path: Path, directory: Path) -> list[Difference]:
                 elif block.language == "output" and not same_output(block.lines, printed):
                     differences.append(Difference(block, printed))
                 elif block.language == "console":
-                    differences += run_console(block)
+                    differences += run_console(block, make)
     finally:
         sys.path.remove(str(directory))
         del sys.modules[name]
@@ -84,12 +92,13 @@ def run_python(block: Block, path: Path, module: ModuleType) -> list[str]:
     return printed.getvalue().splitlines()
 
 
-def run_console(block: Block) -> list[Difference]:
+def run_console(block: Block, make: bool) -> list[Difference]:
     """Run the commands of a block; at most one difference, with the block as it should be."""
     right: list[str] = []
     same = True
     for command, shown in commands(block):
-        printed = run_command(command)
+        skipped = command.startswith("make ") and not make
+        printed = shown if skipped else run_command(command)
         fits = same_output(shown, printed)
         right += [f"$ {command}", *(shown if fits else printed)]
         same = same and fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", RUN, ids=name)
 def test_examples(path: Path, tmp_path: Path) -> None:
-    differences = run_page(path, tmp_path)
+    differences = run_page(path, tmp_path, make=os.environ.get("ATTNLAB_DOCS") == "all")
     assert not differences, "\n\n".join(map(str, differences)) + (
         f"\n\nIf the outputs are right: python -m tests.docs.console --write {name(path)}"
     )
