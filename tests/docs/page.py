@@ -26,7 +26,7 @@ from types import ModuleType
 from tests.docs.blocks import ROOT, Block, blocks_of, with_lines
 from tests.docs.outputs import same_output
 
-_LIMIT = 300  # seconds for one command
+_LIMIT = 900  # seconds for one command
 
 
 @dataclass(frozen=True)
