@@ -105,12 +105,12 @@ def test_what_is_said_about_wrong_paths() -> None:
         "the folder that holds it on PYTHONPATH."
     )
     assert message(UnknownNameError, lambda: build_gate("their_code.Halfing", 3)) == (
-        "Module 'their_code' has no class 'Halfing' for the gate 'their_code.Halfing'. "
-        "Did you mean 'Halving'?"
+        "Module 'their_code' has no subclass of torch.nn.Module named 'Halfing' for the gate "
+        "'their_code.Halfing'. Did you mean 'Halving'?"
     )
-    assert message(OptionError, lambda: build_gate("their_code.three", 3)).startswith(
-        "Expected the gate 'their_code.three' to be a subclass of attnlab.attention.BranchGate, "
-        "StepGate or StageGate but got <function three"
+    assert message(OptionError, lambda: build_gate("their_code.Small", 3)) == (
+        "Expected the gate 'their_code.Small' to be a subclass of attnlab.attention.BranchGate, "
+        "StepGate or StageGate but got <class 'their_code.Small'>."
     )
     assert message(OptionError, lambda: build_gate("asr:their_code.Halving", 3)) == (
         "'asr:their_code.Halving' does not exist: it is not a VectorGate. "
@@ -124,11 +124,27 @@ def test_what_is_said_about_wrong_paths() -> None:
         "Network 'their_code.Small' has no option 'widht'. Did you mean 'width'? "
         "It takes: num_classes, width."
     )
-    assert message(AttnlabError, lambda: create("their_code.three")) == (
-        "Expected 'their_code.three' to build a torch.nn.Module but it built a int."
+    assert message(UnknownNameError, lambda: create("./runs/x.pth")) == (
+        "Expected the network './runs/x.pth' to be a name that comes with attnlab, or a class of "
+        "yours as 'module.Class'."
     )
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         create("their_broken.Small")  # the module is there: what is wrong in it is its own
+
+
+def test_only_modules_are_called(tmp_path: Path) -> None:
+    """A run's settings may be a stranger's: they must not be able to run a program."""
+    made = tmp_path / "made"
+    for path, options in (
+        ("subprocess.Popen", {"args": ["touch", str(made)]}),
+        ("os.system", {"command": f"touch {made}"}),
+        ("their_code.three", {}),
+    ):
+        module, _, name = path.rpartition(".")
+        assert message(UnknownNameError, lambda: attnlab.create(path, **options)).startswith(  # noqa: B023
+            f"Module {module!r} has no subclass of torch.nn.Module named {name!r}"
+        )
+    assert not made.exists()
 
 
 def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:

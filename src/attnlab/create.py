@@ -14,7 +14,6 @@ from typing import Any
 from torch import nn
 
 from attnlab._errors import (
-    InputError,
     OptionError,
     UnknownNameError,
     WeightsError,
@@ -44,7 +43,7 @@ def create(
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
-    * `"my_networks.MyNet"`: the class or function of that name in your module.
+    * `"my_networks.MyNet"`: the class of that name, a subclass of `torch.nn.Module`, in your module.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
     file with a state dict, which must fit exactly; with `new_head=True` all but the last layer,
@@ -95,10 +94,6 @@ def _create_imported(
     if weights is not None:
         _check_path(weights, f"attnlab knows no trained weights for {name!r}")
     network = build(**options)
-    if not isinstance(network, nn.Module):
-        raise InputError(
-            f"Expected {name!r} to build a torch.nn.Module but it built a {type(network).__name__}."
-        )
     if weights is not None:
         load_weights(network, weights)
     return network

@@ -165,7 +165,7 @@ _FORMS: tuple[tuple[type[Gate], Form], ...] = (
 def _info_of_class(path: str) -> GateInfo:
     build = imported("gate", path)
     for kind, form in _FORMS:
-        if isinstance(build, type) and issubclass(build, kind):
+        if issubclass(build, kind):
             return GateInfo(path, build, form, build.__name__, "", "it is not a VectorGate")
     raise OptionError(
         f"Expected the gate {path!r} to be a subclass of attnlab.attention.BranchGate, StepGate or "
