@@ -1,7 +1,7 @@
 """Classes of the user's own, named by where they are: "my_gates.MyGate".
 
-A name with a dot travels where a class cannot: in a study's file, a run's settings, a command. Since
-such a file may be a stranger's, only subclasses of `torch.nn.Module` are ever called.
+A name with a dot travels where a class cannot: in a study's file, a run's settings, a command.
+Since such a file may be a stranger's, only subclasses of `torch.nn.Module` are ever called.
 """
 
 from __future__ import annotations

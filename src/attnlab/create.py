@@ -43,7 +43,7 @@ def create(
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
-    * `"my_networks.MyNet"`: the class of that name, a subclass of `torch.nn.Module`, in your module.
+    * `"my_networks.MyNet"`: a class of yours, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
     file with a state dict, which must fit exactly; with `new_head=True` all but the last layer,
