@@ -300,6 +300,12 @@ def test_norms_before_activations_of_any_network():
     assert receipt.parameters_added == 2 * (64 + 128 + 2 * 256 + 4 * 512)
 
 
+def test_both_additions_of_a_transformer_block_are_on_the_receipt():
+    _, receipt = attnlab.insert(attnlab.create("timm:test_vit").eval(), "step")
+    assert receipt.sites == tuple(f"blocks.{b}{part}" for b in range(6) for part in ("", ":1"))
+    assert receipt.parameters_added == 12 * 6 * 64  # 6C at each
+
+
 def test_sites_named_by_hand():
     with torch.device("meta"):
         vgg = attnlab.create("torchvision:vgg11_bn")

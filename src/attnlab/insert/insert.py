@@ -132,8 +132,15 @@ def _place(
         if refused:
             raise _refused(refused, len(sites))
         attach_gate(network, item, sites, start)
-        placed += [site.module if site.host == "output" else site.name for site in sites]
+        placed += [_shown(site) for site in sites]
     return list(dict.fromkeys(placed))
+
+
+def _shown(site: Site) -> str:
+    """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
+    if site.host == "output":
+        return site.module
+    return f"{site.name}:{site.part}" if site.part else site.name
 
 
 def _identity_only(sites: list[Site]) -> list[Site]:
