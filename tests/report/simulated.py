@@ -100,7 +100,7 @@ def _write(
         tns_spread=0.2,
         nsi=tuple(
             StepStiffness(
-                label=b, mean=3 - 0.12 * i - gain + own.normal(0, 0.05), spread=0.3, gated=gated
+                label=b, mean=_nsi(i, gain) + own.normal(0, 0.005), spread=0.3, gated=gated
             )
             for i, b in enumerate(blocks)
         ),
@@ -127,7 +127,7 @@ def _write(
         for e, v in enumerate(curve, 1)
     ]
     for record in history if gates and run.seed == 0 else ():
-        settled = own.normal(0, 0.5 ** record["epoch"], channels)
+        settled = own.normal(0, 0.2 * 0.97 ** record["epoch"], channels)
         record["gates"] = {f"layer{n}": (v.mean(0) + settled).tolist() for n, v in gates.items()}
     environment = {
         "python": "3.11.9",
@@ -151,6 +151,10 @@ def _write(
         save_file(
             {k: v.astype(np.float32) for k, v in tensors.items()}, folder / "gates.safetensors"
         )
+
+
+def _nsi(place: int, gain: float) -> float:
+    return float(0.1 + (1.5 - gain) * 0.95**place)
 
 
 def _curve(top1: float, epochs: int, numbers: np.random.Generator) -> list[float]:

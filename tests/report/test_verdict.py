@@ -60,7 +60,10 @@ def test_chips_of_a_whole_study(whole):
         ("150 / 150 runs", "good"),
         ("5 seeds", "neutral"),
         ("recipe digits", "neutral"),
-        ("2 deviations from the recipe", "warn"),
+        (
+            "2 deviations from the recipe: epochs 12 → 164, batch_size 64 → 256",
+            "warn",
+        ),
     ]
     assert chips[-2:] == [("13.3 GPU-h", "neutral"), ("a1b2c3d · clean", "neutral")]
     assert sum(text.startswith("baseline ") for text, _ in chips) == 3

@@ -15,7 +15,6 @@ def heat_figure(
     x_title: str = "residual block (stage.block)",
     title: str = "",
     limit: float | None = None,
-    scheme: str = "viridis",
 ) -> Spec:
     """(row, column, value) as a heat map, rows and columns in the order given."""
     rows = list(dict.fromkeys(row for row, _, _ in cells))
@@ -29,7 +28,7 @@ def heat_figure(
         }
         for row, column, value in cells
     ]
-    scale: Spec = {"scheme": scheme}
+    scale: Spec = {"scheme": "viridis"}
     if limit is not None:
         scale |= {"domain": [0, limit], "clamp": True}
     return {
@@ -62,7 +61,16 @@ def heat_figure(
                 "type": "quantitative",
                 "title": legend,
                 "scale": scale,
-                "legend": {"gradientLength": max(60, min(150, 20 * len(rows) - 20))},
+                # On top, where a narrow screen shows it without scrolling.
+                "legend": {
+                    "orient": "top",
+                    "direction": "horizontal",
+                    "titleOrient": "left",
+                    "gradientLength": 150,
+                    "gradientThickness": 10,
+                    "tickCount": 3,
+                    "offset": 6,
+                },
             },
             "description": {"field": "text"},
         },

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
-from attnlab.report.parts import Figure, Folded, Part, Row, Section, Text
+from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.raster import raster_figure
 from attnlab.report.read import StudyRecord
 from attnlab.study.table import Group
@@ -31,13 +31,14 @@ def stiffness_section(record: StudyRecord) -> Section:
         return Section("What does it do to the features?", missing, [])
     parts: list[Part | Folded] = [Row(maps)]
     ranked = _against_accuracy(record)
-    parts.append(Row([figure for figure, _ in ranked]))
-    parts += [Text(text) for _, text in ranked]
+    if ranked:
+        parts += [Heading("TNS against accuracy"), Row(ranked)]
     parts += _surfaces(record)
     lead = (
         "NSI of each residual block: how far a step moves the features, relative to their length "
         "(mean over test images and seeds). TNS sums up how stiff a network is. It grows with "
-        "depth before any training, and depends on the convention of NSI; see the alerts."
+        "depth before any training, so depth and size are ranked beside it; and it depends on the "
+        "convention of NSI: see the alerts."
     )
     return Section("What does it do to the features?", lead, parts)
 
@@ -74,7 +75,7 @@ def rank_sentence(name: str, values: Sequence[float], accuracy: Sequence[float])
     return f"{name}: Kendall τ = {tau:+.2f}, {how} = {p:.2g}, n = {number}"
 
 
-def _against_accuracy(record: StudyRecord) -> list[tuple[Figure, str]]:
+def _against_accuracy(record: StudyRecord) -> list[Figure]:
     """TNS against accuracy per data set, over all of its backbones."""
     found = []
     several = len({group.backbone for group in record.table.groups}) > 1
@@ -93,11 +94,10 @@ def _against_accuracy(record: StudyRecord) -> list[tuple[Figure, str]]:
         accuracy = [point[2] for point in points]
         texts = [
             rank_sentence("TNS", [point[1] for point in points], accuracy),
-            rank_sentence("baseline depth", depths, accuracy),
-            rank_sentence("baseline parameters", sizes, accuracy),
+            rank_sentence("Depth", depths, accuracy),
+            rank_sentence("Parameters", sizes, accuracy),
         ]
-        text = f"**{data}** — {'; '.join(texts)}."
-        found.append((Figure(stiffness_figure(points, data)), text))
+        found.append(Figure(stiffness_figure(points, data), f"{'. '.join(texts)}."))
     return found
 
 
@@ -124,7 +124,11 @@ def _surfaces(record: StudyRecord) -> list[Part | Folded]:
         "δ(M): share of inputs with a step above M₁ (relative to its stage) and M₂ (NSI itself); "
         "p̂(M): share of steps. First seed."
     )
-    return [Text(text, quiet=True), Row(figures)]
+    return [
+        Heading("How many inputs, how many steps are stiff?"),
+        Text(text, quiet=True),
+        Row(figures),
+    ]
 
 
 def stiffness_surfaces(found: object, label: str) -> list[Figure]:

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from attnlab.report.block_figures import heat_figure
-from attnlab.report.parts import Figure, Folded, Part, Row, Section, Text
+from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.raster import raster_figure
 from attnlab.report.read import RunRecord, StudyRecord
 from attnlab.report.render import Spec
@@ -26,7 +26,7 @@ def gates_section(record: StudyRecord) -> Section:
         cells = _ratio_cells(record, group)
         if cells:
             name = record.name_of(group)
-            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0, scheme="blues")
+            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0)
             maps.append(Figure(figure, wide=True))
     if not maps:
         missing = "No finished run has gates whose values were recorded."
@@ -64,10 +64,13 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
         run = record.of(group, label)[0]
         figures = _stripes(run)
         if figures:
-            images += [Text(f"**{label}**, {record.name_of(group)}, seed {run.seed}"), Row(figures)]
+            images += [
+                Heading(f"{label} on {record.name_of(group)}, seed {run.seed}"),
+                Row(figures),
+            ]
         moves = _history(run)
         if moves:
-            epochs += [Text(f"**{label}**, |first difference| over epochs"), Row(moves)]
+            epochs += [Heading(f"{label}: change of the gate from epoch to epoch"), Row(moves)]
     if not images:
         text = (
             "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."

@@ -22,6 +22,7 @@ _ID = re.compile(r'\bid="([^"]+)"')
 _SELF = re.compile(r'\b(id="|url\(#|href="#)([^")]+)')
 _ROLE = re.compile(r' aria-roledescription="[^"]*"')
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
+_HYPHEN = re.compile(r"(?<![\w.:/-])-(?=\d)")
 
 
 def render(page: Page) -> str:
@@ -35,6 +36,7 @@ def render(page: Page) -> str:
         script=_resource("page.js"),
         svg=lambda spec: Markup(inline_svg(spec, f"f{next(numbers)}-")),
         bold=bold,
+        minus=minus,
         uri=data_uri,
     )
 
@@ -53,7 +55,12 @@ def inline_svg(spec: Spec, prefix: str) -> str:
 
 def bold(text: str) -> Markup:
     """`**word**` → `<strong>word</strong>`, everything else escaped."""
-    return Markup(_BOLD.sub(r"<strong>\1</strong>", str(escape(text))))
+    return Markup(_BOLD.sub(r"<strong>\1</strong>", str(escape(minus(text)))))
+
+
+def minus(text: str) -> str:
+    """`-0.12` as it is printed in books: `−0.12`."""
+    return _HYPHEN.sub("−", text)
 
 
 def data_uri(text: str) -> str:

@@ -77,6 +77,14 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Heading:
+    """What the parts below it are, inside a section."""
+
+    text: str
+    kind: str = field(default="heading", init=False)
+
+
+@dataclass(frozen=True)
 class Notes:
     """A list of remarks."""
 
@@ -102,7 +110,7 @@ class Download:
     kind: str = field(default="download", init=False)
 
 
-Part = Figure | Row | Legend | Table | Text | Notes | Code | Download
+Part = Figure | Row | Legend | Table | Text | Heading | Notes | Code | Download
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ def raster_figure(
 
 
 def _axis(ends: tuple[str, float, float]) -> Spec:
-    """Whole numbers where it counts something."""
+    """Whole numbers where it counts something; none along a single row."""
     whole = all(float(end).is_integer() for end in ends[1:])
+    if whole and ends[2] - ends[1] == 1:
+        return {"grid": False, "labels": False, "ticks": False}
     return {"grid": False, "tickCount": 4, **({"tickMinStep": 1} if whole else {})}

@@ -17,15 +17,23 @@ _LOOK: Spec = {
     "title": {
         "anchor": "start",
         "fontSize": 13,
+        "offset": 8,
         "subtitleColor": "#555f6d",
         "subtitleFontSize": 11,
     },
     "axis": {
         "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titlePadding": 6,
+        # Vega moves the first and the last label inwards, which makes even ticks look uneven.
+        "labelFlush": False,
+        "labelSeparation": 8,
         "gridColor": "#e9ebee",
         "domainColor": "#9aa2ad",
         "tickColor": "#9aa2ad",
     },
+    "legend": {"titleFontSize": 11, "labelFontSize": 11, "titleFontWeight": "normal"},
     "view": {"stroke": None},
     "point": {"filled": True, "size": 50, "color": BLUE},
     "line": {"color": BLUE},

@@ -36,6 +36,7 @@ from attnlab.report.read import RunRecord, StudyRecord
 from attnlab.report.standing import forest_rows, plain_row
 from attnlab.report.tables import full_table, main_table, to_csv, to_latex
 from attnlab.report.verdict import deviations, study_chips, study_verdict
+from attnlab.study.definition import list_studies
 from attnlab.study.table import Group
 
 
@@ -112,7 +113,10 @@ def _cost(record: StudyRecord) -> Section:
         if shown:
             curves.append(Figure(curves_figure(shown, _drops(record, group), name)))
     if scatter:
-        legend = [("gain", "folds away exactly"), ("square", "does not fold")]
+        legend = [
+            ("gain", "folds away exactly, then costs what the plain backbone does"),
+            ("square", "does not fold"),
+        ]
         parts += [Legend(legend), Row(scatter)]
     if curves:
         text = (
@@ -180,8 +184,7 @@ def _alerts(record: StudyRecord) -> Section:
 
 
 def _reproduce(record: StudyRecord) -> Section:
-    name = record.table.study
-    commands = f"attnlab study run {name}\nattnlab report runs --study {name} -o report.html"
+    commands = _commands(record.table.study)
     changed = [f"{s}: {before} → {after}" for s, before, after in deviations(record)]
     checksums = sorted({(r.data["name"], r.data["checksum"]) for r in record.runs if r.data})
     environment = next((run.environment for run in record.finished if run.environment), {})
@@ -207,6 +210,19 @@ def _reproduce(record: StudyRecord) -> Section:
         Folded("BibTeX", [Code(bibliography(gates, stiffness=stiff))]),
     ]
     return Section("Reproduce", "", parts)
+
+
+def _commands(name: str) -> str:
+    """The study by its name where attnlab has it, else by the file that it was."""
+    known = list_studies()
+    whole = name.removesuffix("-small")
+    if name in known:
+        given = name
+    elif whole != name and whole in known:
+        given = f"{whole} --small"
+    else:
+        given = f"{name}.toml"
+    return f"attnlab study run {given}\nattnlab report runs --study {name} -o report.html"
 
 
 def write_tables(record: StudyRecord, page: Path) -> list[Path]:

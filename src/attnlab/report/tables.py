@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import Any
 
 from attnlab.report.parts import Cell, Table
@@ -103,7 +104,7 @@ def main_table(record: StudyRecord) -> Table:
     groups = record.table.groups
     first = groups[0]
     columns = ["module", *(record.name_of(group) for group in groups)]
-    columns += ["params M", "MACs M", "ms", "TNS", "M folded", "fold error"]
+    columns += ["params M", "MACs M", "ms", "TNS", "params M folded", "fold error"]
     lines = []
     for row in first.rows:
         same = [next((r for r in g.rows if r.label == row.label), None) for g in groups]
@@ -195,11 +196,18 @@ def _cost_cells(row: Row) -> list[Cell]:
     return [
         _number(None if row.parameters is None else row.parameters / 1e6, "{:.3f}"),
         _number(None if row.macs is None else row.macs / 1e6, "{:.1f}"),
-        _number(milliseconds, "{:.3g}"),
-        _number(_mean(row.tns), "{:.3g}"),
+        _number(milliseconds, f"{{:.{_decimals(milliseconds)}f}}"),
+        _number(_mean(row.tns), f"{{:.{_decimals(_mean(row.tns))}f}}"),
         _number(None if row.folded_parameters is None else row.folded_parameters / 1e6, "{:.3f}"),
         Cell(folded, order=error),
     ]
+
+
+def _decimals(value: float | None) -> int:
+    """So many that three digits are seen: 0.0123, 1.80, 41.0, 1230."""
+    if not value:
+        return 2
+    return max(0, 2 - math.floor(math.log10(abs(value))))
 
 
 def _number(value: float | None, form: str) -> Cell:

@@ -14,6 +14,7 @@ from attnlab.train.recipe import list_recipes, load_recipe
 
 _WEAK = 0.3
 """Points under a reference from which on a baseline is called weak; its own spread if larger."""
+_SHOWN_CHARACTERS = 60
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -145,9 +146,11 @@ def _deviation_chips(found: Sequence[tuple[str, Any, Any]]) -> list[Chip]:
     if not found:
         return [Chip("no deviation from the recipe", "good")]
     texts = [f"{setting} {before} → {after}" for setting, before, after in found]
-    if len(found) == 1:
-        return [Chip(f"1 deviation from the recipe: {texts[0]}", "warn")]
-    return [Chip(f"{len(found)} deviations from the recipe", "warn", "; ".join(texts))]
+    number = "1 deviation" if len(found) == 1 else f"{len(found)} deviations"
+    shown = ", ".join(texts)
+    if len(shown) > _SHOWN_CHARACTERS:
+        return [Chip(f"{number} from the recipe, listed below", "warn", shown)]
+    return [Chip(f"{number} from the recipe: {shown}", "warn")]
 
 
 def _has_reference(group: Group) -> bool:

@@ -38,6 +38,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
     table.parentElement.before(filter);
   }
 }
+// What is folded shut on the screen belongs on paper.
+addEventListener("beforeprint", () => {
+  for (const closed of document.querySelectorAll("details:not([open])")) {
+    closed.open = true;
+    addEventListener("afterprint", () => { closed.open = false; }, { once: true });
+  }
+});
 const tip = document.getElementById("tip");
 document.addEventListener("pointermove", (event) => {
   const mark = event.target.closest ? event.target.closest(".frame [aria-label]") : null;
