@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, OptionError
 
 Activation = Callable[[Tensor], Tensor]
+"""An elementwise function of a tensor, σ for one."""
 
 
 class Gate(nn.Module, ABC):

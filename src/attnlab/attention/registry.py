@@ -142,6 +142,7 @@ GATES: dict[str, GateInfo] = {
         ),
     )
 }
+"""Every gate by its name, in the order of `attnlab modules`."""
 
 
 def gate_info(name: str) -> GateInfo:

@@ -63,6 +63,7 @@ BACKBONES: dict[str, BackboneInfo] = {
         BackboneInfo("repvgg_a0", RepVGG, "RepVGG-A0", "Ding et al., CVPR 2021"),
     )
 }
+"""Every network of attnlab's own by its name."""
 
 
 def list_models() -> tuple[str, ...]:

@@ -103,3 +103,4 @@ PROBLEMS: dict[str, Problem] = {
     "robertson": Problem("Robertson", _robertson, (1.0, 0.0, 0.0), 1e5, log_times=True),
     "hires": Problem("HIRES", _hires, (1.0, 0, 0, 0, 0, 0, 0, 0.0057), 321.8122),
 }
+"""The classical stiff problems by name."""

@@ -178,3 +178,4 @@ OPERATORS: dict[str, OperatorInfo] = {
         ),
     )
 }
+"""Every feature operator by its name, in the order of `attnlab operators`."""
