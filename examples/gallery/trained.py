@@ -1,0 +1,253 @@
+"""Pictures of trained networks: the study of gallery.toml, and one longer run with SE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean, median, stdev
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import attnlab
+from attnlab.report.block_figures import heat_figure
+from attnlab.report.features import nsi_cells, stiffness_surfaces
+from attnlab.report.figures import CostPoint, cost_figure, forest_figure
+from attnlab.report.read import StudyRecord, read_study
+from attnlab.report.render import BLUE, GREY, ORANGE, Spec
+from attnlab.report.standing import forest_rows
+from attnlab.stripe import GateHistory
+from attnlab.stripe.figures import gates_figure
+from attnlab.stripe.result import StripeResult
+from attnlab.study import LocalExecutor, load_study, run_study
+from attnlab.train import RunConfig, load_network, train
+from attnlab.train.sources import load_data
+from attnlab.trajectory import regular_grid
+
+HERE = Path(__file__).parent
+LONG = RunConfig(
+    data="digits",
+    backbone="resnet20",
+    attention="se",
+    recipe={"name": "digits", "epochs": 20},
+    measure={"every_epoch": True},
+)
+
+
+def make_runs(out: Path) -> None:
+    """Train what is not trained yet; the same again does nothing."""
+    study = load_study(HERE / "gallery.toml")
+    run_study(study, out, LocalExecutor(slots=2), report=print)
+    train(LONG, out / LONG.run_id)
+
+
+def pictures(out: Path) -> dict[str, Spec]:
+    record = read_study(out, "gallery")
+    first = {run.row: run for run in record.runs if run.seed == 0}
+    networks = {row: load_network(run.directory) for row, run in first.items()}
+    gates = {
+        row: attnlab.stripe(networks[row], test_images()) for row in networks if row != "plain"
+    }
+    long = attnlab.stripe(load_network(out / LONG.run_id), test_images())
+    return {
+        **study_pictures(record),
+        "cost": latency_figure(record, networks),
+        "surface": surface_figure(networks["plain"]),
+        "conventions": conventions_figure(record),
+        "step-sizes": step_size_figure(gates),
+        "stripes": stripes_figure(long),
+        "difference": difference_figure(out / LONG.run_id),
+        "fold": fold_figure(networks["ASR(SE)"]),
+    }
+
+
+def test_images() -> Iterable[Any]:
+    """The 359 test digits, normalised as in training."""
+    data = load_data(LONG.data, LONG.recipe)
+    chunks = torch.arange(data.facts.test).split(64)
+    return list(data.testing(list(chunks), torch.device("cpu")))
+
+
+def study_pictures(record: StudyRecord) -> dict[str, Spec]:
+    (group,) = record.table.groups
+    return {
+        "forest": forest_figure(forest_rows(record, group), "Digits, ResNet-20, four seeds"),
+        "nsi": heat_figure(nsi_cells(record, group), legend="NSI", title="NSI, mean of four seeds"),
+    }
+
+
+def latency_figure(record: StudyRecord, networks: dict[str, nn.Module]) -> Spec:
+    """Accuracy of the study against latency; the networks are timed in turns."""
+    (group,) = record.table.groups
+    accuracy = {row.label: row.top1.mean for row in group.rows if row.top1}
+    folded, _ = attnlab.fold(networks["ASR(SE)"])
+    contestants = {**networks, "ASR, folded": folded.eval()}
+    taken = milliseconds(contestants)
+    points = [
+        CostPoint(
+            name, taken[name], accuracy.get(name, accuracy["ASR(SE)"]), name.startswith("ASR")
+        )
+        for name in contestants
+    ]
+    return cost_figure(points, "Digits, ResNet-20")
+
+
+@torch.inference_mode()
+def milliseconds(networks: dict[str, nn.Module], rounds: int = 60) -> dict[str, float]:
+    """Per image, median over rounds. Time of this process on one thread, so that others that
+    keep the machine busy count less."""
+    images, _ = next(iter(test_images()))
+    taken: dict[str, list[float]] = {name: [] for name in networks}
+    for _ in range(rounds):
+        for name, network in networks.items():
+            began = process_time()
+            network(images)
+            taken[name].append(process_time() - began)
+    return {name: 1000 * median(times) / len(images) for name, times in taken.items()}
+
+
+def surface_figure(network: nn.Module) -> Spec:
+    grid = regular_grid(0.5, 1.2, 81)
+    found = attnlab.stiffness(network, test_images(), grid=grid, progress=False)
+    surfaces = [figure.spec for figure in stiffness_surfaces(found, f"plain, TNS {found.tns:.3g}")]
+    return {"hconcat": surfaces, "resolve": {"scale": {"color": "independent"}}}
+
+
+def conventions_figure(record: StudyRecord) -> Spec:
+    """NSI of the same networks in the three conventions; prints TNS, mean ± std over seeds."""
+    cells = []
+    images = test_images()
+    for row in dict.fromkeys(run.row for run in record.runs):
+        networks = [load_network(run.directory) for run in record.runs if run.row == row]
+        for convention in ("state", "branch", "paper"):
+            found = [
+                attnlab.stiffness(network, images, convention=convention, progress=False)
+                for network in networks
+            ]
+            total = [each.tns for each in found]
+            print(f"  TNS {row}, {convention}: {fmean(total):.3f} ± {stdev(total):.3f}")
+            for steps in zip(*(each.nsi for each in found), strict=True):
+                if steps[0].kept:
+                    mean = fmean(step.mean for step in steps)
+                    cells.append((f"{row}, {convention}", steps[0].label, mean))
+    return heat_figure(cells, legend="NSI", title="NSI in three conventions, mean of four seeds")
+
+
+def step_size_figure(gates: dict[str, StripeResult]) -> Spec:
+    """The gates as step sizes: mean of every block, and 5–95 % of its channels."""
+    rows = []
+    for name, result in gates.items():
+        for site in result.sites:
+            low, high = np.quantile(site.channel_means, [0.05, 0.95])
+            spread = f"5–95 % of channels {low:.3f}–{high:.3f}"
+            text = f"{name}, block {site.label}: {site.mean:.3f}, {spread}"
+            rows.append(
+                {"gate": name, "block": site.label, "mean": site.mean, "low": low, "high": high}
+                | {"text": text}
+            )
+    y = {"type": "quantitative", "title": "step size", "scale": {"domain": [0, 1]}}
+    names = list(gates)
+    return {
+        "title": {
+            "text": "Step sizes that training chose",
+            "subtitle": "Mean gate of each block over images; bars: 5–95 % of its channels.",
+        },
+        "width": {"step": 13},
+        "height": 220,
+        "data": {"values": rows},
+        "encoding": {
+            "x": {
+                "field": "block",
+                "type": "nominal",
+                "sort": sorted({row["block"] for row in rows}),
+                "title": "residual block (stage.block)",
+                "axis": {"labelAngle": 0},
+            },
+            "xOffset": {"field": "gate", "sort": names},
+            "color": {
+                "field": "gate",
+                "type": "nominal",
+                "title": None,
+                "sort": names,
+                "scale": {"domain": names, "range": [BLUE, ORANGE, GREY]},
+                "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1},
+            },
+        },
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "aria": False},
+                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "size": 45, "opacity": 1},
+                "encoding": {"y": {**y, "field": "mean"}, "description": {"field": "text"}},
+            },
+        ],
+    }
+
+
+def stripes_figure(found: StripeResult) -> Spec:
+    shown = [found.sites[place] for place in (1, 4, 7)]
+    figures = [gates_figure(site) for site in shown]
+    return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
+
+
+def difference_figure(directory: Path) -> Spec:
+    from json import loads
+
+    lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    history = GateHistory.of_records([loads(line) for line in lines])
+    names = [list(history.means)[place] for place in (1, 4, 7)]
+    figures = [history.figure(name) for name in names]
+    return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
+
+
+def fold_figure(network: nn.Module) -> Spec:
+    """The scales of one BatchNorm before and after it took its constant gate."""
+    plain, receipt = attnlab.fold(network)
+    site = receipt.rows[7]
+    name = next(name for name in site.into if name.endswith("weight"))
+    before, after = (net.state_dict()[name].tolist() for net in (network, plain))
+    rows = [
+        {
+            "channel": channel,
+            "before": b,
+            "after": a,
+            "text": f"channel {channel}: {b:.3f} → {a:.3f}",
+        }
+        for channel, (b, a) in enumerate(zip(before, after, strict=True))
+    ]
+    x = {
+        "field": "channel",
+        "type": "quantitative",
+        "axis": {"grid": False},
+        "scale": {"domain": [-1, len(rows)], "nice": False},
+    }
+    y = {"type": "quantitative", "title": f"γ of {name.removesuffix('.weight')}"}
+    grey, blue = ({"type": "point", "size": 26, "opacity": 1, "color": c} for c in (GREY, BLUE))
+    return {
+        "title": {
+            "text": f"Folding: {receipt.parameters_before:,} parameters before, "
+            f"{receipt.parameters_after:,} after",
+            "subtitle": f"γ before (grey) and γ ⊗ gate after (blue); the output moves by "
+            f"{receipt.float64_change:.0e}, relative, in float64.",
+        },
+        "width": 520,
+        "height": 200,
+        "data": {"values": rows},
+        "encoding": {"x": x},
+        "layer": [
+            {
+                "mark": {"type": "rule", "color": "#d5d9df", "aria": False},
+                "encoding": {"y": {**y, "field": "before"}, "y2": {"field": "after"}},
+            },
+            {"mark": grey | {"aria": False}, "encoding": {"y": {**y, "field": "before"}}},
+            {
+                "mark": blue,
+                "encoding": {"y": {**y, "field": "after"}, "description": {"field": "text"}},
+            },
+        ],
+    }
