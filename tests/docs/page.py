@@ -16,6 +16,7 @@ import contextlib
 import difflib
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from types import ModuleType
 from tests.docs.blocks import ROOT, Block, blocks_of, with_lines
 from tests.docs.outputs import same_output
 
-_LIMIT = 900  # seconds for one command
+_LIMIT = 1800  # seconds for one command
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 def run_command(command: str) -> list[str]:
     """The lines that a command prints in the current directory, errors among them."""
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-c", command],
         env=surroundings(),
         stdin=subprocess.DEVNULL,
@@ -124,10 +125,15 @@ def run_command(command: str) -> list[str]:
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
-        timeout=_LIMIT,
-    )
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    return [*lines, f"(exit code {done.returncode})"] if done.returncode else lines
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=_LIMIT)
+        except BaseException:  # what the command started must not outlive it
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    lines = [line.rstrip() for line in printed.splitlines()]
+    return [*lines, f"(exit code {process.returncode})"] if process.returncode else lines
 
 
 def surroundings() -> dict[str, str]:

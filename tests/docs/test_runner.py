@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from tests.docs.blocks import blocks_of
 from tests.docs.outputs import same_line, same_output
-from tests.docs.page import refreshed, run_page
+from tests.docs.page import refreshed, run_command, run_page
 
 PAGE = """# A page
 
@@ -91,6 +94,27 @@ def test_an_example_that_fails_raises_with_the_line_of_the_page(tmp_path: Path) 
     with pytest.raises(AssertionError) as raised:
         run_page(path, tmp_path / "run")
     assert (Path(raised.traceback[-1].path), raised.traceback[-1].lineno + 1) == (path, 5)
+
+
+def test_a_command_that_takes_too_long_ends_with_all_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.docs.page._LIMIT", 2)
+    written = tmp_path / "pid"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_command(f"(sleep 60 & echo $! > {written}; wait); true")
+    with pytest.raises(ProcessLookupError):
+        wait_for_end(int(written.read_text()))
+
+
+def wait_for_end(pid: int) -> None:
+    """Raises ProcessLookupError as soon as there is no such process, or only its remains."""
+    for _ in range(100):
+        state = Path(f"/proc/{pid}/stat")
+        os.kill(pid, 0)
+        if state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z":
+            raise ProcessLookupError
+        time.sleep(0.1)
 
 
 def test_a_block_without_end_is_an_error() -> None:
