@@ -6,6 +6,9 @@ tests/evolution/test_corrections.py.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +18,24 @@ from attnlab.attention import build_gate
 from attnlab.dynamics import stiffness_aware_index, stiffness_index
 from attnlab.insert import attachments
 from attnlab.trajectory import nsi
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("page", ["claims.md", "corrections.md"])
+def test_the_tests_that_the_pages_name_are_there(page: str) -> None:
+    text = (ROOT / "docs" / "explanation" / page).read_text(encoding="utf-8")
+    defined = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    named = re.findall(r"`(test_\w+)(…?)`", text)
+    assert named
+    for name, shortened in named:
+        assert any(each == name or (shortened and each.startswith(name)) for each in defined), name
+    for file in re.findall(r"`((?:tests|benchmarks|examples)/[\w./]+)`", text):
+        assert (ROOT / file).exists(), file
 
 
 def test_section24_se_needs_pooling_and_a_sigmoid() -> None:
