@@ -14,6 +14,7 @@ _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"(?<![\w.<])~?/[\w.~+-]+(?:/[\w.~+-]+)*/?"), "PATH"),
+    (re.compile(r"(?<=\.py):\d+|(?<=\.md):\d+"), ":LINE"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?\b"), "DATE"),
     (re.compile(r"\b\d+:\d\d(?::\d\d)?\b"), "TIME"),
     (re.compile(r"\bv?\d+\.\d+\.\d+[\w.+-]*"), "VERSION"),
