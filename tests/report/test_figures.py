@@ -13,12 +13,13 @@ from scipy.stats import kendalltau
 
 from attnlab.report import block_figures, figures
 from attnlab.report.bibliography import bibliography
-from attnlab.report.features import rank_sentence, stiffest_counts
+from attnlab.report.features import rank_sentence, stiffest_counts, stiffness_surfaces
 from attnlab.report.raster import data_uri, raster_figure, viridis
 from attnlab.report.render import BLUE, GREY, RED, to_svg
 from attnlab.report.scatter import label_sides
 from attnlab.report.tables import latex
 from attnlab.train.result import RunResult, StepStiffness
+from attnlab.trajectory import StiffnessResult
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
@@ -90,6 +91,37 @@ def test_heat_map_has_a_mark_per_value():
     cells = [(row, f"1.{b}", float(b)) for row in ("plain", "se") for b in range(4)]
     svg = to_svg(block_figures.heat_figure(cells, legend="NSI"))
     assert len(re.findall(r'aria-label="(?:plain|se), block 1\.\d: NSI \d"', svg)) == 8
+
+
+def test_heat_map_sorts_blocks_that_its_first_row_lacks():
+    cells = [("step", "1.9", 1.0), ("step", "2.1", 1.0), ("se", "2.0", 1.0), ("se", "1.10", 1.0)]
+    spec = block_figures.heat_figure(cells, legend="ratio")
+    assert spec["encoding"]["x"]["sort"] == ["1.9", "1.10", "2.0", "2.1"]
+    assert spec["encoding"]["y"]["sort"] == ["step", "se"]
+
+
+def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
+    degrees = tuple(0.5 * n for n in range(9))
+    surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
+    half = [[value / 2 for value in row] for row in surface]
+    found = {name: StiffnessResult.__new__(StiffnessResult) for name in ("plain", "se")}
+    for result, values in zip(found.values(), (surface, half), strict=True):
+        for key, value in {
+            "relative_degrees": degrees,
+            "absolute_degrees": degrees,
+            "surface": values,
+            "proportion": values,
+            "tns": 1.5,
+        }.items():
+            object.__setattr__(result, key, value)
+    rows = stiffness_surfaces(found)
+    assert [len(row) for row in rows] == [2, 2]
+    for figure in (figure for row in rows for figure in row):
+        axes = figure.spec["layer"][1]["encoding"]
+        # Two and three fields are not empty, one more is shown: up to the degrees 1.5 and 2.
+        assert axes["x"]["scale"]["domain"] == [0.0, 1.5]
+        assert axes["y"]["scale"]["domain"] == [0.0, 2.0]
+        assert axes["color"]["scale"]["domain"] == [0.0, 1.0]
 
 
 def test_sites_figure_shows_number_of_gates():

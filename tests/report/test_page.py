@@ -14,7 +14,7 @@ import pytest
 from tests.report.simulated import simulate
 
 from attnlab.report import report
-from attnlab.report.page import bold, inline_svg
+from attnlab.report.page import bold, inline_svg, minus
 from attnlab.report.read import read_study
 from attnlab.report.standing import forest_rows
 
@@ -150,7 +150,8 @@ def test_unfinished_study_says_what_is_missing(tmp_path):
     text = html.unescape(page.read_text(encoding="utf-8"))
     assert "5 / 9 runs" in text
     assert "5 of 9 runs are finished, so this may change." in text
-    assert "cifar10, plain: seed 2 missing." in text
+    assert "cifar10: seeds are missing.</strong> plain 2; se 2; asr:se 1, 2." in text
+    assert ">1 failed<" in text
     assert "failed.</strong> The loss is nan in epoch 3." in text
 
 
@@ -161,6 +162,48 @@ def test_hardly_begun_study_renders(tmp_path, finished):
     assert _outline(text).stack == []
     assert [html.unescape(t) for t in re.findall(r"<h2>\d · (.*?)</h2>", text)] == TITLES
     assert ("Nothing is finished yet: 0 of 8 runs." in text) == (finished == 0)
+
+
+def test_study_of_failures_says_so_once(tmp_path):
+    from attnlab.study.store import Store, write_failure
+
+    runs = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=3, finished=0.0)
+    for run in runs:
+        folder = Store(tmp_path).directory(run.run_id)
+        folder.mkdir(parents=True)
+        write_failure(folder, "The loss is nan in epoch 1.")
+    text = report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<strong>All 6 runs failed</strong>, so there is nothing to compare." in text
+    assert text.count("The loss is nan in epoch 1.") == 1
+    assert "cifar10 resnet20 se seed 1 and 2 more." in text
+    assert ">6 failed<" in text
+
+
+def test_one_seed_claims_no_interval(tmp_path):
+    simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=1, epochs=4)
+    text = report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "There is no interval and no colour" in text
+    assert "Student-t interval of the paired mean" not in text
+
+
+def test_reproduce_names_the_study_as_it_can_be_run():
+    from attnlab.report.study_page import reproduce_commands
+
+    report_line = "attnlab report runs --study {} -o report.html"
+    for name, given in {
+        "demo": "demo",
+        "stepnet-table1-small": "stepnet-table1 --small",
+        "of-my-own": "of-my-own.toml",
+    }.items():
+        expected = f"attnlab study run {given}\n{report_line.format(name)}"
+        assert reproduce_commands(name) == expected
+
+
+def test_numbers_have_a_minus_and_names_keep_their_hyphen():
+    given = "τ = -0.96, [-0.02, +0.13], p = 3e-05, resnet-20, stages:-1, --limit 4, a -1"
+    assert minus(given) == (
+        "τ = −0.96, [−0.02, +0.13], p = 3e-05, resnet-20, stages:-1, --limit 4, a −1"
+    )
 
 
 def test_names_cannot_break_the_page():

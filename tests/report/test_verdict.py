@@ -90,7 +90,7 @@ def test_one_seed_is_no_evidence(tmp_path):
     simulate(tmp_path, data=("cifar10",), gains={"se": 3.0}, seeds=1, epochs=4, paper=False)
     record = read_study(tmp_path)
     assert study_verdict(record) == (
-        "No interval yet, so no module can be said to help or harm the plain resnet20."
+        "One seed has no interval, so no module can be said to help or harm the plain resnet20."
     )
     chips = [(chip.text, chip.tone) for chip in study_chips(record)]
     assert ("1 seed", "warn") in chips

@@ -56,7 +56,7 @@ def stripe(
     else:
         model, loader = _of_name(network, data, weights, attention, limit, batch, root, size)
         line = "attnlab.stripe(attnlab.create(NAME, weights=...), loader)"
-    result = watch(model, loader, name=network)
+    result = watch(model, loader, name=folder.name if folder.is_dir() else network)
     _print(result, trained=folder.is_dir() or weights is not None)
     if out is not None:
         _save(result, out)

@@ -93,8 +93,9 @@ class FoldReceipt(Receipt):
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
         rows = tuple(SiteRow(**{**row, "into": tuple(row["into"])}) for row in data.pop("rows"))
-        lists = {key: tuple(data.pop(key)) for key in ("sites", "notes", "removed")}
-        return cls(rows=rows, **lists, **data)
+        for key in ("sites", "notes", "removed"):
+            data[key] = tuple(data[key])
+        return cls(rows=rows, **data)
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attnlab.report.parts import Chip
 from attnlab.report.read import StudyRecord
 from attnlab.report.standing import plain_row, standing_of
-from attnlab.report.verdict import baseline_gap
+from attnlab.report.verdict import baseline_gap, short_commit
 from attnlab.study.statistics import Comparison, compare, paired_difference
 from attnlab.study.table import Group
 
@@ -29,21 +29,33 @@ def alerts(record: StudyRecord) -> list[Chip]:
 
 
 def _failures(record: StudyRecord) -> Iterator[Chip]:
-    for run in record.runs:
-        if run.failure and run.result is None:
-            yield Chip(f"{run.planned} failed.", "bad", run.failure.splitlines()[0])
+    """One per reason, however many runs have it."""
+    reasons: dict[str, list[str]] = {}
+    for run in record.failed:
+        reasons.setdefault(run.failure.splitlines()[0], []).append(str(run.planned))
+    for reason, runs in reasons.items():
+        if len(runs) == 1:
+            yield Chip(f"{runs[0]} failed.", "bad", reason)
+        else:
+            yield Chip(f"{len(runs)} runs failed.", "bad", f"{reason} {_listed(runs)}.")
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _missing(record: StudyRecord) -> Iterator[Chip]:
     for group in record.table.groups:
-        for row in group.rows:
-            if row.missing:
-                seeds = ", ".join(map(str, row.missing))
-                yield Chip(
-                    f"{record.name_of(group)}, {row.label}: seed {seeds} missing.",
-                    "warn",
-                    "Its mean and interval are over the others; pairs need both runs of a seed.",
-                )
+        rows = [row for row in group.rows if row.missing]
+        seeds = "; ".join(f"{row.label} {', '.join(map(str, row.missing))}" for row in rows)
+        if rows:
+            yield Chip(
+                f"{record.name_of(group)}: seeds are missing.",
+                "warn",
+                f"{seeds}. Means and intervals are over the others; a pair needs both runs of a "
+                f"seed.",
+            )
 
 
 def _baselines(record: StudyRecord) -> Iterator[Chip]:
@@ -127,10 +139,11 @@ def _mixed(record: StudyRecord) -> Iterator[Chip]:
     ):
         values = {str(run.environment.get(key)) for run in record.finished if run.environment}
         if len(values) > 1:
+            shown = sorted(short_commit(value) if key == "commit" else value for value in values)
             yield Chip(
                 f"Runs come from {len(values)} {what}.",
                 "warn",
-                f"{', '.join(sorted(values))}. Speeds are not comparable, and pairs only nearly.",
+                f"{', '.join(shown)}. Speeds are not comparable, and pairs only nearly.",
             )
     speeds = [run for run in record.finished if run.result]
     if speeds:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from attnlab.report.render import GREY, Spec
 from attnlab.report.scatter import scatter
+
+
+def natural_order(name: str) -> list[str]:
+    """A key to sort by: `1.10` comes after `1.9`."""
+    return [part.zfill(9) for part in re.split(r"(\d+)", name)]
 
 
 def heat_figure(
@@ -16,9 +22,10 @@ def heat_figure(
     title: str = "",
     limit: float | None = None,
 ) -> Spec:
-    """(row, column, value) as a heat map, rows and columns in the order given."""
+    """(row, column, value) as a heat map: rows in the order given, columns as their numbers say,
+    because not every row has every column."""
     rows = list(dict.fromkeys(row for row, _, _ in cells))
-    columns = list(dict.fromkeys(column for _, column, _ in cells))
+    columns = sorted({column for _, column, _ in cells}, key=natural_order)
     values = [
         {
             "row": row,
@@ -106,6 +113,7 @@ def sites_figure(points: Sequence[tuple[str, int, float, float | None, float | N
         for row, gates, delta, low, high in points
     ]
     base = scatter(values, ("gates", "number of gates"), ("delta", "Δ top-1 (pt)"), "")
+    base["encoding"]["x"]["axis"] = {"tickMinStep": 1}
     interval = {
         "mark": {"type": "rule", "strokeWidth": 2, "color": GREY, "aria": False},
         "encoding": {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,12 @@ from attnlab.report.read import StudyRecord
 from attnlab.study.table import Group
 from attnlab.train.result import RunResult
 
+if TYPE_CHECKING:
+    from attnlab.trajectory.result import StiffnessResult
+
 _SHOWN_MODULES = 3
+_NEARLY_ZERO = 0.005
+"""Shares up to which a surface may be cut off."""
 
 
 def stiffness_section(record: StudyRecord) -> Section:
@@ -104,15 +110,14 @@ def _against_accuracy(record: StudyRecord) -> list[Figure]:
 def _surfaces(record: StudyRecord) -> list[Part | Folded]:
     from attnlab.trajectory.result import StiffnessResult
 
-    figures = []
+    found: dict[str, StiffnessResult] = {}
     for group in record.table.groups[:1]:
         for row in group.rows[: _SHOWN_MODULES + 1]:
             files = [run.directory / "stiffness.json" for run in record.of(group, row.label)]
             file = next((file for file in files if file.is_file()), None)
             if file is not None:
-                found = StiffnessResult.load(file)
-                figures += stiffness_surfaces(found, row.label)
-    if not figures:
+                found[row.label] = StiffnessResult.load(file)
+    if not found:
         return [
             Text(
                 "The surfaces δ(M) and p̂(M) are not on disk: no run has a stiffness.json. For one "
@@ -121,39 +126,52 @@ def _surfaces(record: StudyRecord) -> list[Part | Folded]:
             )
         ]
     text = (
-        "δ(M): share of inputs with a step above M₁ (relative to its stage) and M₂ (NSI itself); "
-        "p̂(M): share of steps. First seed."
+        f"On {record.name_of(record.table.groups[0])}, first seed. δ(M): share of inputs with a "
+        f"step above M₁ (relative to its stage) and M₂ (NSI itself); p̂(M): share of steps."
     )
+    heading = Heading("How many inputs, how many steps are stiff?")
+    return [heading, Text(text, quiet=True), *map(Row, stiffness_surfaces(found))]
+
+
+def stiffness_surfaces(found: Mapping[str, StiffnessResult]) -> list[list[Figure]]:
+    """δ(M) and then p̂(M) of some networks as small pictures, over the same M and colours."""
+    kinds = {
+        "δ(M)": {label: np.array(result.surface) for label, result in found.items()},
+        "p̂(M)": {label: np.array(result.proportion) for label, result in found.items()},
+    }
+    first = next(iter(found.values()))
+    wide, high = _extent([values for kind in kinds.values() for values in kind.values()])
+    # A field of the picture reaches from its own M to the next.
+    x_end = first.relative_degrees[min(wide, len(first.relative_degrees) - 1)]
+    y_end = first.absolute_degrees[min(high, len(first.absolute_degrees) - 1)]
     return [
-        Heading("How many inputs, how many steps are stiff?"),
-        Text(text, quiet=True),
-        Row(figures),
-    ]
-
-
-def stiffness_surfaces(found: object, label: str) -> list[Figure]:
-    """δ(M) and p̂(M) of one network as small pictures."""
-    from attnlab.trajectory.result import StiffnessResult
-
-    assert isinstance(found, StiffnessResult)
-    ends = found.relative_degrees[-1], found.absolute_degrees[-1]
-    return [
-        Figure(
-            raster_figure(
-                np.array(values).T,
-                description=f"{name} of {label}: {values[0][0]:.3g} at M = 0, M₁ up to "
-                f"{ends[0]:.3g}, M₂ up to {ends[1]:.3g}, TNS {found.tns:.4g}",
-                x=("M₁", found.relative_degrees[0], ends[0]),
-                y=("M₂", found.absolute_degrees[0], ends[1]),
-                legend=name,
-                low=0.0,
-                title=label,
-                size=(150, 150),
-                y_from_bottom=True,
+        [
+            Figure(
+                raster_figure(
+                    values[:wide, :high].T,
+                    description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
+                    f"{found[label].tns:.4g}",
+                    x=("M₁", 0.0, x_end),
+                    y=("M₂", 0.0, y_end),
+                    legend=name,
+                    low=0.0,
+                    high=max(float(surface.max()) for surface in surfaces.values()),
+                    title=label,
+                    size=(130, 130),
+                    y_from_bottom=True,
+                )
             )
-        )
-        for name, values in (("δ(M)", found.surface), ("p̂(M)", found.proportion))
+            for label, values in surfaces.items()
+        ]
+        for name, surfaces in kinds.items()
     ]
+
+
+def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:
+    """How many degrees M₁ and M₂ show all that is not nearly zero, and one more."""
+    seen = np.any([values > _NEARLY_ZERO for values in surfaces], axis=0)
+    wide, high = (int(np.flatnonzero(seen.any(axis)).max(initial=0)) + 2 for axis in (1, 0))
+    return min(wide, seen.shape[0]), min(high, seen.shape[1])
 
 
 def where_section(record: StudyRecord) -> Section:
@@ -171,14 +189,15 @@ def where_section(record: StudyRecord) -> Section:
     parts: list[Part | Folded] = [Figure(counts_figure(counts, len(results)), wide=True)]
     several = False
     for group in record.table.groups:
-        points = _gate_counts(record, group)
-        if len({gates for _, gates, *_ in points}) > 1:
+        points = gate_counts(record, group)
+        if points:
             several = True
-            parts.append(Figure(sites_figure(points), record.name_of(group)))
+            parts += [Heading(record.name_of(group)), Figure(sites_figure(points))]
     if not several:
         text = (
-            "All modules have as many gates as there are blocks, so this study cannot tell whether "
-            'fewer would do. Add where = ["all", "stages:1", "every:3"] to its file to ask.'
+            "No module is there once with more and once with fewer gates, so this study cannot "
+            'tell whether fewer would do. Add where = ["all", "stages:1", "every:3"] to its file '
+            "to ask."
         )
         parts.append(Text(text, quiet=True))
     return Section(title, lead, parts)
@@ -202,15 +221,18 @@ def stiffest_counts(results: Sequence[RunResult]) -> list[tuple[str, int]]:
     return [(block, stiffest[block]) for block in blocks]
 
 
-def _gate_counts(
+def gate_counts(
     record: StudyRecord, group: Group
 ) -> list[tuple[str, int, float, float | None, float | None]]:
-    points = []
+    """(row, number of gates, Δ, low, high) of the modules that are there with several numbers."""
+    modules: dict[str, list[tuple[str, int, float, float | None, float | None]]] = {}
     for row in group.rows:
-        results = record.results(group, row.label)
-        if row.comparison is None or not results:
+        runs = record.of(group, row.label)
+        if row.comparison is None or not runs or runs[0].result is None:
             continue
         difference = row.comparison.difference
-        gates = sum(step.gated for step in results[0].nsi)
-        points.append((row.label, gates, difference.mean, difference.low, difference.high))
-    return points
+        gates = sum(step.gated for step in runs[0].result.nsi)
+        point = (row.label, gates, difference.mean, difference.low, difference.high)
+        modules.setdefault(runs[0].planned.config.attention, []).append(point)
+    varied = (points for points in modules.values() if len({p[1] for p in points}) > 1)
+    return [point for points in varied for point in points]

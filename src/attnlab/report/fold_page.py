@@ -35,7 +35,7 @@ def fold_page(receipt: FoldReceipt) -> str:
     if receipt.rows:
         parts: list[Part | Folded] = [_table(receipt.rows)]
         if folded:
-            parts.insert(0, Figure(gate_range_figure(folded), wide=True))
+            parts.insert(0, Figure(gate_range_figure(folded)))
         lead = (
             "The range of each gate over its channels, and the parameters that it was multiplied "
             "into. Errors are of the branch at a site, in float64, relative to its largest value."
@@ -102,7 +102,7 @@ def _table(rows: Sequence[SiteRow]) -> Table:
         values = [row.error, *((row.spread, row.predicted_change) if replaced else ())]
         cells += [Cell("—") if v is None else Cell(f"{v:.1e}", order=v) for v in values]
         lines.append(cells + ([Cell(row.kept)] if kept else []))
-    return Table(columns, lines)
+    return Table(columns, lines, names=2)
 
 
 def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
@@ -119,7 +119,7 @@ def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
     ]
     x = {"type": "quantitative", "title": "gate, over channels", "axis": {"tickCount": 6}}
     return {
-        "width": 420,
+        "width": 260,
         "height": {"step": 18},
         "data": {"values": values},
         "mark": {"type": "bar", "height": 8, "cornerRadius": 3, "color": BLUE},

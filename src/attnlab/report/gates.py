@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
 
-from attnlab.report.block_figures import heat_figure
+from attnlab.report.block_figures import heat_figure, natural_order
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.raster import raster_figure
 from attnlab.report.read import RunRecord, StudyRecord
@@ -35,7 +34,8 @@ def gates_section(record: StudyRecord) -> Section:
     lead = (
         "The stripe observation: spread of a gate across test images, relative to its spread "
         "across channels. Near 0 the gate is the same for every image, so a constant could take "
-        "its place and fold away; 1 and above, it depends on the image as much as on the channel."
+        "its place and fold away; 1 and above, it depends on the image as much as on the channel. "
+        "An empty field: no gate."
     )
     return Section("Is it constant?", lead, parts)
 
@@ -120,8 +120,8 @@ def _history(run: RunRecord) -> list[Figure]:
 
 
 def _spaced(names: Sequence[str]) -> list[str]:
-    """A few of `names`, from the first to the last; `layer1.10` comes after `layer1.9`."""
-    names = sorted(names, key=lambda name: [p.zfill(9) for p in re.split(r"(\d+)", name)])
+    """A few of `names`, from the first to the last."""
+    names = sorted(names, key=natural_order)
     if len(names) <= _SHOWN_BLOCKS:
         return list(names)
     return [names[round(i * (len(names) - 1) / (_SHOWN_BLOCKS - 1))] for i in range(_SHOWN_BLOCKS)]

@@ -64,6 +64,8 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    names: int = 1
+    """How many columns, from the left, hold names and no numbers."""
     kind: str = field(default="table", init=False)
 
 

@@ -60,6 +60,10 @@ class StudyRecord:
     def finished(self) -> list[RunRecord]:
         return [run for run in self.runs if run.result is not None]
 
+    @property
+    def failed(self) -> list[RunRecord]:
+        return [run for run in self.runs if run.failure and run.result is None]
+
     def of(self, group: Group, row: str) -> list[RunRecord]:
         """The finished runs of one row of a group."""
         cell = [r for r in self.finished if r.planned.cell.group == group.name and r.row == row]

@@ -70,9 +70,9 @@ def stiffness_page(result: StiffnessResult) -> str:
             "How many inputs, how many steps?",
             "δ(M): share of inputs with a step above M₁ (relative to its stage) and M₂ (NSI "
             "itself). p̂(M): share of steps.",
-            [Row(stiffness_surfaces(result, result.network))],
+            [Row([figure for (figure,) in stiffness_surfaces({result.network: result})])],
         ),
-        Section("All numbers", "", [Table(columns, rows)]),
+        Section("All numbers", "", [Table(columns, rows, names=2)]),
         _notes(result.notes),
     ]
     return render(Page(result.network, verdict, chips, sections, "Stiffness of the steps"))
@@ -126,7 +126,7 @@ def stripe_page(result: StripeResult) -> str:
     if maps:
         lead = "Spatial attention of a few images, side by side."
         sections.append(Section("Where does it look?", lead, maps))
-    sections += [Section("All numbers", "", [Table(columns, rows)]), _notes(result.notes)]
+    sections += [Section("All numbers", "", [Table(columns, rows, names=2)]), _notes(result.notes)]
     return render(Page(result.network, result.verdict, chips, sections, "Gates over images"))
 
 

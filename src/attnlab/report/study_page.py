@@ -84,10 +84,17 @@ def _help(record: StudyRecord) -> Section:
         if "before correction only" in standings
         else ""
     )
-    lead = (
-        f"Each small dot is one seed minus the same seed without attention. Bar: 95 % Student-t "
-        f"interval of the paired mean (n = {number}). Grey means the interval contains zero."
-        f"{hollow}"
+    lead = "Each small dot is one seed minus the same seed without attention. "
+    if standings == {"no interval"}:
+        lead += (
+            "There is no interval and no colour: one seed, or the same difference for each, says "
+            "nothing about noise."
+        )
+        return Section("Does it help?", lead, [Row(figures)])
+    none = ", or that there is none" if "no interval" in standings else ""
+    lead += (
+        f"Bar: 95 % Student-t interval of the paired mean (n = {number}). Grey means the interval "
+        f"contains zero{none}.{hollow}"
     )
     legend = [("gain", "gain"), ("noise", "within noise"), ("loss", "loss")]
     if hollow:
@@ -184,7 +191,7 @@ def _alerts(record: StudyRecord) -> Section:
 
 
 def _reproduce(record: StudyRecord) -> Section:
-    commands = _commands(record.table.study)
+    commands = reproduce_commands(record.table.study)
     changed = [f"{s}: {before} → {after}" for s, before, after in deviations(record)]
     checksums = sorted({(r.data["name"], r.data["checksum"]) for r in record.runs if r.data})
     environment = next((run.environment for run in record.finished if run.environment), {})
@@ -212,7 +219,7 @@ def _reproduce(record: StudyRecord) -> Section:
     return Section("Reproduce", "", parts)
 
 
-def _commands(name: str) -> str:
+def reproduce_commands(name: str) -> str:
     """The study by its name where attnlab has it, else by the file that it was."""
     known = list_studies()
     whole = name.removesuffix("-small")

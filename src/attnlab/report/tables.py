@@ -137,7 +137,7 @@ def full_table(record: StudyRecord) -> Table:
                     _summary(row.folded_top1),
                 ]
             )
-    return Table(columns, lines)
+    return Table(columns, lines, names=2)
 
 
 def _numbers(data: str, backbone: str, row: Row) -> dict[str, Any]:

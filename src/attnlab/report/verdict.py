@@ -7,7 +7,7 @@ from typing import Any
 
 from attnlab.report.parts import Chip
 from attnlab.report.read import StudyRecord
-from attnlab.report.standing import plain_row, standing_of
+from attnlab.report.standing import plain_row
 from attnlab.study.statistics import Verdict
 from attnlab.study.table import Group
 from attnlab.train.recipe import list_recipes, load_recipe
@@ -29,6 +29,8 @@ def verdict_sentence(
     better = {m: [p for p, v in found.items() if v == "better"] for m, found in verdicts.items()}
     worse = {m: [p for p, v in found.items() if v == "worse"] for m, found in verdicts.items()}
     known = any(v != "cannot tell" for found in verdicts.values() for v in found.values())
+    if not known and seeds == 1:
+        return f"One seed has no interval, so no module can be said to help or harm {plain}."
     if not known:
         return f"No interval yet, so no module can be said to help or harm {plain}."
     everywhere = [m for m, p in better.items() if len(p) == len(places)]
@@ -86,7 +88,11 @@ def study_verdict(record: StudyRecord) -> str:
     """The sentence for a study, finished or not."""
     done, total = len(record.finished), len(record.runs)
     if not done:
-        return f"Nothing is finished yet: 0 of {total} runs."
+        failed = len(record.failed)
+        if failed == total:
+            return f"**All {total} runs failed**, so there is nothing to compare. See the alerts."
+        more = f", {failed} failed" if failed else ""
+        return f"Nothing is finished yet: 0 of {total} runs{more}."
     if not record.study.has_plain:
         return "The study has no plain backbone, so no module can be said to help."
     verdicts: dict[str, dict[str, Verdict]] = {}
@@ -112,16 +118,18 @@ def study_chips(record: StudyRecord) -> list[Chip]:
     device = "GPU" if names - {"none"} else "CPU"
     chips = [
         Chip(f"{done} / {total} runs", "good" if done == total else "warn"),
+        *([Chip(f"{len(record.failed)} failed", "bad")] if record.failed else []),
         Chip(f"{seeds} seed" + ("s" if seeds > 1 else ""), "neutral" if seeds > 1 else "warn"),
         Chip(f"recipe {_recipe_name(record)}"),
         *_deviation_chips(deviations(record)),
         *(_baseline_chip(record, group) for group in record.table.groups if _has_reference(group)),
-        Chip(f"{hours:.1f} {device}-h" if hours >= 0.1 else f"{60 * hours:.1f} {device}-min"),
-        *_commit_chips(record),
     ]
-    if not any(_has_reference(group) for group in record.table.groups):
-        chips.insert(-2, Chip("no reference figures"))
-    return chips
+    if record.finished and not any(_has_reference(group) for group in record.table.groups):
+        chips.append(Chip("no reference figures"))
+    if record.finished:
+        time = f"{hours:.1f} {device}-h" if hours >= 0.1 else f"{60 * hours:.1f} {device}-min"
+        chips.append(Chip(time))
+    return [*chips, *_commit_chips(record)]
 
 
 def _recipe_name(record: StudyRecord) -> str:
@@ -176,12 +184,18 @@ def _baseline_chip(record: StudyRecord, group: Group) -> Chip:
     return Chip(text, "warn" if weak else "good", record.table.paper_source)
 
 
+def short_commit(commit: str) -> str:
+    """The first digits; a `+` at the end, for files changed since, stays."""
+    return f"{commit[:7]}+" if commit.endswith("+") else commit[:7]
+
+
 def _commit_chips(record: StudyRecord) -> list[Chip]:
     commits = sorted({str(run.environment.get("commit") or "") for run in record.finished})
     if not record.finished:
         return []
     if len(commits) > 1:
-        return [Chip(f"{len(commits)} commits", "warn", ", ".join(c or "unknown" for c in commits))]
+        shown = ", ".join(short_commit(commit) or "unknown" for commit in commits)
+        return [Chip(f"{len(commits)} commits", "warn", shown)]
     commit = commits[0]
     if not commit:
         return [Chip("commit unknown")]
@@ -191,14 +205,3 @@ def _commit_chips(record: StudyRecord) -> list[Chip]:
             f"{commit[:7]} · {'modified' if changed else 'clean'}", "warn" if changed else "neutral"
         )
     ]
-
-
-def counted(record: StudyRecord) -> dict[str, int]:
-    """How many comparisons stand where."""
-    numbers: dict[str, int] = {}
-    for group in record.table.groups:
-        for row in group.rows:
-            if row.comparison is not None:
-                name = standing_of(row.comparison)
-                numbers[name] = numbers.get(name, 0) + 1
-    return numbers
