@@ -14,8 +14,9 @@ from torch import nn
 
 import attnlab
 from attnlab.report.block_figures import heat_figure
-from attnlab.report.features import nsi_cells, stiffness_surfaces
+from attnlab.report.features import nsi_cells
 from attnlab.report.figures import CostPoint, cost_figure, forest_figure
+from attnlab.report.raster import raster_figure
 from attnlab.report.read import StudyRecord, read_study
 from attnlab.report.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.standing import forest_rows
@@ -110,9 +111,26 @@ def milliseconds(networks: dict[str, nn.Module], rounds: int = 60) -> dict[str, 
 
 
 def surface_figure(network: nn.Module) -> Spec:
+    """δ(M) and p̂(M) side by side."""
     grid = regular_grid(0.5, 1.2, 81)
     found = attnlab.stiffness(network, test_images(), grid=grid, progress=False)
-    surfaces = [figure.spec for figure in stiffness_surfaces(found, f"plain, TNS {found.tns:.3g}")]
+    surfaces = [
+        raster_figure(
+            np.array(values).T,
+            description=f"{name}: {values[0][0]:.3g} at M = 0, TNS {found.tns:.4g}",
+            x=("M₁, above the stage's mean", 0.0, 0.5),
+            y=("M₂, NSI at least", 0.0, 1.2),
+            legend=name,
+            low=0.0,
+            title=title,
+            size=(170, 170),
+            y_from_bottom=True,
+        )
+        for name, title, values in (
+            ("δ(M)", f"share of images, TNS {found.tns:.3g}", found.surface),
+            ("p̂(M)", "share of blocks", found.proportion),
+        )
+    ]
     return {"hconcat": surfaces, "resolve": {"scale": {"color": "independent"}}}
 
 
@@ -200,6 +218,11 @@ def difference_figure(directory: Path) -> Spec:
 
     lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     history = GateHistory.of_records([loads(line) for line in lines])
+    moved = np.concatenate([history.difference(name) for name in history.means], axis=1)
+    for epoch in (2, 11, 20):
+        print(
+            f"  |Δ gate| of epoch {epoch}, median over all gates: {np.median(moved[epoch - 2]):.4f}"
+        )
     names = [list(history.means)[place] for place in (1, 4, 7)]
     figures = [history.figure(name) for name in names]
     return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
