@@ -1,7 +1,7 @@
 """`python examples/gallery`: make every picture of docs/gallery.md and docs/explanation again.
 
-Trains 17 small networks on the embedded digits first, some four minutes on two quiet cores; the
-same again finds them trained. Then it draws. Nothing is fetched.
+Trains 17 small networks on the embedded digits first; the same again finds them trained. Then it
+draws. Nothing is fetched.
 """
 
 from __future__ import annotations
