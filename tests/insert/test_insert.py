@@ -506,3 +506,25 @@ def test_receipt_counts_by_hand():
     assert receipt.macs_before == 64 * (24 + 3 * 9 * 64) + 8 * 5
     assert receipt.macs_added == 3 * (8 * 1 + 1 * 8)
     assert receipt.parameters_before == sum(p.numel() for p in model.parameters())
+
+
+def test_options_of_a_class_of_ones_own() -> None:
+    class Sized(Tilt):
+        def __init__(self, channels: int, size: float, power: float = 1.0) -> None:
+            super().__init__(channels)
+            self.size, self.power = size, power
+
+    net = attnlab.create("resnet20").eval()
+    _, receipt = attnlab.insert(net, Tilt)
+    _, more = attnlab.insert(net, Tilt, include_first=True)
+    assert (len(receipt.sites), len(more.sites)) == (7, 9)
+    with pytest.raises(OptionError) as error:
+        attnlab.insert(net, Sized, size=1.0, powre=2.0)
+    assert str(error.value) == (
+        "Gate Sized has no option 'powre'. Did you mean 'power'? It takes: size, power."
+    )
+    with pytest.raises(OptionError) as error:
+        attnlab.insert(net, Sized)
+    assert str(error.value) == (
+        "Gate Sized cannot be built from channels alone: missing a required argument: 'size'."
+    )

@@ -118,7 +118,7 @@ def load(path: str | Path, description: Description | None = None) -> nn.Module:
     if described is None:
         raise WeightsError(
             f"{str(path)!r} does not say which network it belongs to. Expected a file written by "
-            f"attnlab.fold.save, or a description of the network."
+            f"`save` of attnlab.fold, or a description of the network."
         )
     if description is None and described.own_classes:
         raise WeightsError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from attnlab._errors import OptionError, nearest
+from attnlab._errors import OptionError, check_options, nearest
 from attnlab.attention import BranchGate, StageGate, StepGate, parse_gate
 from attnlab.attention.asr import VISION_TRANSFORMER
 from attnlab.attention.registry import Form, GateSpec
@@ -72,7 +73,16 @@ def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Mo
 
 def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) -> Resolved:
     name = getattr(build, "__name__", type(build).__name__)
-    sample = build(64, **options)
+    given = dict(options)
+    include_first = False
+    if isinstance(build, type) and issubclass(build, StepGate):
+        include_first = bool(given.pop("include_first", False))
+    try:
+        inspect.signature(build).bind(64, **given)
+    except TypeError as error:
+        check_options(f"Gate {name}", build, given, skip=("channels",))
+        raise OptionError(f"Gate {name} cannot be built from channels alone: {error}.") from None
+    sample = build(64, **given)
     forms: tuple[tuple[type[nn.Module], Form], ...] = (
         (BranchGate, "branch"),
         (StepGate, "step"),
@@ -80,7 +90,7 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) 
     )
     for kind, form in forms:
         if isinstance(sample, kind):
-            return Resolved(name, form, lambda site: build(site.channels, **options))
+            return Resolved(name, form, lambda site: build(site.channels, **given), include_first)
     raise OptionError(
         f"Expected {name}(channels) to build a gate (a subclass of attnlab.attention.BranchGate, "
         f"StepGate or StageGate) but it built a {type(sample).__name__}."
