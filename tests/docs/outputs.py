@@ -22,7 +22,9 @@ _MASKS = (
     (re.compile(r"\b\d{12}\b"), "HASH"),
     (re.compile(rf"{_NUMBER} ?(?:images/s|MB/s|GB/s|GFLOP/s)"), "SPEED"),
     (
-        re.compile(rf"\b{_NUMBER} ?(?:ns|µs|us|ms|s|sec|secs|min|h|seconds?|minutes?|hours?)\b"),
+        re.compile(
+            rf"(?:\b{_NUMBER} → )?\b{_NUMBER} ?(?:ns|µs|us|ms|s|sec|secs|min|h|seconds?|minutes?|hours?)\b"
+        ),
         "TIME",
     ),
     (re.compile(rf"\b{_NUMBER} ?(?:[KMG]i?B)\b"), "SIZE"),
