@@ -11,6 +11,7 @@ ANY_LINES = "..."
 """Alone on a line of a page it stands for any lines."""
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_UNIT = r"(?:ns|µs|us|ms|s|secs?|min|h|seconds?|minutes?|hours?)"
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"(?<![\w.<])~?/[\w.~+-]+(?:/[\w.~+-]+)*/?"), "PATH"),
@@ -22,9 +23,7 @@ _MASKS = (
     (re.compile(r"\b\d{12}\b"), "HASH"),
     (re.compile(rf"{_NUMBER} ?(?:images/s|MB/s|GB/s|GFLOP/s)"), "SPEED"),
     (
-        re.compile(
-            rf"(?:\b{_NUMBER} → )?\b{_NUMBER} ?(?:ns|µs|us|ms|s|sec|secs|min|h|seconds?|minutes?|hours?)\b"
-        ),
+        re.compile(rf"(?:\b{_NUMBER} → )?\b{_NUMBER} ?{_UNIT}\b"),
         "TIME",
     ),
     (re.compile(rf"\b{_NUMBER} ?(?:[KMG]i?B)\b"), "SIZE"),
