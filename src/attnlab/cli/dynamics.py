@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from attnlab.cli._show import print_python
+
 
 def dynamics(
     experiment: Annotated[Literal["theorem2", "three-body"], tyro.conf.Positional],
@@ -56,7 +58,7 @@ def _theorem2(out: Path | None, seed: int) -> None:
         )
     print("\nSAI measures rapid variation of the solution, not numerical stiffness.")
     _save(out, {"decay": figures.decay_figure(ratio), "rank": figures.rank_figure(rows)})
-    print("Python: attnlab.dynamics.theorem2.rank_correlations()")
+    print_python("attnlab.dynamics.theorem2.rank_correlations()")
 
 
 def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
@@ -83,7 +85,7 @@ def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
         "attnlab.dynamics.three_body) was chosen at round values to fit: consistent, not confirmed."
     )
     _save(out, {"encounters": figures.encounter_figure(found.share)})
-    print(f"Python: attnlab.dynamics.three_body.encounter_statistics({trajectories})")
+    print_python(f"attnlab.dynamics.three_body.encounter_statistics({trajectories}, seed={seed})")
 
 
 def _save(out: Path | None, specs: dict[str, dict[str, object]]) -> None:

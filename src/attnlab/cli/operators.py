@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attnlab.cli._show import print_python
+
 
 def operators(
     channels: int = 64, size: int = 28, kernel_size: int = 7, batch: int = 4, time: bool = True
@@ -55,4 +57,4 @@ def operators(
     console.print(kinds)
     console.print(costs)
     console.print(str(native_status()), soft_wrap=True)
-    console.print("Python: attnlab.evolution.describe(layer)", soft_wrap=True)
+    print_python("attnlab.evolution.describe(layer)")
