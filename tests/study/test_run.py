@@ -13,7 +13,7 @@ from tests.study._small import HereExecutor, small_study
 from attnlab.study import Store, Study, planned_runs, run_study, study_table
 from attnlab.study.estimate import plan_study
 from attnlab.study.lock import claim
-from attnlab.study.show import accuracy_cells, cost_cells, markdown
+from attnlab.study.show import accuracy_cells, cost_cells, footnotes, markdown
 from attnlab.study.store import read_failure
 from attnlab.study.worker import Job, work
 from attnlab.train import RunResult
@@ -182,5 +182,6 @@ def test_one_seed_is_said_to_prove_nothing(tmp_path: Path) -> None:
     table = study_table(study, planned_runs(study), tmp_path)
     assert "one seed: no interval, so nothing can be said to be better" in table.notes
     _, rows = accuracy_cells(table.groups[0], table.level)
-    assert rows[1][4].endswith("(one seed: no interval)")
+    assert rows[1][4].endswith(" [–]")
+    assert "[–]: one seed: no interval" in footnotes(table)
     assert rows[1][6] == "cannot tell"

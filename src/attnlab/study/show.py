@@ -68,10 +68,17 @@ def markdown(table: StudyTable) -> str:
 
 def footnotes(table: StudyTable) -> list[str]:
     """What must be known to read the table."""
-    lines = [*table.notes, *NOTES]
+    lines = [*table.notes, *NOTES, *_missing_intervals(table)]
     if table.paper_source:
         lines.append(f"paper: {table.paper_source}. {table.paper_note}".strip())
     return lines
+
+
+def _missing_intervals(table: StudyTable) -> list[str]:
+    """Why rows have no interval, each reason once."""
+    compared = [row.comparison for group in table.groups for row in group.rows]
+    found = [comparison.difference for comparison in compared if comparison is not None]
+    return [f"[–]: {note}" for note in dict.fromkeys(one.note for one in found) if note]
 
 
 def _seeds(row: Row) -> str:
@@ -84,7 +91,7 @@ def _difference(row: Row) -> list[str]:
         return ["", "", ""]
     found = row.comparison.difference
     if found.low is None or found.high is None:
-        return [f"{found.mean:+.2f} ({found.note})", "", row.comparison.verdict]
+        return [f"{found.mean:+.2f} [–]", "", row.comparison.verdict]
     interval = f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
     return [interval, f"{row.comparison.adjusted_p:.3f}", row.comparison.verdict]
 
