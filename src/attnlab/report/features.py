@@ -35,10 +35,13 @@ def stiffness_section(record: StudyRecord) -> Section:
     if not maps:
         missing = "No run measured stiffness: either none is finished or measure.images is 0."
         return Section("What does it do to the features?", missing, [])
-    parts: list[Part | Folded] = [Row(maps)]
     ranked = _against_accuracy(record)
-    if ranked:
-        parts += [Heading("TNS against accuracy"), Row(ranked)]
+    parts: list[Part | Folded]
+    if len(maps) == len(ranked) == 1:  # one data set: both fit side by side
+        parts = [Row([*maps, *ranked])]
+    else:
+        parts = [Row(maps)]
+        parts += [Heading("TNS against accuracy"), Row(ranked)] if ranked else []
     parts += _surfaces(record)
     lead = (
         "NSI of each residual block: how far a step moves the features, relative to their length "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -119,18 +120,21 @@ def _cost(record: StudyRecord) -> Section:
         shown = _curves(record, group)
         if shown:
             curves.append(Figure(curves_figure(shown, _drops(record, group), name)))
+    text = (
+        "Test accuracy of the plain backbone and of the modules with the largest and the smallest "
+        "Δ: mean, and range over seeds; dashes where the learning rate drops."
+    )
     if scatter:
         legend = [
             ("gain", "folds away exactly, then costs what the plain backbone does"),
             ("square", "does not fold"),
         ]
-        parts += [Legend(legend), Row(scatter)]
-    if curves:
-        text = (
-            "Test accuracy of the plain backbone and of the modules with the largest and the "
-            "smallest Δ: mean, and range over seeds; dashes where the learning rate drops."
-        )
-        parts += [Text(text, quiet=True), Row(curves)]
+        parts.append(Legend(legend))
+    if len(scatter) == len(curves) == 1:  # one data set: both fit side by side
+        parts.append(Row([*scatter, replace(curves[0], caption=text)]))
+    else:
+        parts += [Row(scatter)] if scatter else []
+        parts += [Text(text, quiet=True), Row(curves)] if curves else []
     lead = "Accuracy against latency on this machine, and the way there."
     return Section("What does it cost?", lead if parts else "No run is finished.", parts)
 
