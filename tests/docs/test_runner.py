@@ -128,7 +128,7 @@ def test_a_block_without_end_is_an_error() -> None:
         ("took 3.1 s, 1,024 images/s", "took 12 s, 97.5 images/s"),
         ("1.16× (35.05 → 44.27 ms, median of 25)", "1.29× (28.26 → 44.97 ms, median of 28)"),
         ("torch 2.15.0  ok", "torch 2.16.1+cpu     ok"),
-        ("page  /home/me/report.html", "page  /tmp/x1/report.html"),
+        ("page  /home/me/report.html", "page  /srv/x1/report.html"),
         ("run 0a1b2c3d4e5f done", "run 99ffee001122 done"),
         ("TNS 0.12345", "TNS 0.12346"),
         ("error 1.2e-07", "error 3.4e-08"),

@@ -13,9 +13,9 @@ import pytest
 import torch
 from tests.train.small import run, small, weights
 
+from attnlab._files import write_whole
 from attnlab.train import DiskFullError
 from attnlab.train.checkpoint import CheckpointWarning, load_checkpoint, save_checkpoint
-from attnlab.train.files import write_whole
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file(tmp_path: Path) -> None:
     assert (tmp_path / "message").read_text() == (
         f"Could not write {tmp_path / 'state'} (200,000 bytes): the file would be larger than the "
         f"limit of this process or file system. Files written before are whole. Make room and run "
-        f"the same again: it resumes from the last checkpoint."
+        f"the same again: training resumes from the last checkpoint."
     )
     assert (tmp_path / "state").read_bytes() == b"x" * 1000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["message", "state"]

@@ -163,15 +163,20 @@ _FORMS: tuple[tuple[type[Gate], Form], ...] = (
 )
 
 
+def form_of_class(kind: type[nn.Module]) -> Form | None:
+    """The form of a gate of this class by what it inherits; None when it is no gate."""
+    return next((form for base, form in _FORMS if issubclass(kind, base)), None)
+
+
 def _info_of_class(path: str) -> GateInfo:
     build = imported("gate", path)
-    for kind, form in _FORMS:
-        if issubclass(build, kind):
-            return GateInfo(path, build, form, build.__name__, "", "it is not a VectorGate")
-    raise OptionError(
-        f"Expected the gate {path!r} to be a subclass of attnlab.attention.BranchGate, StepGate or "
-        f"StageGate but got {build!r}."
-    )
+    form = form_of_class(build)
+    if form is None:
+        raise OptionError(
+            f"Expected the gate {path!r} to be a subclass of attnlab.attention.BranchGate, "
+            f"StepGate or StageGate but got {build!r}."
+        )
+    return GateInfo(path, build, form, build.__name__, "", "it is not a VectorGate")
 
 
 @dataclass(frozen=True)

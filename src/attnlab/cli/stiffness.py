@@ -212,7 +212,8 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
-    from attnlab.report.render import write_svg, write_text
+    from attnlab._files import write_whole
+    from attnlab.report.render import write_svg
     from attnlab.report.small import stiffness_page
 
     if out is None:
@@ -221,7 +222,7 @@ def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
     for name, spec in result.figures().items():
         print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
     print(f"wrote {result.save(folder / 'stiffness.json')}")
-    print(f"wrote {write_text(folder / 'stiffness.html', stiffness_page(result))}")
+    print(f"wrote {write_whole(folder / 'stiffness.html', stiffness_page(result))}")
 
 
 def _file_name(parts: Sequence[str]) -> str:

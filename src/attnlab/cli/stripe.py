@@ -148,11 +148,12 @@ def _print(result: StripeResult, trained: bool) -> None:
 
 
 def _save(result: StripeResult, out: Path) -> None:
-    from attnlab.report.render import write_svg, write_text
+    from attnlab._files import write_whole
+    from attnlab.report.render import write_svg
     from attnlab.report.small import stripe_page
 
     for name, spec in result.figures().items():
         write_svg(spec, out / f"{name.replace(' ', '-')}.svg")
     print(f"wrote {len(result.figures())} figures to {out}")
     print(f"wrote {result.save(out / 'stripe.json')}")
-    print(f"wrote {write_text(out / 'stripe.html', stripe_page(result))}")
+    print(f"wrote {write_whole(out / 'stripe.html', stripe_page(result))}")

@@ -291,10 +291,10 @@ def _status(action: Status) -> None:
 
 
 def _show(action: Show) -> None:
+    from attnlab._files import write_whole
     from attnlab.study import study_table
     from attnlab.study.show import markdown
     from attnlab.study.store import Store
-    from attnlab.train.files import write_whole
 
     found, runs = _load(action)
     made = study_table(found, runs, action.out)

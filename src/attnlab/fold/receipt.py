@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from attnlab._errors import InputError
+from attnlab._files import write_whole
 from attnlab.insert.receipt import Receipt
 from attnlab.insert.receipt import _shortened as shortened
-from attnlab.report.render import write_text
 
 FORMAT = "attnlab fold 1"
 
@@ -99,7 +99,7 @@ class FoldReceipt(Receipt):
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""
-        return write_text(Path(path), self.to_json() + "\n")
+        return write_whole(Path(path), self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> FoldReceipt:

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 
 from attnlab._errors import OptionError, check_options, nearest
-from attnlab.attention import BranchGate, StageGate, StepGate, parse_gate
+from attnlab.attention import StepGate, parse_gate
 from attnlab.attention.asr import VISION_TRANSFORMER
-from attnlab.attention.registry import Form, GateSpec
+from attnlab.attention.registry import Form, GateSpec, form_of_class
 from attnlab.insert.sites import Site
 
 
@@ -83,14 +83,9 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) 
         check_options(f"Gate {name}", build, given, skip=("channels",))
         raise OptionError(f"Gate {name} cannot be built from channels alone: {error}.") from None
     sample = build(64, **given)
-    forms: tuple[tuple[type[nn.Module], Form], ...] = (
-        (BranchGate, "branch"),
-        (StepGate, "step"),
-        (StageGate, "stage"),
-    )
-    for kind, form in forms:
-        if isinstance(sample, kind):
-            return Resolved(name, form, lambda site: build(site.channels, **given), include_first)
+    form = form_of_class(type(sample))
+    if form is not None:
+        return Resolved(name, form, lambda site: build(site.channels, **given), include_first)
     raise OptionError(
         f"Expected {name}(channels) to build a gate (a subclass of attnlab.attention.BranchGate, "
         f"StepGate or StageGate) but it built a {type(sample).__name__}."

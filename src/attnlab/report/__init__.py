@@ -15,16 +15,16 @@ def report(result: str | Path, out: str | Path = "report.html", study: str | Non
         out: where the page goes.
         study: which one, where the folder holds several.
     """
+    from attnlab._files import write_whole
     from attnlab.report.page import render
     from attnlab.report.read import read_study
-    from attnlab.report.render import write_text
     from attnlab.report.result_file import result_page
     from attnlab.report.study_page import study_page, write_tables
 
     page = Path(out)
     if Path(result).is_file():
-        return write_text(page, result_page(result))
+        return write_whole(page, result_page(result))
     record = read_study(result, study)
-    write_text(page, render(study_page(record, page.stem)))
+    write_whole(page, render(study_page(record, page.stem)))
     write_tables(record, page)
     return page

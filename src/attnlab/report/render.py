@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
+
+from attnlab._files import write_whole
 
 Spec = dict[str, Any]
 """A Vega-Lite specification with its data inside."""
@@ -51,13 +52,4 @@ def to_svg(spec: Spec) -> str:
 
 def write_svg(spec: Spec, path: Path) -> Path:
     """Write the figure to `path`, whole or not at all."""
-    return write_text(path, to_svg(spec))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write `text` to `path`, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-    return path
+    return write_whole(path, to_svg(spec))

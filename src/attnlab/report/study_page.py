@@ -238,9 +238,9 @@ def reproduce_commands(name: str) -> str:
 
 def write_tables(record: StudyRecord, page: Path) -> list[Path]:
     """CSV and LaTeX beside the page."""
-    from attnlab.report.render import write_text
+    from attnlab._files import write_whole
 
     return [
-        write_text(page.with_suffix(".csv"), to_csv(record)),
-        write_text(page.with_suffix(".tex"), to_latex(record)),
+        write_whole(page.with_suffix(".csv"), to_csv(record)),
+        write_whole(page.with_suffix(".tex"), to_latex(record)),
     ]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from attnlab._errors import InputError, unknown_name
-from attnlab.report.render import Spec, write_text
+from attnlab._files import write_whole
+from attnlab.report.render import Spec
 from attnlab.stripe import figures
 from attnlab.stripe.result import StripeResult
 
@@ -77,7 +78,7 @@ class GateHistory:
 
     def save(self, path: str | Path) -> Path:
         content = {"format": FORMAT, "epochs": self.epochs, "means": self.means}
-        return write_text(Path(path), json.dumps(content) + "\n")
+        return write_whole(Path(path), json.dumps(content) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> GateHistory:

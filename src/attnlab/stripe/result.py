@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError
-from attnlab.report.render import Spec, to_svg, write_text
+from attnlab._files import write_whole
+from attnlab.report.render import Spec, to_svg
 from attnlab.stripe import figures
 
 FORMAT = "attnlab stripe 1"
@@ -109,7 +110,7 @@ class StripeResult:
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""
-        return write_text(Path(path), self.to_json() + "\n")
+        return write_whole(Path(path), self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> StripeResult:

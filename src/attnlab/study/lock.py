@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.train.files import write_whole
+from attnlab._files import write_whole
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attnlab._errors import InputError
+from attnlab._files import write_whole
 from attnlab.study.definition import Study
 from attnlab.study.grid import PlannedRun, planned_runs
 from attnlab.study.lock import is_claimed
-from attnlab.train.files import write_whole
 from attnlab.train.result import RunResult
 
 State = Literal["done", "running", "failed", "stopped", "waiting"]

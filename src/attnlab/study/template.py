@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from attnlab._errors import InputError
-from attnlab.train.files import write_whole
+from attnlab._files import write_whole
 
 TEMPLATE = """\
 # A study: every combination of data, backbone, attention, where and seed is one run.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from attnlab.train.files import remove_partial, write_whole
+from attnlab._files import remove_partial, write_whole
 
 KEPT = 2
 _NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{16})\.pt")

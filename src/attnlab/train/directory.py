@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError
+from attnlab._files import remove_partial, write_whole
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.environment import environment
-from attnlab.train.files import remove_partial, write_whole
 
 
 def begin(folder: Path, config: RunConfig, data: Data) -> None:

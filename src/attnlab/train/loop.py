@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save
 
+from attnlab._files import write_whole
 from attnlab.train.batches import check_batches, training_chunks
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.diagnose import non_finite_loss
 from attnlab.train.directory import begin, check_config, write_metrics
 from attnlab.train.evaluate import evaluate, summed
-from attnlab.train.files import write_whole
 from attnlab.train.measurements import epoch_stiffness, measurements
 from attnlab.train.network import build_network
 from attnlab.train.reporters import Progress, Reporter, reporter

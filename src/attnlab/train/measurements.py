@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError, StepsNotFoundError
+from attnlab._files import write_whole
 from attnlab.fold import fold
 from attnlab.insert import attachments
 from attnlab.insert._example import evaluating, measure
@@ -22,7 +23,6 @@ from attnlab.insert.receipt import count_parameters
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.evaluate import evaluate
-from attnlab.train.files import write_whole
 from attnlab.train.gates import gate_statistics, gate_values
 from attnlab.train.result import GateStatistics, RunResult, StepStiffness
 from attnlab.trajectory import StiffnessResult, StiffnessWarning, stiffness

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.report.render import Spec, to_svg, write_text
+from attnlab._files import write_whole
+from attnlab.report.render import Spec, to_svg
 from attnlab.trajectory import figures
 from attnlab.trajectory.conventions import Convention
 
@@ -122,7 +123,7 @@ class StiffnessResult:
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""
-        return write_text(Path(path), self.to_json() + "\n")
+        return write_whole(Path(path), self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> StiffnessResult:

@@ -21,10 +21,7 @@ class DiskFullError(AttnlabError, OSError):
 
 
 def write_whole(path: Path, content: bytes | str) -> Path:
-    """Write beside `path`, force it to the disk, then rename: readers see the old file or the new.
-
-    Not `attnlab.report`'s writer: a checkpoint must also survive a power cut, so it is synced.
-    """
+    """Write beside `path`, sync, then rename: readers see the old file or the new, never a part."""
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
@@ -41,7 +38,7 @@ def write_whole(path: Path, content: bytes | str) -> Path:
             raise
         raise DiskFullError(
             f"Could not write {path} ({len(data):,} bytes): {_FULL[error.errno]}. Files written "
-            f"before are whole. Make room and run the same again: it resumes from the last "
+            f"before are whole. Make room and run the same again: training resumes from the last "
             f"checkpoint."
         ) from error
     except BaseException:
