@@ -237,3 +237,11 @@ def test_timm_and_torchvision_are_imported_when_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_missing() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        create("runs/none")
+    assert str(error.value) == (
+        "There is no file or folder 'runs/none', and no network has a '/' in its name."
+    )

@@ -116,6 +116,10 @@ def _with_new_head(
 
 
 def _unknown_own(name: str) -> UnknownNameError:
+    if "/" in name:
+        return UnknownNameError(
+            f"There is no file or folder {name!r}, and no network has a '/' in its name."
+        )
     elsewhere = []
     if name.partition(".")[0] in _timm_names():  # behind the dot, timm names a set of weights
         elsewhere.append(f"timm:{name}")

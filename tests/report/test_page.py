@@ -226,3 +226,20 @@ def test_inline_figures_do_not_share_ids_and_keep_what_is_read():
     assert not set(ids) & set(re.findall(r'id="([^"]+)"', two))
     assert all(f"#{name}" in one for name in ids)
     assert "a: 0.000123" in one
+
+
+def test_with_one_data_set_related_figures_stand_side_by_side(tmp_path):
+    for data, beside in (
+        (("cifar10",), 2),
+        (("cifar10", "stl10"), 2),
+        (("cifar10", "cifar100", "stl10"), 3),
+    ):
+        out = tmp_path / str(len(data))
+        simulate(out, data=data, gains={"se": 0.3, "step": 0.5}, seeds=2, epochs=4)
+        page = report(out, out / "report.html").read_text()
+        for number in (2, 3):  # cost with curves, NSI with TNS
+            section = page.partition(f'<section id="s{number}">')[2].partition("</section>")[0]
+            rows = section.split('<div class="row">')[1:]
+            assert rows[0].count("<figure") == beside
+            headed = "TNS against accuracy</h3>" in section
+            assert headed == (number == 3 and len(data) > 1)
