@@ -43,14 +43,14 @@ class WheelContents(BuildHookInterface):
         wanted = [variants.BASELINE]
         if platform.machine().lower() in ("x86_64", "amd64"):
             wanted += [variants.AVX2, variants.AVX512]
-        library = root / NATIVE / "lib"
+        source, library = root / NATIVE / "src", root / NATIVE / "lib"
         library.mkdir(exist_ok=True)
         build.TIMEOUT = 3600.0
         objects = {}
         try:
             for variant in wanted:
-                target = library / build.object_name(variant)
-                build.compile_to(target, variant)
+                target = library / build.object_name(variant, source)
+                build.compile_to(target, variant, source)
                 objects[str(target)] = str(target.relative_to(root / "src"))
         except (build.BuildError, OSError) as error:
             self.app.display_warning(f"native kernels are not in the wheel: {error}")
@@ -64,9 +64,9 @@ class WheelContents(BuildHookInterface):
 
 def _builder(root: Path) -> tuple[types.ModuleType, types.ModuleType]:
     """The package's builder, without importing the package: torch is not there during a build."""
-    for name in ("attnlab", "attnlab.evolution", "attnlab.evolution.native"):
+    for name in ("attnlab", "attnlab._native"):
         stub = types.ModuleType(name)
         stub.__path__ = [str(root / "src" / name.replace(".", "/"))]
         sys.modules[name] = stub
-    build = importlib.import_module("attnlab.evolution.native.build")
-    return build, importlib.import_module("attnlab.evolution.native.variants")
+    build = importlib.import_module("attnlab._native.build")
+    return build, importlib.import_module("attnlab._native.variants")

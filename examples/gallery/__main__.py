@@ -17,7 +17,7 @@ import trained
 from screenshot import screenshots
 
 import attnlab
-from attnlab.report.render import write_svg
+from attnlab.plot.render import write_svg
 from attnlab.study import LocalExecutor, load_study, run_study
 
 DOCS = Path(__file__).parents[2] / "docs" / "gallery"

@@ -10,7 +10,7 @@ import torch
 from attnlab.dynamics import figures as dynamics
 from attnlab.dynamics import three_body
 from attnlab.dynamics.theorem2 import decay, rank_correlations
-from attnlab.report.render import BLUE, GREY, ORANGE, RED, Spec
+from attnlab.plot.render import BLUE, GREY, ORANGE, RED, Spec
 from attnlab.trajectory.stages import stage_peaks
 
 # NSI of one input: three stages, the first block of each does not count.

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab import evolution
-from attnlab.report.raster import raster_figure
-from attnlab.report.render import RED, Spec
+from attnlab.plot.raster import raster_figure
+from attnlab.plot.render import RED, Spec
 from attnlab.train import DataConfig, load_recipe
 from attnlab.train.sources import load_data
 

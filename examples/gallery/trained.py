@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import attnlab
+from attnlab.plot.raster import raster_figure
+from attnlab.plot.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.block_figures import heat_figure
 from attnlab.report.features import nsi_cells
 from attnlab.report.figures import CostPoint, cost_figure, forest_figure
-from attnlab.report.raster import raster_figure
 from attnlab.report.read import StudyRecord, read_study
-from attnlab.report.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.standing import forest_rows
 from attnlab.stripe import GateHistory
 from attnlab.stripe.figures import gates_figure

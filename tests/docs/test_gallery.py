@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.docs.blocks import ROOT, pages
 
-from attnlab.report.render import to_svg
+from attnlab.plot.render import to_svg
 from attnlab.trajectory import tns
 
 FOLDER = ROOT / "docs" / "gallery"

@@ -9,7 +9,7 @@ import numpy as np
 from attnlab.cli import main
 from attnlab.dynamics import figures
 from attnlab.dynamics.theorem2 import RankCorrelation, decay
-from attnlab.report.render import to_svg
+from attnlab.plot.render import to_svg
 
 
 def test_three_body_command(capsys, tmp_path):

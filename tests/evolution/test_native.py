@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from attnlab._errors import UnknownNameError
+from attnlab._native import build, variants
 from attnlab.evolution import (
     Involution2d,
     LocalAttention2d,
@@ -26,7 +27,7 @@ from attnlab.evolution import (
     sc,
     use_native,
 )
-from attnlab.evolution.native import abi, build, variants
+from attnlab.evolution.native import abi
 
 needs_native = pytest.mark.skipif(
     not native_status().available, reason=f"no native kernels: {native_status().reason}"
@@ -286,7 +287,7 @@ def quick_build(monkeypatch):
 @pytest.mark.usefixtures("quick_build")
 def test_avx512_compiles(tmp_path):
     """Compiled only: running it needs a processor that has AVX-512."""
-    build.compile_to(tmp_path / "kernels.so", variants.AVX512)
+    build.compile_to(tmp_path / "kernels.so", variants.AVX512, native.SOURCE)
     assert (tmp_path / "kernels.so").stat().st_size > 10_000
 
 
@@ -294,7 +295,7 @@ def test_avx512_compiles(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_build")
 def test_baseline_compiles_and_agrees(tmp_path, monkeypatch):
-    build.compile_to(tmp_path / "kernels.so", variants.BASELINE)
+    build.compile_to(tmp_path / "kernels.so", variants.BASELINE, native.SOURCE)
     baseline = ctypes.CDLL(str(tmp_path / "kernels.so"))
     abi.declare(baseline)
     assert baseline.attnlab_vector_bytes() == 16
@@ -302,7 +303,7 @@ def test_baseline_compiles_and_agrees(tmp_path, monkeypatch):
     window = Window.centred(5)
     q, k, v = (torch.randn(2, 12, 9, 11) for _ in range(3))
     expected = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
-    monkeypatch.setattr(native._State, "library", baseline)
+    monkeypatch.setattr(native.KERNELS, "_found", (baseline, native_status()))
     got = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
     for ours, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -346,10 +347,10 @@ def test_without_a_compiler_everything_works(tmp_path):
 )
 def test_reasons_for_pure_torch(environment, message, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "PREBUILT", tmp_path)
+    monkeypatch.setattr(native.KERNELS, "prebuilt", tmp_path)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    library, status = native._find()
+    library, status = native.KERNELS.find()
     assert library is None
     assert str(status) == message
 
@@ -357,7 +358,7 @@ def test_reasons_for_pure_torch(environment, message, tmp_path, monkeypatch):
 def test_unknown_mode(monkeypatch):
     monkeypatch.setenv("ATTNLAB_NATIVE", "of")
     with pytest.raises(UnknownNameError) as caught:
-        native._find()
+        native.KERNELS.find()
     assert str(caught.value) == (
         "Unknown ATTNLAB_NATIVE 'of'. Did you mean 'off'? Expected one of: auto, prebuilt, off."
     )
@@ -373,16 +374,16 @@ def test_concurrent_builds_make_one_object(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "compile_to", compile_once)
     with ThreadPoolExecutor(4) as pool:
-        paths = list(pool.map(build.built, [variants.BASELINE] * 4))
+        paths = list(pool.map(build.built, [variants.BASELINE] * 4, [native.SOURCE] * 4))
     assert len(calls) == 1
     assert len(set(paths)) == 1
 
 
 def test_the_object_is_named_after_source_and_flags(tmp_path):
-    before = build.object_name(variants.AVX2)
-    assert before != build.object_name(variants.AVX512)
-    copy = tmp_path / build.SOURCE.name
-    shutil.copytree(build.SOURCE, copy)
+    before = build.object_name(variants.AVX2, native.SOURCE)
+    assert before != build.object_name(variants.AVX512, native.SOURCE)
+    copy = tmp_path / native.SOURCE.name
+    shutil.copytree(native.SOURCE, copy)
     assert build.object_name(variants.AVX2, copy) == before
     with open(copy / "kernels.cpp", "a") as file:
         file.write("// changed\n")

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 from scipy.stats import kendalltau
 
+from attnlab.plot.raster import data_uri, raster_figure, viridis
+from attnlab.plot.render import BLUE, GREY, RED, to_svg
+from attnlab.plot.scatter import label_sides
 from attnlab.report import block_figures, figures
 from attnlab.report.bibliography import bibliography
 from attnlab.report.features import rank_sentence, stiffest_counts, stiffness_surfaces
-from attnlab.report.raster import data_uri, raster_figure, viridis
-from attnlab.report.render import BLUE, GREY, RED, to_svg
-from attnlab.report.scatter import label_sides
 from attnlab.report.tables import latex
 from attnlab.train.result import RunResult, StepStiffness
 from attnlab.trajectory import StiffnessResult

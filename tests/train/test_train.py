@@ -15,10 +15,10 @@ from torchvision.transforms.v2 import functional
 
 import attnlab
 from attnlab._errors import InputError
+from attnlab._seeds import derive, stream
 from attnlab.train import RunConfig, RunResult, load_network, train
 from attnlab.train.augment import draw
 from attnlab.train.network import build_network
-from attnlab.train.seeds import derive, stream
 from attnlab.train.sources import load_data
 
 

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, spearmanr
 
 import attnlab
 from attnlab import _errors
-from attnlab.report.render import to_svg
+from attnlab.plot.render import to_svg
 from attnlab.trajectory import compare, stiffness
 from attnlab.trajectory.compare import rank_test
 from attnlab.trajectory.figures import comparison_figure

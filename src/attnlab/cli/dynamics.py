@@ -89,7 +89,7 @@ def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
 
 
 def _save(out: Path | None, specs: dict[str, dict[str, object]]) -> None:
-    from attnlab.report.render import write_svg
+    from attnlab.plot.render import write_svg
 
     if out is not None:
         for name, spec in specs.items():

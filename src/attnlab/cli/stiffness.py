@@ -89,7 +89,7 @@ def stiffness(
         comparison = compare(results, accuracies, untrained)
         _print_comparison(comparison)
         if out is not None:
-            from attnlab.report.render import write_svg
+            from attnlab.plot.render import write_svg
             from attnlab.trajectory.figures import comparison_figure
 
             print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
@@ -132,7 +132,7 @@ def _build(
 def _preprocessing(model: nn.Module, size: int | None) -> Preprocessing:
     from collections.abc import Mapping
 
-    from attnlab.insert._example import example_input
+    from attnlab.record.example import example_input
     from attnlab.trajectory import _images
 
     channels, height, width = example_input(model).shape[1:]
@@ -213,7 +213,7 @@ def _print_comparison(comparison: Comparison) -> None:
 
 def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
     from attnlab._files import write_whole
-    from attnlab.report.render import write_svg
+    from attnlab.plot.render import write_svg
     from attnlab.report.small import stiffness_page
 
     if out is None:

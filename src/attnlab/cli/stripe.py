@@ -149,7 +149,7 @@ def _print(result: StripeResult, trained: bool) -> None:
 
 def _save(result: StripeResult, out: Path) -> None:
     from attnlab._files import write_whole
-    from attnlab.report.render import write_svg
+    from attnlab.plot.render import write_svg
     from attnlab.report.small import stripe_page
 
     for name, spec in result.figures().items():

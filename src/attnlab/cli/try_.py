@@ -108,7 +108,7 @@ def trial(
 
     from attnlab.create import create
     from attnlab.insert import insert
-    from attnlab.insert._example import example_input
+    from attnlab.record.example import example_input
 
     if batch < 1:
         raise OptionError(f"Expected batch to be at least 1 but got {batch}.")

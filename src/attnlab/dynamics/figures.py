@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnlab.dynamics.theorem2 import Decay, RankCorrelation
 from attnlab.dynamics.three_body import Array
-from attnlab.report.render import BLUE, GREY, Spec
+from attnlab.plot.render import BLUE, GREY, Spec
 
 
 def decay_figure(decay: Decay) -> Spec:

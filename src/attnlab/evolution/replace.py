@@ -48,8 +48,8 @@ def replace(
     pattern such as "layer3.*.conv2", a list of module names, or a predicate of name and
     convolution. A convolution that `where` names but the operator cannot replace is an error.
     """
-    from attnlab.insert._example import measure
     from attnlab.insert.receipt import Receipt, count_parameters, output_change
+    from attnlab.record.example import measure
 
     label, build = _builder(operator, options)
     start = time.perf_counter()

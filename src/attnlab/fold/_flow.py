@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from attnlab.fold._ids import Refusal
-from attnlab.insert import _operations as operations
-from attnlab.insert._graph import Graph, Node, Ref
+from attnlab.record import operations
+from attnlab.record.graph import Graph, Node, Ref
 
 # Built-in functions have no signature that could be asked.
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")

@@ -15,7 +15,7 @@ from attnlab.fold._flow import Flow, arguments, is_place, reads, references, rep
 from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, push_forward
 from attnlab.fold._rules import JOINS, check_linear, homogeneous, moves, unchanged
 from attnlab.fold._walk import Demand, described
-from attnlab.insert._graph import Node, Ref
+from attnlab.record.graph import Node, Ref
 
 
 def walk_on(

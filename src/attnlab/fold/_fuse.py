@@ -14,8 +14,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 from attnlab.fold._flow import Flow, arguments
 from attnlab.fold._plan import foldable_parameters
 from attnlab.fold._swap import exchange
-from attnlab.insert._example import Example, run_once
-from attnlab.insert._graph import Node, Ref
+from attnlab.record.example import Example, run_once
+from attnlab.record.graph import Node, Ref
 
 _METHODS = ("fuse", "reparameterize", "switch_to_deploy")  # what timm looks for
 

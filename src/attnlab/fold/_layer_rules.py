@@ -13,7 +13,7 @@ from torch import Tensor
 from attnlab.fold._flow import Flow, arguments, references, spatial_axes
 from attnlab.fold._ids import NOT_READ, Refusal, along, broadcast_from, channel_vector
 from attnlab.fold._way import Asked, Rule, Way
-from attnlab.insert._graph import Node, Ref
+from attnlab.record.graph import Node, Ref
 
 
 def _affine(node: Node, vector: Tensor, weight: Tensor) -> Way:

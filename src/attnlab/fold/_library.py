@@ -7,8 +7,8 @@ from functools import cache
 from torch import nn
 
 from attnlab.fold._places import DEPENDS_ON_INPUT, Held, Place
-from attnlab.insert._graph import Graph
 from attnlab.insert.sites import named_sites
+from attnlab.record.graph import Graph
 
 
 @cache

@@ -15,7 +15,7 @@ from attnlab._errors import InputError
 from attnlab.fold._places import Held, Place
 from attnlab.fold._taps import Tap, tap
 from attnlab.insert._attachment import StageAttachment
-from attnlab.insert._example import Example, as_call, evaluating
+from attnlab.record.example import Example, as_call, evaluating
 
 
 def with_means(

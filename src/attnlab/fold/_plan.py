@@ -15,8 +15,8 @@ from attnlab.fold._forward import walk_on
 from attnlab.fold._ids import Refusal, along
 from attnlab.fold._places import Place
 from attnlab.fold._walk import Demand, Scaling, walk_back
-from attnlab.insert._example import Example, run_once
-from attnlab.insert._graph import Ref
+from attnlab.record.example import Example, run_once
+from attnlab.record.graph import Ref
 
 Plan = dict[str, Scaling | Refusal]
 """By the places' keys."""

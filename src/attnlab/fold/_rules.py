@@ -13,8 +13,8 @@ from attnlab.fold._flow import Flow, arguments, names, references, replayed, spa
 from attnlab.fold._ids import Refusal, along, broadcast_from, channel_vector, pull_back
 from attnlab.fold._layer_rules import LAYER_RULES
 from attnlab.fold._way import Asked, Rule, Way
-from attnlab.insert import _operations as operations
-from attnlab.insert._graph import Node, Ref
+from attnlab.record import operations
+from attnlab.record.graph import Node, Ref
 
 _UNCHANGED = names(
     """contiguous clone to float half bfloat16 double type type_as identity detach neg

@@ -15,7 +15,7 @@ from attnlab.fold._places import Place
 from attnlab.fold._plan import Plan, factors, multiply, plan
 from attnlab.fold._swap import exchange
 from attnlab.insert import remove
-from attnlab.insert._example import Example
+from attnlab.record.example import Example
 
 
 @dataclass(frozen=True)

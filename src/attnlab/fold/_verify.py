@@ -18,9 +18,9 @@ from attnlab.fold._surgery import Surgery
 from attnlab.fold._taps import hold
 from attnlab.fold._walk import Scaling
 from attnlab.insert import Attachment, Site, attachments, remove
-from attnlab.insert._example import Example, as_call, evaluating
 from attnlab.insert._host import attach
 from attnlab.insert.receipt import count_parameters, output_change
+from attnlab.record.example import Example, as_call, evaluating
 
 EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""

@@ -19,7 +19,7 @@ from attnlab.fold._flow import Flow, is_place, references, replayed
 from attnlab.fold._ids import NOT_READ, Refusal, merge, pull_back
 from attnlab.fold._rules import selects, ways
 from attnlab.fold._way import Way
-from attnlab.insert._graph import Node
+from attnlab.record.graph import Node
 
 _MOST_ATTEMPTS = 64
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnlab.fold._flow import Flow
-from attnlab.insert._graph import Node
+from attnlab.record.graph import Node
 
 
 @dataclass(frozen=True)

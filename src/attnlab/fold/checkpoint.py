@@ -27,7 +27,7 @@ from attnlab.create import create
 from attnlab.fold._fuse import fuse
 from attnlab.fold._swap import exchange
 from attnlab.insert import insert, remove
-from attnlab.insert._example import example_input
+from attnlab.record.example import example_input
 
 _KEY = "attnlab"
 

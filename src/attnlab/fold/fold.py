@@ -20,8 +20,8 @@ from attnlab.fold._surgery import Surgery, decide, refusal_error
 from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
 from attnlab.fold.receipt import FoldReceipt, SiteRow
-from attnlab.insert._example import Example, measure, run_once
 from attnlab.insert.receipt import count_parameters, output_change
+from attnlab.record.example import Example, measure, run_once
 
 _WRAPPERS = (
     "OptimizedModule",

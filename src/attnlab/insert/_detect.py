@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnlab.insert import _operations as operations
-from attnlab.insert._graph import Graph, Node
+from attnlab.record import operations
+from attnlab.record.graph import Graph, Node
 
 Kind = Literal["identity", "projection", "merge"]
 

@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
 from attnlab.insert._attachment import Attachment
-from attnlab.insert._operations import is_same_shape_addition
 from attnlab.insert.steps import Step
+from attnlab.record.operations import is_same_shape_addition
 
 _SITES = "_attnlab_additions"
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from attnlab._errors import SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
-from attnlab.insert._graph import Graph
 from attnlab.insert.sites import step_sites
 from attnlab.insert.steps import Step, find_steps
 from attnlab.insert.where import Where, select
+from attnlab.record.graph import Graph
 
 
 def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) -> list[str]:

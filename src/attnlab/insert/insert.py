@@ -12,7 +12,6 @@ from torch import nn
 
 from attnlab._errors import InputError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._example import Example, Run, measure, run_once
 from attnlab.insert._host import attachments, remove
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
@@ -20,6 +19,7 @@ from attnlab.insert.receipt import Receipt, count_parameters, output_change
 from attnlab.insert.sites import DeclaresSites, Site, named_sites, step_sites
 from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.insert.where import Where, select
+from attnlab.record.example import Example, Run, measure, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")

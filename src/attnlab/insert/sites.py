@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from attnlab._errors import SelectionError, nearest
-from attnlab.insert._graph import Graph, Node
 from attnlab.insert.steps import Step
+from attnlab.record.graph import Graph, Node
 
 Host = Literal["output", "addition"]
 

@@ -16,8 +16,8 @@ from torch import nn
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert._detect import Addition, Kind, additions
-from attnlab.insert._example import Example, Run, run_once
-from attnlab.insert._graph import Graph, Node
+from attnlab.record.example import Example, Run, run_once
+from attnlab.record.graph import Graph, Node
 
 
 @dataclass(frozen=True)

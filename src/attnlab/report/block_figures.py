@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attnlab.report.render import GREY, Spec
-from attnlab.report.scatter import scatter
+from attnlab.plot.render import GREY, Spec
+from attnlab.plot.scatter import scatter
 
 
 def natural_order(name: str) -> list[str]:

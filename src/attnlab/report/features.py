@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnlab.plot.raster import raster_figure
 from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
-from attnlab.report.raster import raster_figure
 from attnlab.report.read import StudyRecord
 from attnlab.study.table import Group
 from attnlab.train.result import RunResult

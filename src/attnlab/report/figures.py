@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attnlab.report.render import BLUE, GREY, ORANGE, RED, Spec
-from attnlab.report.scatter import scatter
+from attnlab.plot.render import BLUE, GREY, ORANGE, RED, Spec
+from attnlab.plot.scatter import scatter
 
 Standing = Literal["gain", "loss", "within noise", "before correction only", "no interval"]
 """`before correction only`: zero is outside of the module's own interval, but among so many modules

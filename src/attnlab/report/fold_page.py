@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnlab.plot.render import BLUE, Spec
 from attnlab.report.page import render
 from attnlab.report.parts import (
     Cell,
@@ -17,7 +18,6 @@ from attnlab.report.parts import (
     Section,
     Table,
 )
-from attnlab.report.render import BLUE, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from statistics import fmean
 
 import numpy as np
 
+from attnlab.plot.raster import raster_figure
+from attnlab.plot.render import Spec
 from attnlab.report.block_figures import heat_figure, natural_order
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
-from attnlab.report.raster import raster_figure
 from attnlab.report.read import RunRecord, StudyRecord
-from attnlab.report.render import Spec
 from attnlab.study.table import Group
 
 _SHOWN_MODULES = 3

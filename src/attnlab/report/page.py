@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import attnlab
+from attnlab.plot.render import Spec, to_svg
 from attnlab.report.parts import Page
-from attnlab.report.render import Spec, to_svg
 
 # What is read is kept as it is; only places are rounded.
 _NUMBER = re.compile(r'(aria-label="[^"]*"|>[^<]*<)|(-?\d+\.\d{3,})')

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attnlab.report.render import Spec
+from attnlab.plot.render import Spec
 
 Tone = Literal["good", "neutral", "warn", "bad"]
 

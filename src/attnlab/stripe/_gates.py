@@ -15,7 +15,7 @@ from attnlab.attention import ConvolutionalBlockAttention, InstanceEnhancementBa
 from attnlab.fold._library import gate_submodule, own_places
 from attnlab.insert import Attachment, attachments
 from attnlab.insert._attachment import BranchAttachment
-from attnlab.insert._example import Example, run_once
+from attnlab.record.example import Example, run_once
 
 Kind = Literal["inserted", "own", "norm"]
 

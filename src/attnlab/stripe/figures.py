@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnlab.report.raster import raster_figure
-from attnlab.report.render import BLUE, GREY, Spec
+from attnlab.plot.raster import raster_figure
+from attnlab.plot.render import BLUE, GREY, Spec
 
 if TYPE_CHECKING:
     from attnlab.stripe.result import SiteStripe

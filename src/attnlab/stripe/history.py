@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab._errors import InputError, unknown_name
 from attnlab._files import write_whole
-from attnlab.report.render import Spec
+from attnlab.plot.render import Spec
 from attnlab.stripe import figures
 from attnlab.stripe.result import StripeResult
 

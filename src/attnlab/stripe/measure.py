@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnlab._errors import InputError, OptionError
-from attnlab.insert._example import Example, as_call, evaluating, input_shape
+from attnlab.record.example import Example, as_call, evaluating, input_shape
 from attnlab.stripe._gates import Source, find_gates, watching
 from attnlab.stripe._stream import GateStream, Reservoir
 from attnlab.stripe.result import SiteStripe, StripeResult

@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.report.render import Spec, to_svg
+from attnlab.plot.render import Spec, to_svg
 from attnlab.stripe import figures
 
 FORMAT = "attnlab stripe 1"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
-from attnlab.train._strict import Strict
+from attnlab._strict import Strict
 from attnlab.train.config import DataConfig, MeasureConfig, Value
 
 PLAIN = "plain"

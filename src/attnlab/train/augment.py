@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnlab._seeds import stream
 from attnlab.train.recipe import Recipe
-from attnlab.train.seeds import stream
 
 
 class Draws(NamedTuple):

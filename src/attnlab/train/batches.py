@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
+from attnlab._seeds import stream
 from attnlab.train.recipe import Recipe
-from attnlab.train.seeds import stream
 
 
 class Chunk(NamedTuple):

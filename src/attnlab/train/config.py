@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from attnlab.train._strict import Strict
+from attnlab._strict import Strict
 from attnlab.train.recipe import Recipe, load_recipe
 
 Value = bool | int | float | str

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from attnlab._errors import InputError, OptionError
+from attnlab._seeds import derive
 from attnlab.train.augment import normalised
 from attnlab.train.batches import Chunk
 from attnlab.train.config import DataConfig
 from attnlab.train.data import Batch, Data, Facts, MemoryData, Pixels
 from attnlab.train.recipe import Recipe
-from attnlab.train.seeds import derive
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")

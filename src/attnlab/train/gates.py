@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.insert import Attachment, attachments
-from attnlab.insert._example import evaluating
+from attnlab.record.example import evaluating
 from attnlab.train.result import GateStatistics
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 
 from attnlab._files import write_whole
+from attnlab._seeds import derive
 from attnlab.train.batches import check_batches, training_chunks
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
@@ -24,7 +25,6 @@ from attnlab.train.network import build_network
 from attnlab.train.reporters import Progress, Reporter, reporter
 from attnlab.train.result import RunResult
 from attnlab.train.schedule import learning_rate
-from attnlab.train.seeds import derive
 from attnlab.train.sources import load_data
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
 from attnlab.train.surroundings import deterministic, terminating

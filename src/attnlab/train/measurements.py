@@ -18,8 +18,8 @@ from attnlab._errors import FoldError, StepsNotFoundError
 from attnlab._files import write_whole
 from attnlab.fold import fold
 from attnlab.insert import attachments
-from attnlab.insert._example import evaluating, measure
 from attnlab.insert.receipt import count_parameters
+from attnlab.record.example import evaluating, measure
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.evaluate import evaluate

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from attnlab._errors import InputError
+from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
 from attnlab.create import create
 from attnlab.insert import insert
 from attnlab.train.config import RunConfig, Value
-from attnlab.train.seeds import derive
 
 
 def build_network(config: RunConfig, classes: int, shape: Sequence[int]) -> nn.Module:

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from attnlab._errors import OptionError, unknown_name
-from attnlab.train._strict import Strict
+from attnlab._strict import Strict
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 

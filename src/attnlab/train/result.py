@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnlab.train._strict import Strict
+from attnlab._strict import Strict
 
 
 class StepStiffness(Strict):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError, OptionError
+from attnlab._seeds import stream
 from attnlab.train.config import DataConfig
 from attnlab.train.data import Data, MemoryData, Pixels, channel_statistics, subset
 from attnlab.train.recipe import Recipe
-from attnlab.train.seeds import stream
 
 CIFAR = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """Mean and standard deviation that the papers' public code uses, for CIFAR-100 and STL10 too."""

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
 from attnlab.insert import Attachment, Step, attachments
-from attnlab.insert._example import Example
-from attnlab.insert._operations import is_same_shape_addition
+from attnlab.record.example import Example
+from attnlab.record.operations import is_same_shape_addition
 from attnlab.trajectory.conventions import StepNorms
 from attnlab.trajectory.norms import norm, step_norms
 from attnlab.trajectory.plan import Plan, WatchedStep, plan

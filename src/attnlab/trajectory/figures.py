@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnlab.report.render import BLUE, GREY, Spec
+from attnlab.plot.render import BLUE, GREY, Spec
 
 if TYPE_CHECKING:
     from attnlab.trajectory.compare import Comparison

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.insert import attachments
-from attnlab.insert._example import Example, evaluating
+from attnlab.record.example import Example, evaluating
 from attnlab.trajectory import _loading
 from attnlab.trajectory.capture import capture
 from attnlab.trajectory.conventions import Convention, nsi

@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert import Step
-from attnlab.insert._example import Example, run_once
-from attnlab.insert._graph import Graph, Ref
 from attnlab.insert.steps import find_steps
+from attnlab.record.example import Example, run_once
+from attnlab.record.graph import Graph, Ref
 from attnlab.trajectory.norms import Activation
 from attnlab.trajectory.stages import Stages, kept_blocks
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab._files import write_whole
-from attnlab.report.render import Spec, to_svg
+from attnlab.plot.render import Spec, to_svg
 from attnlab.trajectory import figures
 from attnlab.trajectory.conventions import Convention
 

@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.insert import Step
-from attnlab.insert._example import Example
+from attnlab.record.example import Example
 from attnlab.trajectory.capture import Captured, watching
 from attnlab.trajectory.plan import WatchedStep, plan
 from attnlab.trajectory.spectrum import FEWEST_VECTORS, SpectralIndex, transposed_index

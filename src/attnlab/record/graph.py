@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnlab.insert import _operations as operations
+from attnlab.record import operations
 
 
 @dataclass(frozen=True)

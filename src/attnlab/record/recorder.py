@@ -20,9 +20,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from attnlab.insert import _operations as operations
-from attnlab.insert._axes import channel_axis
-from attnlab.insert._graph import Graph, Node, Ref
+from attnlab.record import operations
+from attnlab.record.axes import channel_axis
+from attnlab.record.graph import Graph, Node, Ref
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.abspath(__file__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.report.render import Spec
+from attnlab.plot.render import Spec
 
 # Viridis at nine even places; between them colours are mixed.
 _VIRIDIS = np.array(

@@ -17,9 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnlab.evolution.native.variants import Variant
+from attnlab._native.variants import Variant
 
-SOURCE = Path(__file__).parent / "src"
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -38,8 +37,8 @@ class BuildError(Exception):
     """The kernels could not be built; the message says why."""
 
 
-def object_name(variant: Variant, source: Path = SOURCE) -> str:
-    """File name of `variant`, with a digest of what it is built from."""
+def object_name(variant: Variant, source: Path) -> str:
+    """File name of `variant` of the kernels in `source`, with a digest of what it is built from."""
     digest = hashlib.sha256()
     for path in sorted(p for p in source.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -63,7 +62,7 @@ def compiler() -> list[str]:
     raise BuildError(f"no C++ compiler: {wanted} is not on the path")
 
 
-def compile_to(target: Path, variant: Variant, source: Path = SOURCE) -> None:
+def compile_to(target: Path, variant: Variant, source: Path) -> None:
     """Compile `variant` to `target`, atomically; without OpenMP if the compiler has none."""
     command = compiler()
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".tmp")
@@ -97,7 +96,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def built(variant: Variant, source: Path = SOURCE) -> Path:
+def built(variant: Variant, source: Path) -> Path:
     """The object of `source` for `variant` in the cache, built now if it is not there."""
     target = cache_directory() / object_name(variant, source)
     if target.exists():

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnlab.insert._graph import Graph, Node
+    from attnlab.record.graph import Graph, Node
 
 _LAST_AXIS_NORMS = frozenset(("layer_norm", "rms_norm", "fast_layer_norm", "fast_rms_norm"))
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.insert._graph import Graph
-from attnlab.insert._macs import MacCounter
-from attnlab.insert._record import record
+from attnlab.record.graph import Graph
+from attnlab.record.macs import MacCounter
+from attnlab.record.recorder import record
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
 """An input, positional inputs, or keyword inputs of a network."""

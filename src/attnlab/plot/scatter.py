@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnlab.report.render import BLUE, Spec
+from attnlab.plot.render import BLUE, Spec
 
 
 def scatter(

@@ -1,0 +1,1 @@
+"""Figures: Vega-Lite specifications to SVG, and dense pictures. Knows no network."""

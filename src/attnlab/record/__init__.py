@@ -1,0 +1,1 @@
+"""One recorded run of a network: its example, its graph, its operations, its cost."""
