@@ -12,8 +12,9 @@ import tyro
 from attnlab.cli._show import Justify, console, print_python, table
 
 if TYPE_CHECKING:
+    from attnlab.stored import Measured
+    from attnlab.stored.study import RunEntry
     from attnlab.study import Executor, Study, StudyTable
-    from attnlab.study.grid import PlannedRun
     from attnlab.study.worker import Outcome
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
@@ -46,6 +47,8 @@ class Plan:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    effect: float = 1.0
+    """How many seeds show a difference of this size? In the unit of the study's result."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Run:
     Examples:
       attnlab study run demo --slots 2
       attnlab study run stepnet-table1 --small
+      attnlab study run mine.toml --until-decided --max-seeds 12
       attnlab study run mine.toml --on ray --address auto --gpus 1
       attnlab study run mine.toml --on slurm --gpus 1 --set slurm_partition=gpu timeout_min=720
     """
@@ -65,6 +69,10 @@ class Run:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are; shared by all machines."""
+    until_decided: bool = False
+    """Add seeds until every module is better or worse than the plain backbone."""
+    max_seeds: int | None = None
+    """--until-decided: stop at this many seeds; 30 if left out."""
     on: Literal["local", "ray", "slurm"] = "local"
     """This machine, a Ray cluster, or Slurm."""
     slots: int | None = None
@@ -112,9 +120,30 @@ class Show:
     """Where the runs are."""
     markdown: Path | None = None
     """Also write the table to this file."""
+    include_stale: bool = False
+    """Also runs that were made from other code, data or settings; then there is no verdict."""
 
 
-Action = New | Plan | Run | Status | Show
+@dataclass(frozen=True)
+class Measure:
+    """Measure the finished runs of a study again, without training: stiffness, gates, fold, speed.
+
+    Examples:
+      attnlab study measure demo
+      attnlab study measure demo --only stiffness --images 1000
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """Of a study that was run."""
+    out: Path = Path("runs")
+    """Where the runs are."""
+    only: tuple[str, ...] = ()
+    """These again, whether they are there or not: stiffness, gates, fold, speed."""
+    images: int | None = None
+    """On how many test images; as the study says if left out."""
+
+
+Action = New | Plan | Run | Status | Show | Measure
 
 
 def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
@@ -126,6 +155,7 @@ def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
       attnlab study run demo
       attnlab study status demo
       attnlab study show demo
+      attnlab study measure demo --images 1000
     """
     if isinstance(action, New):
         _new(action)
@@ -135,6 +165,8 @@ def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
         _run(action)
     elif isinstance(action, Status):
         _status(action)
+    elif isinstance(action, Measure):
+        _measure(action)
     else:
         _show(action)
 
@@ -147,89 +179,95 @@ def _new(action: New) -> None:
     print(f"next: attnlab study plan {path}")
 
 
-def _load(action: Plan | Run | Status | Show) -> tuple[Study, list[PlannedRun]]:
-    from attnlab.study import load_study, planned_runs
+def _load(action: Plan | Run | Status | Show) -> Study:
+    from attnlab.study import load_study
 
     found = load_study(action.study)
-    if action.small:
-        found = found.smaller()
-    return found, planned_runs(found)
+    return found.smaller() if action.small else found
 
 
 def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.study.load_study({action.study!r}){small}"
     print()
-    print_python("import attnlab.study", load, *lines)
+    print_python("import attnlab", load, *lines)
 
 
 def _plan(action: Plan) -> None:
     from attnlab.study.estimate import plan_study
 
-    found, runs = _load(action)
-    plan = plan_study(runs, action.out)
+    found = _load(action)
+    plan = plan_study(found, action.out)
     rows = []
     for cell, estimate in plan.estimates.items():
-        own = [run for run in runs if run.cell == cell]
-        states = [plan.states[run.run_id] for run in own]
+        pairs = zip(plan.runs, plan.states, strict=True)
+        states = [state for run, state in pairs if run.cell == cell]
         each = "" if estimate.seconds is None else _duration(estimate.seconds)
-        done = f"{states.count('done')} of {len(own)}"
+        done = f"{states.count('done')} of {len(states)}"
         rows.append([cell.group, cell.row, done, each, estimate.problem or estimate.basis])
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
     console().print(_table(heads, rows, found.title or found.name, text=(0, 1, 4)))
-    print(f"{len(runs)} runs, {len(runs) - len(plan.left)} done, {len(plan.left)} left")
+    runs = len(plan.runs)
+    if plan.problem:
+        print(f"which runs are done is not known: {plan.problem}")
+    print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
             f"about {_duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
-    _python(
-        action, f"attnlab.study.plan_study(attnlab.study.planned_runs(study), {str(action.out)!r})"
-    )
+    if not plan.problem:
+        _print_seeds(found, action)
+    _python(action, f"attnlab.study.plan_study(study, {str(action.out)!r})")
+
+
+def _print_seeds(found: Study, action: Plan) -> None:
+    from attnlab.study import show_study
+    from attnlab.study.status import seeds_for_effect
+
+    table = show_study(found, action.out)
+    unit = table.metric.difference_unit
+    for need in seeds_for_effect(table, action.effect):
+        fixed, anytime = (
+            "more than 1000" if number is None else str(number)
+            for number in (need.fixed, need.anytime)
+        )
+        print(
+            f"{need.group} {need.row}: to show a difference of {action.effect:g} {unit}".rstrip()
+            + f" at the spread seen so far ({need.spread:.3g}, {need.seen} seeds) takes {fixed} "
+            f"seeds fixed beforehand, {anytime} if you look on the way"
+        )
 
 
 def _run(action: Run) -> None:
-    from attnlab.study import run_study, study_table
-    from attnlab.study.store import Store
+    from attnlab._errors import OptionError
+    from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
-    found, runs = _load(action)
+    if action.max_seeds is not None and not action.until_decided:
+        raise OptionError("--max-seeds is for --until-decided.")
+    found = _load(action)
     executor = _executor(action)
-    finished = sum(result is not None for result in map(Store(action.out).result, _ids(runs)))
-    print(f"{found.title or found.name}: {len(runs)} runs, {finished} done")
+    status = study_status(found, action.out)
+    print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
     print(f"on {executor.describe()}; results in {action.out}")
-    number = finished
-    waited_for: set[str] = set()
-
-    def report(outcome: Outcome) -> None:
-        nonlocal number
-        job = outcome.job
-        if outcome.status == "busy":
-            if job.run_id not in waited_for:
-                print(f"  {job.label}: {outcome.message} works on it; waiting", flush=True)
-            waited_for.add(job.run_id)
-            return
-        if outcome.status == "failed":
-            print(f"  {job.label}: FAILED: {outcome.message}", flush=True)
-            return
-        number += 1
-        result = Store(action.out).result(job.run_id)
-        accuracy = (
-            "" if result is None else f"top-1 {100 * result.top1:.2f} %, {result.seconds:.0f} s"
-        )
-        print(f"  {number} of {len(runs)}  {job.label}: {accuracy}", flush=True)
-
+    report = _Progress(sum(run.state == "done" for run in status.runs))
     try:
         with terminating():  # so that the runs are stopped as well
-            outcomes = run_study(found, action.out, executor, report)
+            if action.until_decided:
+                most = action.max_seeds or 30
+                outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
+            else:
+                outcomes = run_study(found, action.out, executor, report)
     except KeyboardInterrupt:
         print("stopped; the same command resumes from the last checkpoints")
         raise SystemExit(130) from None
-    made = study_table(found, runs, action.out)
-    Store(action.out).write_table(found, made.to_dict())
-    _print_table(made)
+    _print_table(show_study(found, action.out))
     _write_report(action, found.name)
-    _python(action, f"attnlab.study.run_study(study, {str(action.out)!r})")
+    call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
+    if not action.until_decided:
+        call = f"run_study(study, {str(action.out)!r})"
+    _python(action, f"attnlab.study.{call}")
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         print(f"\n{len(failed)} runs failed; log.txt and failure.json of each say why:")
@@ -238,12 +276,41 @@ def _run(action: Run) -> None:
         raise SystemExit(1)
 
 
+class _Progress:
+    """A line per run that ends."""
+
+    def __init__(self, done: int) -> None:
+        self.done = done
+        self.waited_for: set[str] = set()
+
+    def __call__(self, outcome: Outcome) -> None:
+        from attnlab.stored import StoredRun
+
+        job = outcome.job
+        if outcome.status == "busy":
+            if job.run_id not in self.waited_for:
+                print(f"  {job.label}: {outcome.message} works on it; waiting", flush=True)
+            self.waited_for.add(job.run_id)
+            return
+        if outcome.status == "failed":
+            print(f"  {job.label}: FAILED: {outcome.message}", flush=True)
+            return
+        self.done += 1
+        result = StoredRun(Path(job.directory)).result
+        metric = result.metric
+        print(
+            f"  {self.done}  {job.label}: {metric.label} {metric.text(result.value)}, "
+            f"{result.seconds:.0f} s",
+            flush=True,
+        )
+
+
 def _write_report(action: Run, name: str) -> None:
-    from attnlab.report import report
-    from attnlab.study.store import Store
+    import attnlab
+    from attnlab.study import Store
 
     page = Store(action.out).study_directory(name) / "report.html"
-    print(f"wrote {report(action.out, page, name)}")
+    print(f"wrote {attnlab.report(action.out, page, name)}")
 
 
 def _executor(action: Run) -> Executor:
@@ -268,54 +335,55 @@ def _executor(action: Run) -> Executor:
 
 
 def _status(action: Status) -> None:
-    from attnlab.study.lock import owner
-    from attnlab.study.store import Store, read_failure
+    from attnlab.study import study_status
 
-    found, runs = _load(action)
-    store = Store(action.out)
-    rows = []
-    for run in runs:
-        state = store.state(run.run_id)
-        directory = store.directory(run.run_id)
-        detail = ""
-        if state == "running":
-            detail = owner(directory)
-        elif state == "failed":
-            failure = read_failure(directory)
-            detail = failure.error if failure else ""
-        rows.append([str(run), state, run.run_id, detail])
+    found = _load(action)
+    status = study_status(found, action.out)
+    rows = [[str(run.entry), run.state, run.entry.run_id, run.detail] for run in status.runs]
     console().print(_table(["run", "state", "id", ""], rows, found.title, text=(0, 1, 2, 3)))
-    states = [row[1] for row in rows]
-    print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-    _python(action, f"attnlab.study.Store({str(action.out)!r}).state(run_id)")
+    print(status)
+    _python(action, f"print(attnlab.study.study_status(study, {str(action.out)!r}))")
 
 
 def _show(action: Show) -> None:
     from attnlab._files import write_whole
-    from attnlab.study import study_table
+    from attnlab.study import show_study
     from attnlab.study.show import markdown
-    from attnlab.study.store import Store
 
-    found, runs = _load(action)
-    made = study_table(found, runs, action.out)
+    found = _load(action)
+    made = show_study(found, action.out, include_stale=action.include_stale)
     _print_table(made)
-    if any(row.top1 for group in made.groups for row in group.rows):
-        Store(action.out).write_table(found, made.to_dict())
     if action.markdown is not None:
         print(f"wrote {write_whole(action.markdown, markdown(made))}")
-    _python(
-        action,
-        f"attnlab.study.study_table(study, attnlab.study.planned_runs(study), {str(action.out)!r})",
-    )
+    stale = ", include_stale=True" if action.include_stale else ""
+    _python(action, f"table = attnlab.study.show_study(study, {str(action.out)!r}{stale})")
+
+
+def _measure(action: Measure) -> None:
+    from attnlab.study import measure_study
+
+    only = action.only or None
+
+    def report(entry: RunEntry, found: list[Measured]) -> None:
+        names = ", ".join(f"{one.measurement} {one.seconds:.1f} s" for one in found)
+        print(f"  {entry}: {names or 'nothing is missing'}", flush=True)
+
+    number = measure_study(action.name, action.out, only, action.images, report)
+    print(f"{number} measurements; the table of {action.name} is up to date")
+    arguments = [repr(action.name), repr(str(action.out))]
+    arguments += [] if only is None else [f"only={only!r}"]
+    arguments += [] if action.images is None else [f"images={action.images}"]
+    print()
+    print_python("import attnlab", f"attnlab.study.measure_study({', '.join(arguments)})")
 
 
 def _print_table(made: StudyTable) -> None:
-    from attnlab.study.show import accuracy_cells, cost_cells, footnotes
+    from attnlab.study.show import cost_cells, footnotes, result_cells
 
     screen = console()
     for group in made.groups:
-        screen.print(_table(*accuracy_cells(group, made.level), f"\n{made.title}: {group.name}"))
-        screen.print(_table(*cost_cells(group), None))
+        screen.print(_table(*result_cells(made, group), f"\n{made.title}: {group.name}"))
+        screen.print(_table(*cost_cells(made, group), None))
     for line in footnotes(made):
         screen.print(f"* {line}")
 
@@ -328,10 +396,6 @@ def _table(
 ) -> object:
     sides: list[Justify] = ["left" if index in text else "right" for index in range(len(heads))]
     return table(list(zip(heads, sides, strict=True)), rows, title)
-
-
-def _ids(runs: Sequence[PlannedRun]) -> list[str]:
-    return [run.run_id for run in runs]
 
 
 def _duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Studies: a grid of runs, where they are worked on, and what they say."""
 
+from attnlab.stored.table import StudyTable as StudyTable
 from attnlab.study.definition import Study as Study
 from attnlab.study.definition import list_studies as list_studies
 from attnlab.study.definition import load_study as load_study
@@ -10,10 +11,13 @@ from attnlab.study.executors import LocalExecutor as LocalExecutor
 from attnlab.study.executors import RayExecutor as RayExecutor
 from attnlab.study.executors import SlurmExecutor as SlurmExecutor
 from attnlab.study.grid import planned_runs as planned_runs
+from attnlab.study.measure import measure_study as measure_study
+from attnlab.study.plan import refresh as refresh
 from attnlab.study.run import run_study as run_study
+from attnlab.study.run import run_until_decided as run_until_decided
 from attnlab.study.statistics import compare as compare
 from attnlab.study.statistics import paired_difference as paired_difference
 from attnlab.study.statistics import summarize as summarize
+from attnlab.study.status import show_study as show_study
+from attnlab.study.status import study_status as study_status
 from attnlab.study.store import Store as Store
-from attnlab.study.table import StudyTable as StudyTable
-from attnlab.study.table import study_table as study_table

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._strict import Strict
-from attnlab.train.config import DataConfig, MeasureConfig, Value
+from attnlab.data import DataConfig
+from attnlab.measure import MeasureConfig
+from attnlab.stored.table import Figure
+from attnlab.tasks import TaskConfig
+from attnlab.train.config import Value
 
 PLAIN = "plain"
 """The row of the backbone without attention."""
@@ -29,6 +32,8 @@ class Dataset(DataConfig):
 
     label: str = ""
     recipe: dict[str, Any] = {}
+    task_options: dict[str, Value] = {}
+    """Options of the study's task for it alone."""
 
 
 class Backbone(Strict):
@@ -50,39 +55,31 @@ class Module(Strict):
     start: Literal["paper", "identity"] = "paper"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure that a paper prints, in percent."""
-
-    mean: float
-    std: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
-
-
 class Paper(Strict):
     """What a paper prints for the rows of a study."""
 
     source: str
     note: str = ""
-    top1: dict[str, dict[str, Figure]] = {}
-    """By group (`"cifar10 resnet164"`) and row: `se = "94.26 ± 0.14"`."""
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    """By metric, group and row. In a file each metric is a table of its own:
+    `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
-    @field_validator("top1", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _read_figures(cls, groups: Any) -> Any:
-        if not isinstance(groups, dict):
-            return groups
-        return {
-            group: {row: _figure(row, f) for row, f in rows.items()}
-            for group, rows in groups.items()
-        }
+    def _by_metric(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        table = {name: value for name, value in given.items() if name in cls.model_fields}
+        metrics = {name: groups for name, groups in given.items() if name not in table}
+        figures = {**table.get("figures", {}), **metrics}
+        return {**table, "figures": {name: _figures(name, g) for name, g in figures.items()}}
 
 
 class Axes(Strict):
     """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
 
+    task: TaskConfig = TaskConfig()
+    """A name of `attnlab.tasks.list_tasks()`, or a table with its options; the same for all."""
     data: tuple[Dataset, ...] = Field(min_length=1)
     backbone: tuple[Backbone, ...] = Field(min_length=1)
     attention: tuple[Module, ...] = Field(min_length=1)
@@ -139,6 +136,10 @@ class Study(Axes):
         axes = {name: getattr(self, name) for name in Axes.model_fields}
         title = f"{self.title}, small form" if self.title else ""
         return Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
+
+    def with_seeds(self, seeds: Sequence[int]) -> Study:
+        """The same study over other seeds."""
+        return self.model_copy(update={"seeds": tuple(seeds)})
 
     @cached_property
     def has_plain(self) -> bool:
@@ -200,8 +201,9 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"Setting 'seeds' of study: expected at least 1 but got {table['seeds']}."
             )
         table["seeds"] = list(range(table["seeds"]))
-    if isinstance(table.get("recipe"), str):
-        table["recipe"] = {"name": table["recipe"]}
+    for name in ("recipe", "task"):
+        if isinstance(table.get(name), str):
+            table[name] = {"name": table[name]}
     return table
 
 
@@ -215,6 +217,18 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
     name = entry.get(key, "")
     default = PLAIN if (axis, name) == ("attention", "none") else name
     return {**entry, "label": entry.get("label") or default}
+
+
+def _figures(metric: str, groups: Any) -> Any:
+    if not isinstance(groups, Mapping) or not all(isinstance(g, Mapping) for g in groups.values()):
+        raise OptionError(
+            f"[paper.{metric}]: expected a table of groups with a figure per row, as in "
+            f'[paper.{metric}."cifar10 resnet164"], but got {groups!r}.'
+        )
+    return {
+        group: {row: _figure(row, figure) for row, figure in rows.items()}
+        for group, rows in groups.items()
+    }
 
 
 def _figure(row: str, given: Any) -> Any:

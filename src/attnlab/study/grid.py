@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from attnlab._errors import OptionError, nearest
+from attnlab.data import DataConfig
+from attnlab.stored.study import Cell
 from attnlab.study.definition import EVERYWHERE, Backbone, Dataset, Module, Study
-from attnlab.train.config import DataConfig, RunConfig
+from attnlab.tasks import task_class
+from attnlab.train.config import RunConfig
+from attnlab.train.identity import Identity, identify
 
 Where = str | tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One row of one group of a study's table: its runs differ in the seed only."""
-
-    data: str
-    backbone: str
-    row: str
-    plain: bool
-
-    @property
-    def group(self) -> str:
-        """Rows of one group are compared with each other."""
-        return f"{self.data} {self.backbone}"
 
 
 @dataclass(frozen=True)
@@ -32,10 +23,17 @@ class PlannedRun:
 
     cell: Cell
     config: RunConfig
+    checksums: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Of data that were looked at for other runs of the same plan."""
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What it is made from now; data, weights and classes must be there."""
+        return identify(self.config, self.checksums)
 
     @property
     def run_id(self) -> str:
-        return self.config.run_id
+        return self.identity.run_id
 
     @property
     def seed(self) -> int:
@@ -47,8 +45,9 @@ class PlannedRun:
 
 def planned_runs(study: Study) -> list[PlannedRun]:
     """Seed by seed, so that an unfinished study has whole pairs."""
+    checksums: dict[str, str] = {}
     runs = [
-        PlannedRun(Cell(data.label, backbone.label, row, entry.gate == "none"), config)
+        PlannedRun(Cell(data.label, backbone.label, row, entry.gate == "none"), config, checksums)
         for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
@@ -81,9 +80,17 @@ def _config(
     where: Where,
     seed: int,
 ) -> RunConfig:
-    settings = {name: getattr(data, name) for name in DataConfig.model_fields}
+    given = data.model_dump(exclude_unset=True)
+    task = study.task.model_dump(exclude_unset=True)
+    if data.task_options:
+        task["options"] = {**task.get("options", {}), **data.task_options}
+    settings: dict[str, Any] = {
+        "task": task,
+        "data": {name: value for name, value in given.items() if name in DataConfig.model_fields},
+        "recipe": {**study.recipe, **data.recipe},
+    }
     return RunConfig(
-        data=DataConfig(**settings),
+        **settings,
         backbone=backbone.name,
         backbone_options=backbone.options,
         attention=entry.gate,
@@ -91,8 +98,6 @@ def _config(
         where=where,
         start=entry.start,
         seed=seed,
-        recipe={**study.recipe, **data.recipe},  # type: ignore[arg-type]
-        measure=study.measure,
     )
 
 
@@ -100,27 +105,38 @@ def _refuse_repeated(runs: list[PlannedRun]) -> None:
     seen: dict[str, PlannedRun] = {}
     labels: dict[tuple[Cell, int], PlannedRun] = {}
     for run in runs:
-        if run.run_id in seen:
+        settings = run.config.model_copy(
+            update={"recipe": run.config.recipe.model_copy(update={"name": None})}
+        ).to_json()
+        if settings in seen:
             raise OptionError(
-                f"Two rows of the study are the same run: {seen[run.run_id]} and {run}. "
+                f"Two rows of the study are the same run: {seen[settings]} and {run}. "
                 f"Remove one, or change its settings."
             )
         if (run.cell, run.seed) in labels:
             raise OptionError(
                 f"Two rows of the study are called {run.cell.row!r}; give each its own label."
             )
-        seen[run.run_id] = labels[run.cell, run.seed] = run
+        seen[settings] = labels[run.cell, run.seed] = run
 
 
 def _check_paper(study: Study, runs: list[PlannedRun]) -> None:
     if study.paper is None:
         return
+    metrics = [metric.name for metric in task_class(study.task).metrics]
     groups = list(dict.fromkeys(run.cell.group for run in runs))
     rows = list(dict.fromkeys(run.cell.row for run in runs))
-    for group, figures in study.paper.top1.items():
-        for kind, name, valid in [("group", group, groups), *(("row", r, rows) for r in figures)]:
-            if name not in valid:
-                raise OptionError(
-                    f"[paper.top1] names the {kind} {name!r}, which the study does not have."
-                    f"{nearest(name, valid)} It has: {', '.join(valid)}."
-                )
+    for metric, by_group in study.paper.figures.items():
+        if metric not in metrics:
+            raise OptionError(
+                f"[paper] names the metric {metric!r}, which the task {study.task.name!r} does not "
+                f"have.{nearest(metric, metrics)} It has: {', '.join(metrics)}."
+            )
+        for group, figures in by_group.items():
+            checks = [("group", group, groups), *(("row", row, rows) for row in figures)]
+            for kind, name, valid in checks:
+                if name not in valid:
+                    raise OptionError(
+                        f"[paper.{metric}] names the {kind} {name!r}, which the study does not "
+                        f"have.{nearest(name, valid)} It has: {', '.join(valid)}."
+                    )

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attnlab.stored.study import RunEntry, StoredStudy, write_table
+from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
 from attnlab.study.executors import Executor, LocalExecutor
-from attnlab.study.grid import PlannedRun, planned_runs
+from attnlab.study.grid import planned_runs
 from attnlab.study.lock import is_claimed
-from attnlab.study.store import Store, is_finished
+from attnlab.study.plan import extended, write_plan
+from attnlab.study.store import Store
+from attnlab.study.table import study_table
 from attnlab.study.worker import Job, Outcome
 
 _POLL_OTHERS = 1.0
@@ -26,36 +30,94 @@ def run_study(
 
     Several processes, on one machine or many, may do this for one study at a time: each run is
     worked on by one of them, and all return when the study is complete. A run that failed is tried
-    once per call.
+    once per call. The study's table is on disk, up to date with every run that ends.
     """
     store = Store(Path(out).resolve())
-    runs = planned_runs(study)
-    store.write_study(study, runs)
-    executor = LocalExecutor() if executor is None else executor
-    jobs = [job_of(run, store) for run in runs if not is_finished(store.directory(run.run_id))]
+    study = extended(store, study)
+    planned = write_plan(store, study)
+    return _finish(store, study, planned, executor or LocalExecutor(), report)
+
+
+def run_until_decided(
+    study: Study,
+    out: str | Path = "runs",
+    executor: Executor | None = None,
+    report: Callable[[Outcome], None] | None = None,
+    *,
+    most_seeds: int = 30,
+) -> list[Outcome]:
+    """Finish `study`, then add seeds to it, one at a time, until every row of it is better or worse
+    than the plain backbone or it has `most_seeds`.
+
+    The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
+    """
+    store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
+    study = extended(store, study)
+    outcomes: list[Outcome] = []
+    while True:
+        planned = write_plan(store, study, until_decided=True)
+        now = _finish(store, study, planned, executor, report)
+        outcomes += now
+        failed = any(outcome.status == "failed" for outcome in now)
+        if failed or len(study.seeds) >= most_seeds or is_decided(study_table(store, planned)):
+            return outcomes
+        study = study.with_seeds((*study.seeds, max(study.seeds) + 1))
+
+
+def is_decided(table: StudyTable) -> bool:
+    """Whether every module is known to be better or worse than the plain backbone."""
+    rows = [row for group in table.groups for row in group.rows if not row.plain]
+    found = [row.comparison.verdict if row.comparison else "cannot tell" for row in rows]
+    return all(verdict in ("better", "worse") for verdict in found)
+
+
+def _finish(
+    store: Store,
+    study: Study,
+    planned: StoredStudy,
+    executor: Executor,
+    report: Callable[[Outcome], None] | None,
+) -> list[Outcome]:
+    def write() -> None:
+        write_table(store.study_directory(study.name), study_table(store, planned))
+
+    write()
+    jobs = [job for job in study_jobs(store, study, planned.runs) if not job.is_done]
     outcomes: list[Outcome] = []
     while jobs:
         busy: list[Job] = []
         for outcome in executor.execute(jobs):
-            if report is not None:
-                report(outcome)
             if outcome.status == "busy":
                 busy.append(outcome.job)
             else:
                 outcomes.append(outcome)
+                write()
+            if report is not None:
+                report(outcome)
         jobs = _taken_over(busy)
     return outcomes
 
 
-def job_of(run: PlannedRun, store: Store) -> Job:
-    return Job(run.run_id, str(run), run.config.to_json(), str(store.directory(run.run_id)))
+def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[Job]:
+    """One for each run, with what is to be measured of it."""
+    measure = study.measure.model_dump_json()
+    return [
+        Job(
+            entry.run_id,
+            str(entry),
+            run.config.to_json(),
+            measure,
+            str(store.out / entry.folder),
+        )
+        for run, entry in zip(planned_runs(study), entries, strict=True)
+    ]
 
 
 def _taken_over(busy: Sequence[Job]) -> list[Job]:
     """Wait for the others' runs; those that they left unfinished."""
     while busy:
         left = [job for job in busy if not is_claimed(Path(job.directory))]
-        unfinished = [job for job in left if not is_finished(Path(job.directory))]
+        unfinished = [job for job in left if not job.is_done]
         if unfinished:
             return unfinished + [job for job in busy if job not in left]
         busy = [job for job in busy if job not in left]

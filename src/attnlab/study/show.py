@@ -4,41 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnlab.study.table import Group, Row, StudyTable
+from attnlab.stored import Metric
+from attnlab.stored.table import Group, Row, StudyTable, Summary
 
 Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows under them; the first column is text, the others are numbers."""
 
-NOTES = (
-    "top-1 is the last epoch of the recipe, mean ± std over seeds; the best epoch* was chosen by "
-    "looking at the test images, so it is optimistic and no result",
-    "Δ is the paired difference by seed to the plain backbone, with a Student-t interval; p by "
-    "Holm over the modules of the table; nothing is called better when the interval contains zero",
-    "images/s were timed in each run alone: `attnlab try` measures a ratio in turns",
-)
+
+def column_notes(table: StudyTable) -> list[str]:
+    """What the columns are."""
+    metric = table.metric
+    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
+    interval = "an anytime-valid interval" if table.sequential else "a Student-t interval"
+    return [
+        f"{metric.label} is the last epoch of the recipe, mean ± std over seeds"
+        f"{'' if metric.better == 'higher' else ', lower is better'}; the best epoch* was chosen "
+        f"by looking at the test images, so it is optimistic and no result",
+        f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
+        f"Holm over the modules of the table; nothing is called better when the interval contains "
+        f"zero",
+        "images/s were timed in each run alone: `attnlab try` measures a ratio in turns",
+    ]
 
 
-def accuracy_cells(group: Group, level: float) -> Cells:
+def result_cells(table: StudyTable, group: Group) -> Cells:
     """What the modules gain, beside what the paper prints."""
-    heads = ["module", "seeds", "top-1 %", "best epoch*", f"Δ [{level:.0%} interval]", "p (Holm)"]
-    heads.append("verdict")
-    printed = any(row.paper for row in group.rows)
+    metric = table.metric
+    heads = ["module", "seeds", metric.title, "best epoch*", f"Δ [{table.level:.0%} interval]"]
+    heads += ["p (Holm)", "verdict"]
+    others = [
+        each for each in table.metrics[1:] if any(each.name in row.values for row in group.rows)
+    ]
+    heads += [each.title for each in others]
+    printed = any(metric.name in row.paper for row in group.rows)
     if printed:
-        heads += ["paper top-1 %", "paper Δ"]
-    plain = next((row for row in group.rows if row.plain), None)
+        heads += [f"paper {metric.title}", "paper Δ"]
     rows = []
     for row in group.rows:
-        cells = [row.label, _seeds(row), _text(row.top1), _text(row.best_top1), *_difference(row)]
+        cells = [row.label, _seeds(row), _text(row.values.get(metric.name), metric)]
+        cells += [_text(row.best, metric), *_difference(row, metric)]
+        cells += [_text(row.values.get(each.name), each) for each in others]
         if printed:
-            cells += [_text(row.paper), _paper_gain(row, plain)]
+            cells += [str(row.paper.get(metric.name, "")), _paper_gain(row, group.plain, metric)]
         rows.append(cells)
     return heads, rows
 
 
-def cost_cells(group: Group) -> Cells:
+def cost_cells(table: StudyTable, group: Group) -> Cells:
     """What they cost, what they do to the trajectory, and what is left when they are folded."""
     heads = ["module", "parameters", "MACs", "train images/s", "test images/s", "TNS"]
-    heads += ["folded parameters", "fold error", "folded top-1 %"]
+    heads += ["folded parameters", "fold error", f"folded {table.metric.title}"]
     rows = [
         [
             row.label,
@@ -49,7 +64,7 @@ def cost_cells(group: Group) -> Cells:
             "" if row.tns is None else row.tns.text(4),
             "" if row.folded_parameters is None else f"{row.folded_parameters:,}",
             "" if row.fold_error is None else f"{row.fold_error:.0e}",
-            _text(row.folded_top1),
+            _text(row.folded, table.metric),
         ]
         for row in group.rows
     ]
@@ -61,49 +76,53 @@ def markdown(table: StudyTable) -> str:
     parts = [f"# {table.title}"]
     for group in table.groups:
         parts.append(f"## {group.name}")
-        parts += [_markdown(*accuracy_cells(group, table.level)), _markdown(*cost_cells(group))]
+        parts += [_markdown(*result_cells(table, group)), _markdown(*cost_cells(table, group))]
     parts.append("\n".join(f"* {line}" for line in footnotes(table)))
     return "\n\n".join(parts) + "\n"
 
 
 def footnotes(table: StudyTable) -> list[str]:
     """What must be known to read the table."""
-    lines = [*table.notes, *NOTES, *_missing_intervals(table)]
+    lines = [*table.changes, *table.notes, *column_notes(table), *_missing_intervals(table)]
     if table.paper_source:
         lines.append(f"paper: {table.paper_source}. {table.paper_note}".strip())
     return lines
 
 
 def _missing_intervals(table: StudyTable) -> list[str]:
-    """Why rows have no interval, each reason once."""
+    """Why rows have no verdict, each reason once."""
     compared = [row.comparison for group in table.groups for row in group.rows]
-    found = [comparison.difference for comparison in compared if comparison is not None]
-    return [f"[–]: {note}" for note in dict.fromkeys(one.note for one in found) if note]
+    notes = [comparison.note for comparison in compared if comparison is not None]
+    return [f"[–]: {note}" for note in dict.fromkeys(notes) if note]
 
 
 def _seeds(row: Row) -> str:
     planned = len(row.seeds) + len(row.missing)
-    return f"{len(row.seeds)}" if not row.missing else f"{len(row.seeds)} of {planned}"
+    found = f"{len(row.seeds)}" if not row.missing else f"{len(row.seeds)} of {planned}"
+    return f"{found}, stale {'; '.join(row.stale)}" if row.stale else found
 
 
-def _difference(row: Row) -> list[str]:
-    if row.comparison is None:
+def _difference(row: Row, metric: Metric) -> list[str]:
+    found = row.comparison
+    if found is None:
         return ["", "", ""]
-    found = row.comparison.difference
+    mean = f"{found.difference.mean:+.{metric.digits}f}"
     if found.low is None or found.high is None:
-        return [f"{found.mean:+.2f} [–]", "", row.comparison.verdict]
-    interval = f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-    return [interval, f"{row.comparison.adjusted_p:.3f}", row.comparison.verdict]
+        return [f"{mean} [–]", "", found.verdict]
+    interval = f"{mean} [{found.low:+.{metric.digits}f}, {found.high:+.{metric.digits}f}]"
+    p = "" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
+    return [interval, p, found.verdict]
 
 
-def _paper_gain(row: Row, plain: Row | None) -> str:
-    if row.plain or row.paper is None or plain is None or plain.paper is None:
+def _paper_gain(row: Row, plain: Row | None, metric: Metric) -> str:
+    if row.plain or plain is None:
         return ""
-    return f"{row.paper.mean - plain.paper.mean:+.2f}"
+    own, base = row.paper.get(metric.name), plain.paper.get(metric.name)
+    return "" if own is None or base is None else f"{own.mean - base.mean:+.{metric.digits}f}"
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
+def _text(value: Summary | None, metric: Metric) -> str:
+    return "" if value is None else value.text(metric.digits)
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,26 +1,31 @@
 """What is on disk: one directory per run, shared by all studies, and one per study.
 
-OUT/<run id>/           config.json, environment.json, metrics.jsonl, checkpoints, result.json,
-                        model.safetensors; while and after it is worked on owner.json, log.txt;
-                        failure.json if the last attempt failed
-OUT/studies/<name>/     study.json: the study and its runs; table.json: what they say
+OUT/<run id>/           config.json, identity.json, data.json, environment.json, metrics.jsonl,
+                        checkpoints, model.safetensors, result.json; measured/*.json; while and
+                        after it is worked on owner.json, log.txt; failure.json if the last attempt
+                        failed
+OUT/studies/<name>/     study.json: the study and its runs; plans.jsonl: every plan it had;
+                        table.json: what the runs say
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.study.definition import Study
-from attnlab.study.grid import PlannedRun, planned_runs
+from attnlab.measure import MeasureConfig
+from attnlab.stored import StoredRun
+from attnlab.stored.study import RunEntry
+from attnlab.study.grid import PlannedRun
 from attnlab.study.lock import is_claimed
-from attnlab.train.result import RunResult
+from attnlab.train import v0_1
+from attnlab.train.identity import changed_defaults
 
 State = Literal["done", "running", "failed", "stopped", "waiting"]
 
@@ -40,15 +45,16 @@ class Store:
 
     out: Path
 
-    def directory(self, run_id: str) -> Path:
-        return self.out / run_id
-
     def study_directory(self, name: str) -> Path:
         return self.out / "studies" / name
 
-    def state(self, run_id: str) -> State:
+    def run(self, entry: RunEntry) -> StoredRun:
+        """What is there of a run."""
+        return StoredRun(self.out / entry.folder)
+
+    def state(self, entry: RunEntry) -> State:
         """`stopped` runs have begun and resume; `waiting` ones have not."""
-        directory = self.directory(run_id)
+        directory = self.out / entry.folder
         if is_finished(directory):
             return "done"
         if is_claimed(directory):
@@ -57,41 +63,36 @@ class Store:
             return "failed"
         return "stopped" if (directory / "config.json").exists() else "waiting"
 
-    def result(self, run_id: str) -> RunResult | None:
-        directory = self.directory(run_id)
-        return RunResult.load(directory) if is_finished(directory) else None
+    def entries(self, runs: Sequence[PlannedRun], measure: MeasureConfig) -> list[RunEntry]:
+        """Where the runs of a plan are, or will be."""
+        return [self._entry(run, measure) for run in runs]
 
-    def results(self, runs: Sequence[PlannedRun]) -> Iterator[tuple[PlannedRun, RunResult]]:
-        """The finished ones among `runs`."""
-        for run in runs:
-            result = self.result(run.run_id)
-            if result is not None:
-                yield run, result
+    def _entry(self, run: PlannedRun, measure: MeasureConfig) -> RunEntry:
+        folder = run.run_id
+        directory = self.out / folder
+        if is_finished(directory) and changed_defaults(directory, run.config):
+            folder = f"{run.run_id}-{_resolved(run)}"  # a default has changed since
+        elif not directory.exists():
+            folder = self._of_version_0_1(run, measure) or folder
+        return RunEntry(
+            run.run_id,
+            folder,
+            run.seed,
+            run.cell,
+            run.config.attention,
+            run.identity.model_dump(mode="json"),
+        )
 
-    def write_study(self, study: Study, runs: Sequence[PlannedRun]) -> Path:
-        """Record what belongs to the study, so that it can be read without the TOML file."""
-        record = {
-            "study": study.model_dump(mode="json"),
-            "runs": [{"run_id": run.run_id, "seed": run.seed, **asdict(run.cell)} for run in runs],
-        }
-        return self._write_json(self.study_directory(study.name) / "study.json", record)
+    def _of_version_0_1(self, run: PlannedRun, measure: MeasureConfig) -> str | None:
+        """The name of the directory in which 0.1 has finished the same run."""
+        old = v0_1.run_id(run.config, measure.model_dump(mode="json"))
+        if old is None or not is_finished(self.out / old):
+            return None
+        return old if v0_1.is_same(run.config, StoredRun(self.out / old)) else None
 
-    def read_study(self, name: str) -> tuple[Study, list[PlannedRun]]:
-        """The study that `write_study` recorded under `name`."""
-        path = self.study_directory(name) / "study.json"
-        if not path.is_file():
-            raise InputError(
-                f"There is no {path}. Expected the name of a study that was run with --out "
-                f"{self.out}."
-            )
-        study = Study(**json.loads(path.read_text(encoding="utf-8"))["study"])
-        return study, planned_runs(study)
 
-    def write_table(self, study: Study, table: dict[str, Any]) -> Path:
-        return self._write_json(self.study_directory(study.name) / "table.json", table)
-
-    def _write_json(self, path: Path, content: Any) -> Path:
-        return write_whole(path, json.dumps(content, indent=1, ensure_ascii=False))
+def _resolved(run: PlannedRun) -> str:
+    return hashlib.sha256(run.config.to_json().encode()).hexdigest()[:4]
 
 
 def is_finished(directory: Path) -> bool:

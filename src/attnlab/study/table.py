@@ -4,180 +4,244 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from attnlab.study.definition import Figure, Study
-from attnlab.study.grid import Cell, PlannedRun
-from attnlab.study.statistics import (
-    LEVEL,
-    Comparison,
-    Summary,
-    compare,
-    paired_difference,
-    summarize,
-)
+from attnlab.stored import Metric, RunResult, StoredRun
+from attnlab.stored.study import Cell, RunEntry, StoredStudy
+from attnlab.stored.table import Comparison, Figure, Group, PairedDifference, Row, StudyTable
+from attnlab.study.history import History, stale_reasons, study_history
+from attnlab.study.statistics import LEVEL, compare, paired_difference, summarize
 from attnlab.study.store import Store
-from attnlab.train.result import RunResult
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One module of a group; accuracies in percent, over the seeds that are finished."""
+class _Finished:
+    """A trained run with what the table takes of it."""
 
-    label: str
-    plain: bool
-    seeds: tuple[int, ...]
-    missing: tuple[int, ...]
-    """Seeds that are planned but not finished."""
-    top1: Summary | None = None
-    """Last epoch: the result. None before any run is finished, like everything below."""
-    best_top1: Summary | None = None
-    """Best epoch by test accuracy: optimistic, for comparison with papers that print it."""
-    comparison: Comparison | None = None
-    """With the plain backbone, by seed; in points of percent."""
-    parameters: int | None = None
-    macs: int | None = None
-    train_speed: float | None = None
-    """Images per second, median over seeds; each run is timed alone, so no ratio of these is
-    better than the machine was quiet."""
-    inference_speed: float | None = None
-    tns: Summary | None = None
-    fold_error: float | None = None
-    """Largest over seeds; None where nothing folds."""
-    folded_parameters: int | None = None
-    folded_top1: Summary | None = None
-    paper: Figure | None = None
+    entry: RunEntry
+    run: StoredRun
+
+    @property
+    def result(self) -> RunResult:
+        return self.run.result
+
+    def found(self, measurement: str, name: str) -> Any:
+        """A figure of a measurement; None where there is none."""
+        measured = self.run.measured(measurement)
+        return None if measured is None or measured.found is None else measured.found.get(name)
 
 
-@dataclass(frozen=True)
-class Group:
-    """The rows that share data and backbone; Holm's correction is over these."""
+def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False) -> StudyTable:
+    """The table of what is finished.
 
-    name: str
-    data: str
-    backbone: str
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """The table of a study; `table.json` of its directory."""
-
-    study: str
-    title: str
-    level: float
-    groups: tuple[Group, ...]
-    paper_source: str
-    paper_note: str
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def study_table(study: Study, runs: Sequence[PlannedRun], out: str | Path) -> StudyTable:
-    """The table of what is finished in `out`."""
-    results = {run.run_id: result for run, result in Store(Path(out)).results(runs)}
-    names = dict.fromkeys(run.cell.group for run in runs)
-    groups = tuple(_group(study, [r for r in runs if r.cell.group == n], results) for n in names)
+    `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
+    then nothing is said to be better.
+    """
+    history = study_history(store, study.name, study.runs)
+    finished = {
+        (entry.cell, entry.seed): _Finished(entry, store.run(entry))
+        for entry in study.runs
+        if store.run(entry).is_trained
+    }
+    mixed = False
+    for entry in history.stale if include_stale else ():
+        if (entry.cell, entry.seed) not in finished:
+            finished[entry.cell, entry.seed] = _Finished(entry, store.run(entry))
+            mixed = True
+    metrics = _metrics(study, list(finished.values()))
+    why = _cannot_tell(history, mixed)
+    names = dict.fromkeys(entry.cell.group for entry in study.runs)
+    groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
+    paper = study.definition.get("paper") or {}
     return StudyTable(
         study=study.name,
         title=study.title or study.name,
         level=LEVEL,
+        metrics=metrics,
         groups=groups,
-        paper_source=study.paper.source if study.paper else "",
-        paper_note=study.paper.note if study.paper else "",
-        notes=tuple(_notes(study, runs, results)),
+        paper_source=paper.get("source", ""),
+        paper_note=paper.get("note", ""),
+        notes=tuple(_notes(study, finished, mixed)),
+        changes=history.changes,
+        sequential=history.sequential,
+        planned=len(study.runs),
+        finished=tuple(one.entry.folder for one in finished.values()),
     )
 
 
-def _group(study: Study, runs: Sequence[PlannedRun], results: dict[str, RunResult]) -> Group:
-    cells = list(dict.fromkeys(run.cell for run in runs))
-    accuracy = {
+def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric, ...]:
+    """Those of the results, which agree: a study has one task."""
+    if finished:
+        return finished[0].result.metrics
+    return tuple(Metric(**each) for each in study.metrics)
+
+
+def _cannot_tell(history: History, mixed: bool) -> str:
+    if mixed:
+        return "runs that were made from different code, data or settings are mixed"
+    if history.dropped_seeds:
+        return "seeds were removed after their results had been seen"
+    return ""
+
+
+def _group(
+    study: StoredStudy,
+    name: str,
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    history: History,
+    store: Store,
+    why: str,
+) -> Group:
+    entries = [entry for entry in study.runs if entry.cell.group == name]
+    cells = list(dict.fromkeys(entry.cell for entry in entries))
+    comparisons = _comparisons(cells, metric, finished, history, store, why)
+    figures = _paper(study, name)
+    rows = []
+    for cell in cells:
+        own = [entry for entry in entries if entry.cell == cell]
+        there = [finished[cell, e.seed] for e in own if (cell, e.seed) in finished]
+        stale = [entry for entry in history.stale if entry.cell == cell]
+        rows.append(
+            _row(
+                cell,
+                sorted(there, key=lambda one: one.entry.seed),
+                tuple(sorted(e.seed for e in own if (cell, e.seed) not in finished)),
+                tuple(stale_reasons(stale, own)),
+                comparisons.get(cell.row),
+                {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
+                metric,
+            )
+        )
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
+
+
+def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
+    """By metric and row."""
+    printed = (study.definition.get("paper") or {}).get("figures", {})
+    return {
+        metric: {row: Figure(**figure) for row, figure in groups.get(group, {}).items()}
+        for metric, groups in printed.items()
+    }
+
+
+def _comparisons(
+    cells: Sequence[Cell],
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    history: History,
+    store: Store,
+    why: str,
+) -> dict[str, Comparison]:
+    values = {
         cell: {
-            run.seed: 100 * results[run.run_id].top1
-            for run in runs
-            if run.run_id in results and run.cell == cell
+            seed: metric.shown(one.result.value) for (c, seed), one in finished.items() if c == cell
         }
         for cell in cells
     }
-    comparisons = _comparisons(accuracy)
-    figures = study.paper.top1.get(cells[0].group, {}) if study.paper else {}
-    rows = tuple(
-        _row(
-            cell,
-            {run.seed: results.get(run.run_id) for run in runs if run.cell == cell},
-            comparisons.get(cell.row),
-            figures.get(cell.row),
-        )
-        for cell in cells
+    plain = next((values[cell] for cell in cells if cell.plain), {})
+    gone: dict[Cell, dict[int, float]] = {}
+    for entry in history.dropped:
+        if entry.cell.group == cells[0].group and not entry.cell.plain:
+            shown = metric.shown(store.run(entry).result.value)
+            gone.setdefault(entry.cell, {})[entry.seed] = shown
+
+    def differences(of: dict[Cell, dict[int, float]]) -> dict[str, PairedDifference]:
+        return {
+            cell.row: paired_difference(own, plain, cannot_tell=why)
+            for cell, own in of.items()
+            if not cell.plain and own.keys() & plain.keys()
+        }
+
+    return compare(
+        differences(values),
+        sequential=history.sequential,
+        better=metric.better,
+        also=differences(gone),
     )
-    return Group(cells[0].group, cells[0].data, cells[0].backbone, rows)
-
-
-def _comparisons(accuracy: dict[Cell, dict[int, float]]) -> dict[str, Comparison]:
-    plain = next((values for cell, values in accuracy.items() if cell.plain), {})
-    differences = {
-        cell.row: paired_difference(values, plain)
-        for cell, values in accuracy.items()
-        if not cell.plain and values.keys() & plain.keys()
-    }
-    return compare(differences)
 
 
 def _row(
     cell: Cell,
-    by_seed: dict[int, RunResult | None],
+    runs: Sequence[_Finished],
+    missing: tuple[int, ...],
+    stale: tuple[str, ...],
     comparison: Comparison | None,
-    paper: Figure | None,
+    paper: dict[str, Figure],
+    metric: Metric,
 ) -> Row:
-    found = {seed: result for seed, result in by_seed.items() if result is not None}
-    seeds = tuple(sorted(found))
-    missing = tuple(sorted(by_seed.keys() - found.keys()))
-    if not found:
-        return Row(cell.row, cell.plain, seeds, missing, paper=paper)
-    results = [found[seed] for seed in seeds]
+    seeds = tuple(one.entry.seed for one in runs)
+    if not runs:
+        return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
+    results = [one.result for one in runs]
+    by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
+    best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
+    folded = _of(runs, list, lambda run: (run.found("fold", "values") or {}).get(metric.name))
     return Row(
         label=cell.row,
         plain=cell.plain,
         seeds=seeds,
         missing=missing,
-        top1=summarize([100 * result.top1 for result in results]),
-        best_top1=summarize([100 * result.best_top1 for result in results]),
+        stale=stale,
+        values={
+            each.name: summarize([each.shown(value) for value in values])
+            for each in results[0].metrics
+            if (values := [v for r in results if (v := r.values.get(each.name)) is not None])
+        },
+        by_seed=by_seed,
+        best=summarize(list(best.values())),
+        best_by_seed=best,
         comparison=comparison,
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
-        inference_speed=_of(results, statistics.median, lambda r: r.inference_images_per_second),
-        tns=_of(results, summarize, lambda r: r.tns),
-        fold_error=_of(results, max, lambda r: r.fold_error),
-        folded_parameters=results[0].folded_parameters,
-        folded_top1=_of(
-            results, summarize, lambda r: None if r.folded_top1 is None else 100 * r.folded_top1
+        inference_speed=_of(
+            runs, statistics.median, lambda run: run.found("speed", "images_per_second")
         ),
+        tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
+        fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
+        folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
+        folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
     )
 
 
 def _of(
-    results: Sequence[RunResult],
-    reduce: Callable[[list[float]], T],
-    read: Callable[[RunResult], float | None],
+    runs: Sequence[_Finished],
+    reduce: Callable[[list[Any]], T],
+    read: Callable[[_Finished], Any],
 ) -> T | None:
-    values = [value for result in results if (value := read(result)) is not None]
+    values = [value for run in runs if (value := read(run)) is not None]
     return reduce(values) if values else None
 
 
-def _notes(study: Study, runs: Sequence[PlannedRun], results: dict[str, RunResult]) -> list[str]:
+def _notes(
+    study: StoredStudy, finished: dict[tuple[Cell, int], _Finished], mixed: bool
+) -> list[str]:
     notes = []
-    if len(results) < len(runs):
-        notes.append(f"{len(results)} of {len(runs)} runs are finished")
+    if mixed:
+        notes.append("stale runs are included: rows mix code, data or settings")
+    notes += _uneven(study.name, list(finished.values()))
+    if len(finished) < len(study.runs):
+        notes.append(f"{len(finished)} of {len(study.runs)} runs are finished")
     if len(study.seeds) == 1:
         notes.append("one seed: no interval, so nothing can be said to be better")
     if not study.has_plain:
         notes.append("the study has no plain backbone ('none') to compare with")
+    return notes
+
+
+def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
+    """Measurements that were not made alike for all runs."""
+    notes = []
+    for name in ("stiffness", "gates"):
+        found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
+        images = sorted({each.settings["images"] for each in found if "images" in each.settings})
+        if len(images) > 1:
+            shown = " and ".join(map(str, images))
+            command = f"`attnlab study measure {study} --only {name}`"
+            notes.append(f"{name} was measured on {shown} images: {command} makes it even")
     return notes

@@ -14,9 +14,14 @@ TEMPLATE = """\
 #   attnlab study show {path}     the table
 title = "Does attention help?"
 
+# What is learned: classification, multilabel (data = "digit-pairs"), regression (data =
+# "digit-angles"); or a class of yours. A table sets its options:
+#   {{ name = "classification", options = {{ label_smoothing = 0.1 }} }}
+task = "classification"
+
 # digits (embedded), fake, cifar10, cifar100, stl10; or a table with any setting:
 #   {{ name = "cifar10", root = "data", download = true, train_subset = 5000 }}
-#   {{ name = "folder", root = "photos", size = 224 }}
+#   {{ name = "folder", root = "photos", size = 224, augmentation = {{ crop = "resized" }} }}
 data = "digits"
 
 # Names of attnlab.create: resnet20, resnet164, "timm:resnet50", "torchvision:resnet18";

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from attnlab._errors import AttnlabError, InputError
 from attnlab.study.lock import claim, owner
 from attnlab.study.store import is_finished, write_failure
-from attnlab.train.config import RunConfig
 
 BUSY = 75  # EX_TEMPFAIL
 
@@ -25,7 +26,21 @@ class Job:
     run_id: str
     label: str
     config: str
+    measure: str
     directory: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is trained, and all that was asked for is measured."""
+        from attnlab.measure import MeasureConfig, missing
+
+        directory = Path(self.directory)
+        if not is_finished(directory):
+            return False
+        return not missing(directory, MeasureConfig.model_validate_json(self.measure))
 
 
 @dataclass(frozen=True)
@@ -38,9 +53,8 @@ class Outcome:
 
 
 def work(job: Job, threads: int | None = None) -> Outcome:
-    """Train the job's run here, from its last checkpoint on, unless someone else does or did."""
-    from attnlab.train import train
-
+    """Train and measure the job's run here, from its last checkpoint on, unless someone else does
+    or did."""
     directory = Path(job.directory)
     if not directory.parent.is_dir():
         # On another machine: without shared storage the results would be lost with the node.
@@ -52,13 +66,31 @@ def work(job: Job, threads: int | None = None) -> Outcome:
     with claim(directory) as claimed:
         if not claimed:
             return Outcome(job, "busy", owner(directory))
-        if not is_finished(directory):
-            try:
-                train(RunConfig.from_json(job.config), directory, threads=threads)
-            except Exception as error:
-                return Outcome(job, "failed", _record(directory, error))
+        try:
+            _train_and_measure(job, directory, threads)
+        except Exception as error:
+            return Outcome(job, "failed", _record(directory, error))
         (directory / "failure.json").unlink(missing_ok=True)
         return Outcome(job, "done")
+
+
+def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
+    from attnlab.measure import MeasureConfig, measure_run
+    from attnlab.measure.epoch import epoch_record
+    from attnlab.train import RunConfig, identify, train
+
+    measure = MeasureConfig.model_validate_json(job.measure)
+    if not is_finished(directory):
+        config = RunConfig.from_json(job.config)
+        now = identify(config).run_id
+        if now != job.run_id:
+            raise InputError(
+                f"{job.label} was planned as run {job.run_id} and is {now} now: its data, weights "
+                f"or classes changed meanwhile. Run the study again, which plans it anew."
+            )
+        every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
+        train(config, directory, threads=threads, each_epoch=every_epoch)
+    measure_run(directory, measure, threads=threads)
 
 
 def _record(directory: Path, error: Exception) -> str:
@@ -69,14 +101,12 @@ def _record(directory: Path, error: Exception) -> str:
 
 
 def main() -> None:
-    """Of a process with the run's directory as argument and its config on standard input.
+    """Of a process with a job on standard input.
 
     Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
     failure.json says why.
     """
-    directory = Path(sys.argv[1])
-    job = Job(directory.name, directory.name, sys.stdin.read(), str(directory))
-    outcome = work(job)
+    outcome = work(Job(**json.loads(sys.stdin.read())))
     if outcome.status == "failed":
         print(outcome.message, file=sys.stderr)
     sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])

@@ -1,59 +1,29 @@
-"""What a run is: data, network, gate, seed and recipe; nothing else decides its weights."""
+"""What a run is: task, data, network, gate, seed and recipe; nothing else decides its weights."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import NonNegativeInt, model_validator
 
+from attnlab._errors import OptionError
 from attnlab._strict import Strict
-from attnlab.train.recipe import Recipe, load_recipe
+from attnlab.data import Augmentation, DataConfig
+from attnlab.tasks import TaskConfig
+from attnlab.train.recipe import MOVED, Recipe, load_parts
 
 Value = bool | int | float | str
 """An option of a network or a gate."""
 
-DataName = Literal["digits", "fake", "cifar10", "cifar100", "stl10", "npz", "folder", "hf"]
-
-
-class DataConfig(Strict):
-    """Which images."""
-
-    name: DataName = "digits"
-    """`digits` is scikit-learn's 8×8 digits, `fake` random images, `npz` a numpy archive with
-    train_x, train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or
-    val/), `hf` a data set of the Hugging Face hub or a folder that `datasets` can read."""
-    root: str | None = None
-    """Folder of torchvision's data sets and of `folder`, file of `npz`, name of `hf`."""
-    download: bool = False
-    """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
-    train_subset: PositiveInt | None = None
-    """How many training images, the same share of every class; all when None."""
-    test_subset: PositiveInt | None = None
-    size: PositiveInt | None = None
-    """Images are resized to size × size; their own size when None (folders need one)."""
-    stl_crop: Literal[32, 96] = 96
-    """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
-    classes: PositiveInt = 10
-    """Of `fake` only."""
-
-
-class MeasureConfig(Strict):
-    """What is measured beside the accuracy."""
-
-    images: NonNegativeInt = 256
-    """On how many test images TNS, NSI and the gates are measured; 0 leaves them out."""
-    every_epoch: bool = False
-    """Whether TNS and the mean gates are also measured after every epoch."""
-    inference_images: NonNegativeInt = 256
-    """On how many test images inference speed is measured; 0 leaves it out."""
-
 
 class RunConfig(Strict):
     """One training with one seed. `recipe` may be given as the name of one of `list_recipes()`,
-    or as a table that starts from one: `{name = "digits", epochs = 3}`."""
+    or as a table that starts from one: `{name = "digits", epochs = 3}`; what that recipe says about
+    augmentation and task holds unless `data` and `task` say otherwise."""
 
+    task: TaskConfig = TaskConfig()
     data: DataConfig = DataConfig()
     backbone: str
     """A name for `attnlab.create`."""
@@ -65,34 +35,21 @@ class RunConfig(Strict):
     start: Literal["paper", "identity"] = "paper"
     seed: NonNegativeInt = 0
     recipe: Recipe
-    measure: MeasureConfig = MeasureConfig()
 
     @model_validator(mode="before")
     @classmethod
-    def _named_recipe(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("data"), str):
-            data = {**data, "data": {"name": data["data"]}}
-        if not isinstance(data, dict) or not isinstance(data.get("recipe"), str | dict):
-            return data
-        given = data["recipe"]
-        settings = {"name": given} if isinstance(given, str) else dict(given)
-        base = settings.get("name")
-        if base is None:
-            return data
-        loaded = load_recipe(base).model_dump()
-        return {**data, "recipe": Recipe(**{**loaded, **settings})}
-
-    @property
-    def run_id(self) -> str:
-        """Twelve hex digits: the hash of everything that decides the result. Labels and places
-        (a recipe's name, a root that only says where well-known data lies) do not."""
-        resolved = self.model_dump(mode="json")
-        resolved["recipe"].pop("name")
-        resolved["data"].pop("download")
-        if self.data.name not in ("npz", "folder", "hf"):
-            resolved["data"].pop("root")
-        text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+    def _written_short(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        settings = dict(given)
+        for name in ("task", "data"):
+            if isinstance(settings.get(name), str):
+                settings[name] = {"name": settings[name]}
+        if isinstance(settings.get("recipe"), str):
+            settings["recipe"] = {"name": settings["recipe"]}
+        if isinstance(settings.get("recipe"), dict):
+            _with_recipe(settings)
+        return settings
 
     @property
     def label(self) -> str:
@@ -106,5 +63,50 @@ class RunConfig(Strict):
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
         """The config that `to_json` wrote."""
-        data = json.loads(text)
-        return cls(**{**data, "recipe": Recipe(**data["recipe"])})
+        return cls.resolved(json.loads(text))
+
+    @classmethod
+    def resolved(cls, settings: Mapping[str, Any]) -> RunConfig:
+        """From settings that are whole: the recipe's name is a label, and nothing is looked up."""
+        parts: dict[str, Any] = {
+            "task": TaskConfig(**settings["task"]),
+            "data": DataConfig(**settings["data"]),
+            "recipe": Recipe(**settings["recipe"]),
+        }
+        return cls(**{**settings, **parts})
+
+
+def _with_recipe(settings: dict[str, Any]) -> None:
+    """Put a named recipe's own settings under those that are given."""
+    given = dict(settings["recipe"])
+    for name in given:
+        if name in MOVED:
+            raise OptionError(
+                f"Setting {name!r} is not the recipe's: it is one of {MOVED[name]}, as in "
+                f"{_EXAMPLES[MOVED[name]]}."
+            )
+    if given.get("name") is None:
+        return
+    parts = load_parts(given["name"])
+    settings["recipe"] = Recipe(**{**parts.recipe.model_dump(), **given})
+    data = settings.get("data", {})
+    if isinstance(data, DataConfig):
+        data = data.model_dump(exclude_unset=True)
+    if isinstance(data, dict):
+        own = data.get("augmentation", {})
+        if isinstance(own, Augmentation):
+            own = own.model_dump(exclude_unset=True)
+        if isinstance(own, dict):
+            settings["data"] = {**data, "augmentation": {**parts.augmentation, **own}}
+    task = settings.get("task", {})
+    if isinstance(task, TaskConfig):
+        task = task.model_dump(exclude_unset=True)
+    if isinstance(task, dict) and task.get("name", "classification") == "classification":
+        options = {**parts.task_options, **task.get("options", {})}
+        settings["task"] = {**task, "options": options} if options else task
+
+
+_EXAMPLES = {
+    "data.augmentation": 'data = { name = "cifar10", augmentation = { flip = false } }',
+    "task.options": 'task = { name = "classification", options = { label_smoothing = 0.1 } }',
+}

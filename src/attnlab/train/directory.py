@@ -1,4 +1,4 @@
-"""A run's directory, which tells its own truth: settings, environment, data and metrics."""
+"""A run's directory, which tells its own truth: settings, identity, environment, data, metrics."""
 
 from __future__ import annotations
 
@@ -9,40 +9,45 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import remove_partial, write_whole
+from attnlab.data import Data, Facts, MemoryData
+from attnlab.stored import StoredRun
 from attnlab.train.config import RunConfig
-from attnlab.train.data import Data
 from attnlab.train.environment import environment
+from attnlab.train.identity import FILE, Identity, check_stored
 
 
-def begin(folder: Path, config: RunConfig, data: Data) -> None:
+def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> None:
     """Write what the run is, before it starts; a directory of another run is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     remove_partial(folder)
-    check_config(folder, config)
-    facts = asdict(data.facts)
-    stored = folder / "data.json"
-    if stored.is_file():
-        before = json.loads(stored.read_text(encoding="utf-8"))["checksum"]
-        if before != data.facts.checksum:
-            raise InputError(
-                f"The data changed since the run in {folder} began: checksum {before[:12]}… then, "
-                f"{data.facts.checksum[:12]}… now. Use another directory."
-            )
+    check_stored(folder, config, identity)
     write_whole(folder / "config.json", config.to_json() + "\n")
+    write_whole(folder / FILE, identity.model_dump_json(indent=1) + "\n")
     write_whole(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
-    write_whole(stored, json.dumps(facts, indent=1) + "\n")
+    write_whole(folder / "data.json", json.dumps(asdict(facts), indent=1) + "\n")
 
 
-def check_config(folder: Path, config: RunConfig) -> None:
-    """Refuse a directory that holds another run."""
-    stored = folder / "config.json"
-    if not stored.is_file():
-        return
-    other = RunConfig.from_json(stored.read_text(encoding="utf-8"))
-    if other.run_id != config.run_id:
+def read_facts(folder: Path) -> Facts:
+    """What the run's data were."""
+    found = StoredRun(folder).data
+    lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
+    return Facts(**{**found, **lists})
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The run's settings, resolved."""
+    return RunConfig.resolved(StoredRun(folder).config)
+
+
+def check_data(folder: Path, data: Data) -> None:
+    """Refuse data that are not those of the run."""
+    before, now = read_facts(folder).checksum, data.facts.checksum
+    if not (folder / FILE).is_file() and isinstance(data, MemoryData):
+        now = data.pixel_checksum()  # what 0.1 stored
+    if before != now:
         raise InputError(
-            f"{folder} holds run {other.run_id} ({other.label}), expected {config.run_id} "
-            f"({config.label}). Use another directory."
+            f"The data changed since the run in {folder} began: checksum {before[:12]}… then, "
+            f"{now[:12]}… now. Give it the data that it was trained with, or train anew."
         )
 
 

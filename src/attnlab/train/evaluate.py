@@ -1,57 +1,57 @@
-"""Accuracy and loss on the test images."""
+"""Test a network: each process sees its part of the images."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.train.batches import evaluation_chunks
-from attnlab.train.data import Data
+from attnlab._errors import InputError
+from attnlab.data import Batch, Data
+from attnlab.data.batches import evaluation_chunks
+from attnlab.tasks import Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-FIVE = 5
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Shares of the test images."""
-
-    loss: float
-    top1: float
-    top5: float | None
-    """None where five guesses would always be right."""
-
 
 def evaluate(
-    fabric: Fabric, network: nn.Module, data: Data, batch_size: int, channels_last: bool = False
-) -> Accuracy:
-    """Test `network`, each process on its part of the images."""
-    chunks = evaluation_chunks(data.facts.test, batch_size, fabric.global_rank, fabric.world_size)
-    sums = torch.zeros(4, dtype=torch.float64, device=fabric.device)
+    network: nn.Module,
+    task: Task,
+    data: Data,
+    batch_size: int,
+    device: torch.device,
+    *,
+    rank: int = 0,
+    processes: int = 1,
+    channels_last: bool = False,
+) -> dict[str, float | None]:
+    """The task's metrics on the test images, by name."""
+    chunks = evaluation_chunks(data.facts.test, batch_size, rank, processes)
+    meters = task.meters(device)
     training = network.training
     network.eval()
-    with torch.inference_mode(), fabric.autocast():
-        for images, labels in data.testing(chunks, fabric.device):
-            if channels_last:
-                images = images.contiguous(memory_format=torch.channels_last)
-            logits = network(images).float()
-            guesses = logits.topk(min(FIVE, logits.shape[1]), dim=1).indices == labels[:, None]
-            loss = F.cross_entropy(logits, labels, reduction="sum")
-            count = torch.tensor(len(labels), device=fabric.device)
-            sums += torch.stack([loss.double(), guesses[:, 0].sum(), guesses.sum(), count])
+    with torch.inference_mode():
+        for batch in data.testing(chunks, device):
+            laid_out = in_layout(batch, channels_last)
+            meters.update(task.predict(network, laid_out), laid_out.targets)
     network.train(training)
-    loss_sum, first, five, images_seen = summed(fabric, sums)
-    return Accuracy(
-        loss_sum / images_seen,
-        first / images_seen,
-        five / images_seen if data.facts.classes > FIVE else None,
-    )
+    found = meters.compute()
+    result = task.metrics[0]
+    if found.get(result.name) is None:
+        raise InputError(
+            f"{result.label}, the result of task {type(task).__name__}, has no value on the "
+            f"{data.facts.test} test images of {data.facts.name!r}."
+        )
+    return found
+
+
+def in_layout(batch: Batch, channels_last: bool) -> Batch:
+    """The batch with its images in channels-last memory, where that is asked for."""
+    if not channels_last or not isinstance(batch.inputs, Tensor):
+        return batch
+    return batch._replace(inputs=batch.inputs.contiguous(memory_format=torch.channels_last))
 
 
 def summed(fabric: Fabric, sums: Tensor) -> list[float]:

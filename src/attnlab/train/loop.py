@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
-from safetensors.torch import save
+from torch import nn
 
+from attnlab import checkpoint
 from attnlab._files import write_whole
 from attnlab._seeds import derive
-from attnlab.train.batches import check_batches, training_chunks
+from attnlab.data import Data, load_data
+from attnlab.data.batches import check_batches, training_chunks
+from attnlab.insert import count_parameters
+from attnlab.record.example import measure
+from attnlab.stored import RunResult, StoredRun
+from attnlab.tasks import Task, build_task
 from attnlab.train.config import RunConfig
-from attnlab.train.data import Data
 from attnlab.train.diagnose import non_finite_loss
-from attnlab.train.directory import begin, check_config, write_metrics
-from attnlab.train.evaluate import evaluate, summed
-from attnlab.train.measurements import epoch_stiffness, measurements
-from attnlab.train.network import build_network
+from attnlab.train.directory import begin, write_metrics
+from attnlab.train.evaluate import evaluate, in_layout, summed
+from attnlab.train.identity import Identity, check_stored, identify
+from attnlab.train.network import build_network, description
 from attnlab.train.reporters import Progress, Reporter, reporter
-from attnlab.train.result import RunResult
 from attnlab.train.schedule import learning_rate
-from attnlab.train.sources import load_data
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
 from attnlab.train.surroundings import deterministic, terminating
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+EachEpoch = Callable[[nn.Module, Task, Data, torch.device], Mapping[str, Any]]
+"""What else is recorded of an epoch: called with the network that is tested."""
 
 
 def train(
@@ -40,6 +47,7 @@ def train(
     threads: int | None = None,
     devices: int = 1,
     progress: Progress | None = None,
+    each_epoch: EachEpoch | None = None,
 ) -> RunResult:
     """Train the network of `config` in `directory`; return its result.
 
@@ -55,13 +63,16 @@ def train(
             over all of them. From 2 on, the calling script needs an `if __name__ == "__main__"`
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
+        each_epoch: called after each epoch; what it returns is added to the epoch's record.
     """
     folder = Path(directory)
+    identity = identify(config)
     if (folder / "result.json").is_file():
-        check_config(folder, config)
-        return RunResult.load(folder)
+        check_stored(folder, config, identity)
+        return StoredRun(folder).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
-    data = load_data(config.data, config.recipe)
+    data = load_data(config.data)
+    build_task(config.task, data.facts)
     check_batches(data.facts.train, config.recipe, devices)
     from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
@@ -74,7 +85,9 @@ def train(
     )
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
-        result: RunResult = fabric.launch(launched, config, folder, data, threads, progress)
+        result: RunResult = fabric.launch(
+            launched, config, identity, folder, data, threads, progress, each_epoch
+        )
     return result
 
 
@@ -85,25 +98,30 @@ def _launched() -> bool:
 def _run(
     fabric: Fabric,
     config: RunConfig,
+    identity: Identity,
     folder: Path,
     data: Data,
     threads: int | None,
     progress: Progress | None,
+    each_epoch: EachEpoch | None,
 ) -> RunResult:
     with deterministic(threads):
-        network = build_network(config, data.facts.classes, data.facts.shape)
+        task = build_task(config.task, data.facts)
+        network = build_network(config, task, data.facts.shape)
         if fabric.is_global_zero:
-            begin(folder, config, data)
+            begin(folder, config, identity, data.facts)
         fabric.barrier()
         state = build_state(fabric, config, network)
-        resume(fabric, state, folder / "checkpoints", config.run_id)
+        resume(fabric, state, folder / "checkpoints", identity.run_id)
         shown = progress if fabric.is_global_zero else _silent
-        show = reporter(shown, config.label, config.recipe.epochs)
+        show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         try:
             for epoch in range(len(state.history), config.recipe.epochs):
-                record = _epoch(fabric, config, state, data, epoch, show)
+                record = _epoch(fabric, config, state, task, data, epoch, show)
+                if each_epoch is not None:
+                    record |= each_epoch(state.tested, task, data, fabric.device)
                 state.history.append(record)
-                save_state(fabric, state, folder / "checkpoints", config.run_id)
+                save_state(fabric, state, folder / "checkpoints", identity.run_id)
                 if fabric.is_global_zero:
                     write_metrics(folder, state.history)
                 show.epoch(record)
@@ -113,33 +131,46 @@ def _run(
             raise
         finally:
             show.close()
-        return _finish(fabric, config, state, data, folder)
+        return _finish(fabric, config, identity, state, task, data, folder)
 
 
 def _epoch(
-    fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
+    fabric: Fabric,
+    config: RunConfig,
+    state: State,
+    task: Task,
+    data: Data,
+    epoch: int,
+    show: Reporter,
 ) -> dict[str, Any]:
     began = perf_counter()
-    trained = train_epoch(fabric, config, state, data, epoch, show)
+    trained = train_epoch(fabric, config, state, task, data, epoch, show)
     synchronise_buffers(fabric, state.network)
     if state.average is not None:
         synchronise_buffers(fabric, state.average)
     recipe = config.recipe
-    accuracy = evaluate(fabric, state.tested, data, recipe.test_batch_size, recipe.channels_last)
-    stiffness = epoch_stiffness(fabric, config, state.tested, data)
-    return {
-        "epoch": epoch + 1,
-        **trained,
-        "test_loss": accuracy.loss,
-        "top1": accuracy.top1,
-        "top5": accuracy.top5,
-        **stiffness,
-        "seconds": perf_counter() - began,
-    }
+    with fabric.autocast():
+        tested = evaluate(
+            state.tested,
+            task,
+            data,
+            recipe.test_batch_size,
+            fabric.device,
+            rank=fabric.global_rank,
+            processes=fabric.world_size,
+            channels_last=recipe.channels_last,
+        )
+    return {"epoch": epoch + 1, **trained, "test": tested, "seconds": perf_counter() - began}
 
 
 def train_epoch(
-    fabric: Fabric, config: RunConfig, state: State, data: Data, epoch: int, show: Reporter
+    fabric: Fabric,
+    config: RunConfig,
+    state: State,
+    task: Task,
+    data: Data,
+    epoch: int,
+    show: Reporter,
 ) -> dict[str, Any]:
     """One epoch of training; what is recorded of it."""
     recipe, model, optimizer = config.recipe, state.model, state.optimizer
@@ -148,61 +179,93 @@ def train_epoch(
     for group in optimizer.param_groups:
         group["lr"] = rate
     chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, processes)
-    batches = data.training(chunks, recipe, config.seed, epoch, fabric.device)
+    batches = data.training(chunks, config.seed, epoch, fabric.device)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
-    sums = torch.zeros(3, dtype=torch.float64, device=fabric.device)
-    waited, began = 0.0, perf_counter()
+    sums: torch.Tensor | None = None
+    names: list[str] = []
+    seen, waited, began = 0, 0.0, perf_counter()
     model.train()
     for step, chunk in enumerate(chunks, 1):
         asked = perf_counter()
-        images, labels = next(batches)
+        batch = next(batches)
         waited += perf_counter() - asked
-        if recipe.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
+        batch = in_layout(batch, recipe.channels_last)
         # Not after the step: the heap, freed to its top, would go back to the system and be faulted
         # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
         optimizer.zero_grad()
-        logits = model(images)
-        loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
-        value = loss.item()
+        loss = task.loss(model, batch)
+        value = loss.mean.item()
         if not abs(value) < float("inf"):
-            raise non_finite_loss(state.network, images, value, epoch + 1, step, rate)
-        fabric.backward(loss * chunk.share)
+            raise non_finite_loss(state.network, task.inputs(batch), value, epoch + 1, step, rate)
+        fabric.backward(loss.mean * chunk.share)
         if recipe.clip is not None:
             fabric.clip_gradients(model, optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
         optimizer.step()
         if state.average is not None:
             state.average.update_parameters(state.network)
-        right = (logits.argmax(1) == labels).sum()
-        sums += torch.stack([loss.detach() * len(labels), right, right.new_tensor(len(labels))])
+        names = list(loss.figures)
+        number = len(chunk.images)
+        means = torch.stack([loss.mean.detach().double(), *loss.figures.values()])
+        sums = number * means if sums is None else sums + number * means
+        seen += number
         show.step(epoch, step, len(chunks))
     seconds = perf_counter() - began
-    loss_sum, correct, seen = summed(fabric, sums)
+    assert sums is not None
+    *totals, everyone = summed(fabric, torch.cat([sums, sums.new_tensor([seen])]))
+    loss_mean, *figures = (total / everyone for total in totals)
     return {
         "lr": rate,
-        "train_loss": loss_sum / seen,
-        "train_top1": correct / seen,
+        "train_loss": loss_mean,
+        "train": dict(zip(names, figures, strict=True)),
         "train_seconds": seconds,
         "data_seconds": waited,
-        "images_per_second": seen / seconds,
+        "images_per_second": everyone / seconds,
     }
 
 
-def _finish(fabric: Fabric, config: RunConfig, state: State, data: Data, folder: Path) -> RunResult:
-    """Measure, then write the weights and, last of all, the result: it marks the run as done."""
-    result = measurements(fabric, config, state.tested, data, state.history, folder)
+def _finish(
+    fabric: Fabric,
+    config: RunConfig,
+    identity: Identity,
+    state: State,
+    task: Task,
+    data: Data,
+    folder: Path,
+) -> RunResult:
+    """Write the weights and, last of all, the result: it marks the run as trained."""
+    result = _result(config, identity, state, task, data)
     if fabric.is_global_zero:
-        tensors = {k: v.detach().cpu().contiguous() for k, v in state.tested.state_dict().items()}
-        about = {
-            "run_id": config.run_id,
-            "backbone": config.backbone,
-            "attention": config.attention,
-        }
-        write_whole(folder / "model.safetensors", save(tensors, about))
+        weights = folder / "model.safetensors"
+        checkpoint.save(state.tested, weights, description(config, task))
         write_metrics(folder, state.history)
         write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
     fabric.barrier()
     return result
+
+
+def _result(
+    config: RunConfig, identity: Identity, state: State, task: Task, data: Data
+) -> RunResult:
+    history, network, metric = state.history, state.tested, task.metrics[0]
+    batch = next(data.testing([torch.tensor([0])], next(network.parameters()).device))
+    values = [record["test"][metric.name] for record in history]
+    best = metric.best(values)
+    return RunResult(
+        run_id=identity.run_id,
+        label=config.label,
+        epochs=len(history),
+        metrics=task.metrics,
+        values=history[-1]["test"],
+        best_value=values[best],
+        best_epoch=history[best]["epoch"],
+        train_loss=history[-1]["train_loss"],
+        parameters=count_parameters(network),
+        macs=measure(network, task.inputs(batch))[1],
+        train_images_per_second=median(record["images_per_second"] for record in history),
+        data_share=sum(r["data_seconds"] for r in history)
+        / sum(r["train_seconds"] for r in history),
+        seconds=sum(record["seconds"] for record in history),
+    )
 
 
 def _say_stopped(config: RunConfig, done: int, folder: Path) -> None:

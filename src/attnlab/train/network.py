@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,18 +11,20 @@ from torch import nn
 from attnlab._errors import InputError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
-from attnlab.create import create
+from attnlab.checkpoint import Description
 from attnlab.insert import insert
-from attnlab.train.config import RunConfig, Value
+from attnlab.tasks import OutputsTask, Task, build_task
+from attnlab.train.config import RunConfig
+from attnlab.train.directory import read_config, read_facts
 
 
-def build_network(config: RunConfig, classes: int, shape: Sequence[int]) -> nn.Module:
+def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Module:
     """The network of `config` for images of `shape`. What it shares with the plain backbone has
     the same first values whatever the gate is, so runs with one seed pair."""
     example = torch.zeros(1, *shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "initialisation"))
-        network = create(config.backbone, classes, **config.backbone_options)  # type: ignore[arg-type]
+        network = task.build(config.backbone, config.backbone_options)
         if config.attention == "none":
             return network
         torch.manual_seed(derive(config.seed, "gate"))
@@ -40,10 +41,26 @@ def build_network(config: RunConfig, classes: int, shape: Sequence[int]) -> nn.M
     return network
 
 
-def without_weights(options: Mapping[str, Value]) -> dict[str, Value]:
-    """The options of a backbone without those that say what it started from: once trained, it can
+def description(config: RunConfig, task: Task) -> Description | None:
+    """How anybody builds the network; None where only its task can."""
+    if not isinstance(task, OutputsTask):
+        return None
+    return Description(
+        config.backbone,
+        task.facts.outputs,
+        trained_options(config),
+        None if config.attention == "none" else config.attention,
+        list(config.where) if isinstance(config.where, tuple) else config.where,
+        config.start,
+        dict(config.gate_options),
+        list(task.facts.shape),
+    )
+
+
+def trained_options(config: RunConfig) -> dict[str, bool | int | float | str]:
+    """The options of the backbone without those that say what it started from: once trained, it can
     be built where that file is not, and nothing is fetched."""
-    return {k: v for k, v in options.items() if k not in ("weights", "new_head")}
+    return {k: v for k, v in config.backbone_options.items() if k not in ("weights", "new_head")}
 
 
 def load_network(directory: str | Path) -> nn.Module:
@@ -52,10 +69,9 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
-    data = json.loads((folder / "data.json").read_text(encoding="utf-8"))
-    options = without_weights(config.backbone_options)
-    config = config.model_copy(update={"backbone_options": options})
-    network = build_network(config, data["classes"], data["shape"])
+    config = read_config(folder)
+    config = config.model_copy(update={"backbone_options": trained_options(config)})
+    facts = read_facts(folder)
+    network = build_network(config, build_task(config.task, facts), facts.shape)
     load_weights(network, weights)
     return network.eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import (
     Field,
@@ -16,13 +16,23 @@ from pydantic import (
 )
 
 from attnlab._errors import OptionError, unknown_name
+from attnlab._imported import is_path
 from attnlab._strict import Strict
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
+OPTIMIZERS = ("sgd", "adamw")
+SCHEDULES = ("constant", "step", "multistep", "cosine")
+MOVED = {
+    "label_smoothing": "task.options",
+    **dict.fromkeys(("crop", "crop_padding", "flip"), "data.augmentation"),
+}
+"""What papers list among their training settings, and where it belongs here."""
+
+
 class Recipe(Strict):
-    """How a network is trained."""
+    """How a network is optimised."""
 
     name: str | None = None
     """The named recipe that these settings come from; a label."""
@@ -31,13 +41,20 @@ class Recipe(Strict):
     """Over all processes together."""
     test_batch_size: PositiveInt = 256
     drop_last: bool = False
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: str = "sgd"
+    """`sgd`, `adamw`, or a `torch.optim.Optimizer` of yours, "my_module.MyOptimizer"."""
+    optimizer_options: dict[str, bool | int | float | str] = {}
+    """Of an optimizer of yours, beside lr and weight_decay."""
     lr: PositiveFloat
     momentum: NonNegativeFloat = 0.9
     """Of SGD, without Nesterov's look-ahead."""
     weight_decay: NonNegativeFloat = 0.0
     """On every parameter, as in the papers' code."""
-    schedule: Literal["constant", "step", "multistep", "cosine"] = "constant"
+    schedule: str = "constant"
+    """`constant`, `step`, `multistep`, `cosine`, or an `attnlab.train.Schedule` of yours,
+    "my_module.MySchedule"."""
+    schedule_options: dict[str, bool | int | float | str] = {}
+    """Of a schedule of yours."""
     step_epochs: PositiveInt = 30
     """`step`: the learning rate is multiplied by `gamma` every so many epochs."""
     milestones: tuple[PositiveInt, ...] = ()
@@ -47,7 +64,6 @@ class Recipe(Strict):
     """`cosine`: where it ends."""
     warmup_epochs: NonNegativeInt = 0
     """Epochs in which it rises linearly from near zero to `lr`; the schedule runs on beneath."""
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
     clip: PositiveFloat | None = None
     """Largest norm of the gradient."""
     ema: float | None = Field(None, gt=0, lt=1)
@@ -57,12 +73,6 @@ class Recipe(Strict):
     compile: bool = False
     sync_batchnorm: bool = False
     """Batch statistics over all processes. Accelerators only: torch has none on the CPU."""
-    crop: Literal["none", "padded", "resized"] = "padded"
-    """`padded`: a random crop of the image padded with black; `resized`: a random part of random
-    aspect, resized (image folders)."""
-    crop_padding: NonNegativeInt = 4
-    flip: bool = True
-    """Mirror half of the training images."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -70,6 +80,14 @@ class Recipe(Strict):
             raise OptionError(f"Expected rising milestones but got {list(self.milestones)}.")
         if self.schedule == "multistep" and not self.milestones:
             raise OptionError("Schedule 'multistep' needs milestones, e.g. milestones = [81, 122].")
+        for kind, valid in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            name, options = getattr(self, kind), getattr(self, f"{kind}_options")
+            if name not in valid and not is_path(name):
+                raise unknown_name(kind, name, valid)
+            if options and not is_path(name):
+                raise OptionError(
+                    f"{kind}_options are for one of yours ('module.Class'); {name!r} has none."
+                )
         if self.warmup_epochs >= self.epochs:
             raise OptionError(
                 f"Expected warmup_epochs to be below epochs but got warmup_epochs = "
@@ -86,7 +104,22 @@ def list_recipes() -> tuple[str, ...]:
 
 def load_recipe(name: str) -> Recipe:
     """One of `list_recipes()`."""
+    return load_parts(name).recipe
+
+
+class RecipeParts(NamedTuple):
+    """All that a recipe's file says: also what belongs to the data and to the task."""
+
+    recipe: Recipe
+    augmentation: dict[str, Any]
+    task_options: dict[str, Any]
+
+
+def load_parts(name: str) -> RecipeParts:
+    """The file of one of `list_recipes()`."""
     if name not in list_recipes():
         raise unknown_name("recipe", name, list_recipes())
     text = files("attnlab.recipes").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return Recipe(name=name, **tomllib.loads(text))
+    table = tomllib.loads(text)
+    augmentation, task = table.pop("augmentation", {}), table.pop("task", {})
+    return RecipeParts(Recipe(name=name, **table), augmentation, task)

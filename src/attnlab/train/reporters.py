@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from attnlab.stored.metric import Metric
+
 Record = Mapping[str, Any]
 """One epoch: a line of metrics.jsonl."""
 Progress = Callable[[Record], None]
@@ -19,11 +21,11 @@ class Reporter(Protocol):
     def close(self) -> None: ...
 
 
-def reporter(progress: Progress | None, label: str, epochs: int) -> Reporter:
+def reporter(progress: Progress | None, label: str, epochs: int, metric: Metric) -> Reporter:
     """The caller's function if there is one, else what suits the output."""
     if progress is not None:
         return Calls(progress)
-    return Bar(label, epochs) if sys.stderr.isatty() else Lines(label, epochs)
+    return (Bar if sys.stderr.isatty() else Lines)(label, epochs, metric)
 
 
 class Calls:
@@ -45,14 +47,14 @@ class Calls:
 class Lines:
     """One line per epoch."""
 
-    def __init__(self, label: str, epochs: int) -> None:
-        self.label, self.epochs = label, epochs
+    def __init__(self, label: str, epochs: int, metric: Metric) -> None:
+        self.label, self.epochs, self.metric = label, epochs, metric
 
     def step(self, epoch: int, done: int, steps: int) -> None:
         pass
 
     def epoch(self, record: Record) -> None:
-        print(line(self.label, record, self.epochs), flush=True)
+        print(line(self.label, record, self.epochs, self.metric), flush=True)
 
     def close(self) -> None:
         pass
@@ -61,11 +63,11 @@ class Lines:
 class Bar:
     """A bar of steps, with the last epoch's line beside it."""
 
-    def __init__(self, label: str, epochs: int) -> None:
+    def __init__(self, label: str, epochs: int, metric: Metric) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.label, self.epochs = label, epochs
+        self.label, self.epochs, self.metric = label, epochs, metric
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=Console(stderr=True))
         self.task = self.progress.add_task(label, total=None)
@@ -75,16 +77,19 @@ class Bar:
         self.progress.update(self.task, completed=epoch * steps + done, total=self.epochs * steps)
 
     def epoch(self, record: Record) -> None:
-        self.progress.update(self.task, description=line(self.label, record, self.epochs))
+        self.progress.update(
+            self.task, description=line(self.label, record, self.epochs, self.metric)
+        )
 
     def close(self) -> None:
         self.progress.stop()
 
 
-def line(label: str, record: Record, epochs: int) -> str:
-    """`digits resnet20 se seed 0 · epoch 3/12 · loss 0.213 · top-1 96.4 % · 1520 images/s`."""
+def line(label: str, record: Record, epochs: int, metric: Metric) -> str:
+    """`digits resnet20 se seed 0 · epoch 3/12 · lr 0.05 · loss 0.213 · … · 1520 images/s`."""
+    value = record["test"][metric.name]
     return (
         f"{label} · epoch {record['epoch']}/{epochs} · lr {record['lr']:.3g} · "
-        f"loss {record['train_loss']:.3f} · test loss {record['test_loss']:.3f} · "
-        f"top-1 {100 * record['top1']:.2f} % · {record['images_per_second']:.0f} images/s"
+        f"loss {record['train_loss']:.3f} · {metric.label} {metric.text(value)} · "
+        f"{record['images_per_second']:.0f} images/s"
     )

@@ -1,19 +1,29 @@
-"""The learning rate of each epoch, and the optimizer."""
+"""The learning rate of each epoch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
 
-import torch
-from torch import nn
-
+from attnlab._errors import InputError, check_options
+from attnlab._imported import imported, is_path
 from attnlab.train.recipe import Recipe
 
 
+class Schedule(ABC):
+    """A schedule of one's own: `factor` is multiplied by the recipe's `lr` (and its warm-up).
+
+    It is a function of the epoch, so that a run that resumes, or is spread over processes, cannot
+    have another rate.
+    """
+
+    @abstractmethod
+    def factor(self, epoch: int, epochs: int) -> float:
+        """Of `epoch`, counted from 0, of `epochs`."""
+
+
 def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """The learning rate of `epoch`, counted from 0: a function, so that a run that resumes, or is
-    spread over processes, cannot have another."""
+    """The learning rate of `epoch`, counted from 0."""
     rate = recipe.lr
     if recipe.schedule == "step":
         rate *= recipe.gamma ** (epoch // recipe.step_epochs)
@@ -22,16 +32,19 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
     elif recipe.schedule == "cosine":
         half = (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
         rate = recipe.minimum_lr + (rate - recipe.minimum_lr) * half
+    elif is_path(recipe.schedule):
+        rate *= _factor(recipe, epoch)
     return rate * min(1.0, (epoch + 1) / (recipe.warmup_epochs + 1))
 
 
-def build_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD or AdamW over all parameters alike, in torch's fused form, which needs fewer passes."""
-    # Fabric cannot clip between unscaling and a fused step, which unscales by itself.
-    fused = not (recipe.precision == "16-mixed" and recipe.clip is not None)
-    decay = recipe.weight_decay
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, recipe.lr, weight_decay=decay, fused=fused)
-    return torch.optim.SGD(
-        parameters, recipe.lr, momentum=recipe.momentum, weight_decay=decay, fused=fused
-    )
+def _factor(recipe: Recipe, epoch: int) -> float:
+    found = imported("schedule", recipe.schedule, Schedule)
+    options = recipe.schedule_options
+    check_options(f"Schedule {recipe.schedule!r}", found.__init__, options)
+    factor = found(**options).factor(epoch, recipe.epochs)
+    if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+        raise InputError(
+            f"Schedule {recipe.schedule!r}: expected a number of at least 0 for epoch {epoch} but "
+            f"got {factor!r}."
+        )
+    return factor

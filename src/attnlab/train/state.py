@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attnlab._errors import InputError
 from attnlab.train.checkpoint import load_checkpoint, save_checkpoint
 from attnlab.train.config import RunConfig
-from attnlab.train.schedule import build_optimizer
+from attnlab.train.optimizer import build_optimizer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

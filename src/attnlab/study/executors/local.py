@@ -15,7 +15,7 @@ from pathlib import Path
 from attnlab._errors import OptionError
 from attnlab.study.executors._base import Executor, cores
 from attnlab.study.lock import is_claimed, owner
-from attnlab.study.store import is_finished, read_failure, write_failure
+from attnlab.study.store import read_failure, write_failure
 from attnlab.study.worker import BUSY, Job, Outcome
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -83,7 +83,7 @@ class LocalExecutor(Executor):
                 env=environment,
             )
         assert process.stdin is not None
-        process.stdin.write(job.config.encode())
+        process.stdin.write(job.to_json().encode())
         process.stdin.close()
         return _Running(job, process, slot)
 
@@ -91,7 +91,7 @@ class LocalExecutor(Executor):
 def _known(job: Job) -> Outcome | None:
     """What others made of the job meanwhile; saves the seconds in which a process starts."""
     directory = Path(job.directory)
-    if is_finished(directory):
+    if job.is_done:
         return Outcome(job, "done")
     return Outcome(job, "busy", owner(directory)) if is_claimed(directory) else None
 

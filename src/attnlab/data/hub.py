@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from attnlab._errors import InputError, OptionError
-from attnlab.train.config import DataConfig
-from attnlab.train.data import Pixels
+from attnlab.data.config import DataConfig
+from attnlab.data.memory import Pixels, as_pixels
 
 
 def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
@@ -75,8 +75,6 @@ def _column(features: Any, kind: type, root: str) -> str:
 
 
 def _pixels(split: Any, image: str, label: str, config: DataConfig) -> Pixels:
-    from attnlab.train.sources import as_pixels
-
     pictures: list[np.ndarray] = []
     for number, picture in enumerate(split[image]):
         picture = picture.convert("RGB")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab._seeds import stream
-from attnlab.train.recipe import Recipe
+from attnlab.data.config import Augmentation
 
 
 class Draws(NamedTuple):
@@ -24,12 +24,12 @@ class Draws(NamedTuple):
         return Draws(self.top[images], self.left[images], self.mirrored[images])
 
 
-def draw(recipe: Recipe, images: int, offsets: int, seed: int, epoch: int) -> Draws:
+def draw(augmentation: Augmentation, images: int, offsets: int, seed: int, epoch: int) -> Draws:
     """Offsets in [0, `offsets`] and mirrors for all images of an epoch at once, so that they do
     not depend on the batch size or on which process an image goes to."""
     numbers = stream(seed, "augmentation", epoch)
     top, left = torch.randint(offsets + 1, (2, images), generator=numbers)
-    mirrored = torch.rand(images, generator=numbers) < (0.5 if recipe.flip else 0.0)
+    mirrored = torch.rand(images, generator=numbers) < (0.5 if augmentation.flip else 0.0)
     return Draws(top, left, mirrored)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab._seeds import stream
-from attnlab.train.recipe import Recipe
 
 
 class Chunk(NamedTuple):
@@ -22,8 +21,17 @@ class Chunk(NamedTuple):
     times this is the mean over the whole batch, also when it does not divide evenly."""
 
 
+class Batching(Protocol):
+    """What a recipe says about batches."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
+
+
 def training_chunks(
-    images: int, recipe: Recipe, seed: int, epoch: int, rank: int = 0, processes: int = 1
+    images: int, recipe: Batching, seed: int, epoch: int, rank: int = 0, processes: int = 1
 ) -> list[Chunk]:
     """The batches of an epoch in an order that depends on the seed and the epoch alone."""
     order = torch.randperm(images, generator=stream(seed, "order", epoch))
@@ -45,7 +53,7 @@ def evaluation_chunks(
     return list(mine.split(batch_size)) if len(mine) else []
 
 
-def check_batches(images: int, recipe: Recipe, processes: int) -> None:
+def check_batches(images: int, recipe: Batching, processes: int) -> None:
     """Every process needs two images of every batch: batch norms cannot use one."""
     if recipe.drop_last and images < recipe.batch_size:
         raise InputError(

@@ -1,0 +1,13 @@
+"""Every source of images and what is to be learned of them; one loader for all commands."""
+
+from attnlab.data.config import Augmentation as Augmentation
+from attnlab.data.config import DataConfig as DataConfig
+from attnlab.data.data import Batch as Batch
+from attnlab.data.data import Data as Data
+from attnlab.data.data import Facts as Facts
+from attnlab.data.images import Preprocessing as Preprocessing
+from attnlab.data.images import image_batches as image_batches
+from attnlab.data.load import data_checksum as data_checksum
+from attnlab.data.load import load_data as load_data
+from attnlab.data.memory import MemoryData as MemoryData
+from attnlab.data.memory import Pixels as Pixels

@@ -1,0 +1,99 @@
+"""Which images, and what is done to them in training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt, PositiveInt, field_validator, model_validator
+
+from attnlab._errors import OptionError, unknown_name
+from attnlab._imported import is_path
+from attnlab._strict import Strict
+
+Value = bool | int | float | str
+"""An option of a class."""
+
+NAMES = (
+    "digits",
+    "digit-pairs",
+    "digit-angles",
+    "fake",
+    "cifar10",
+    "cifar100",
+    "stl10",
+    "npz",
+    "folder",
+    "hf",
+)
+
+
+class Augmentation(Strict):
+    """What is done to training images."""
+
+    crop: Literal["none", "padded", "resized"] = "padded"
+    """`padded`: a random crop of the image padded with black; `resized`: a random part of random
+    aspect, resized (image folders)."""
+    crop_padding: NonNegativeInt = 4
+    flip: bool = True
+    """Mirror half of the training images."""
+    transform: str | None = None
+    """A `torch.nn.Module` of yours, "my_module.MyTransform", called on each training batch after
+    crop, mirror and normalisation."""
+    transform_options: dict[str, Value] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Augmentation:
+        if self.transform is None and self.transform_options:
+            raise OptionError("transform_options are for a transform; none is set.")
+        if self.transform is not None and not is_path(self.transform):
+            raise OptionError(
+                f"Expected the transform to be a class of yours as 'module.Class' but got "
+                f"{self.transform!r}."
+            )
+        return self
+
+
+class DataConfig(Strict):
+    """Which images."""
+
+    name: str = "digits"
+    """`digits` is scikit-learn's 8×8 digits, `digit-pairs` two of them side by side (which digits
+    are there?), `digit-angles` digits that are turned (by how much?), `fake` random images, `npz`
+    a numpy archive with train_x, train_y, test_x, test_y, `folder` one folder per class under
+    train/ and test/ (or val/), `hf` a data set of the Hugging Face hub or a folder that `datasets`
+    can read; or a `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
+    options: dict[str, Value] = {}
+    """Of a data set of yours."""
+    root: str | None = None
+    """Folder of torchvision's data sets and of `folder`, file of `npz`, name of `hf`."""
+    download: bool = False
+    """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
+    train_subset: PositiveInt | None = None
+    """How many training images, the same share of every class; all when None."""
+    test_subset: PositiveInt | None = None
+    size: PositiveInt | None = None
+    """Images are resized to size × size; their own size when None (folders need one)."""
+    stl_crop: Literal[32, 96] = 96
+    """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
+    classes: PositiveInt = 10
+    """Of `fake` only."""
+    augmentation: Augmentation = Augmentation()
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in NAMES and not is_path(name):
+            raise unknown_name("data", name, NAMES)
+        return name
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataConfig:
+        if self.options and not is_path(self.name):
+            raise OptionError(
+                f"options are for a data set of yours ('module.Class'); {self.name!r} has none."
+            )
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the images beside their content: not where they lie."""
+        return self.model_dump(mode="json", exclude={"root", "download"})

@@ -1,0 +1,59 @@
+"""What a data set is to a task and to the loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.data.batches import Chunk
+
+Targets = Literal["class", "labels", "values"]
+"""What is known of an image: one class, any number of labels, or numbers."""
+
+
+class Batch(NamedTuple):
+    """Some images and what is known of them, as a task takes them."""
+
+    inputs: Any
+    """Normalised images (N, C, H, W)."""
+    targets: Any
+    """Classes (N), labels (N, number) of 0 and 1, or values (N, number)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set before training."""
+
+    name: str
+    targets: Targets
+    outputs: int
+    """Of how many classes, labels or values."""
+    shape: tuple[int, int, int]
+    """Channels, height and width of a test image."""
+    train: int
+    test: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    checksum: str
+    """SHA-256 of the content: see `attnlab.data.data_checksum`."""
+
+
+class Data(ABC):
+    """Training and test images."""
+
+    facts: Facts
+
+    @abstractmethod
+    def training(
+        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
+    ) -> Iterator[Batch]:
+        """One batch per chunk, augmented."""
+
+    @abstractmethod
+    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        """One batch per chunk, as it is."""

@@ -1,0 +1,50 @@
+"""Image files as pixels; a file that cannot be read is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from attnlab._errors import InputError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+def decoded(path: Path, mode: str = "RGB") -> Image.Image:
+    """The image in `path` with 8 bits per channel."""
+    return _opened(path, lambda image: _eight_bits(image, path).convert(mode))
+
+
+def verify(paths: Sequence[Path]) -> None:
+    """Look into each file; the first that is no image is an error."""
+    for path in paths:
+        _opened(path, lambda image: image.verify())
+
+
+def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
+    """Pillow cuts larger values off at 255, which turns 16-bit photographs white."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image, dtype=np.uint16) / 257).round().astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"{str(path)!r} has pixels of 32 bits (mode {image.mode}), whose range is not known. "
+            f"Expected 8 or 16 bits per channel: convert it first."
+        )
+    return image
+
+
+def _opened(path: Path, look: Callable[[Image.Image], Any]) -> Any:
+    try:
+        with Image.open(path) as image:
+            return look(image)
+    except InputError:
+        raise
+    except Exception as error:  # on arbitrary bytes the readers fail with any type of error
+        raise InputError(
+            f"{str(path)!r} is not a readable image ({error}). Repair it or take it out of the "
+            f"folder."
+        ) from error

@@ -1,0 +1,130 @@
+"""Folders of photographs, one per class: read into memory where they fit, else as they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+from attnlab._checksums import files_checksum
+from attnlab._errors import InputError, OptionError
+from attnlab.data.config import DataConfig
+from attnlab.data.data import Data, Facts
+from attnlab.data.decode import SUFFIXES, decoded, verify
+from attnlab.data.memory import MemoryData, Pixels
+from attnlab.data.stream import StreamData, fitted
+
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEMORY_LIMIT = 4 * 2**30
+"""Bytes of pixels up to which a folder is read into memory."""
+_OPENED_FIRST = 20_000
+
+_File = tuple[Path, int]
+
+
+class FolderFiles(NamedTuple):
+    """The files that `config` chooses, and the names of the classes."""
+
+    root: Path
+    train: list[_File]
+    test: list[_File]
+    classes: list[str]
+
+    def checksum(self) -> str:
+        """Of the names below the folder, the classes and the content of all files."""
+        files = ((path, f"{path.relative_to(self.root).as_posix()}") for path, _ in self.all)
+        return files_checksum((name, path) for path, name in files)
+
+    @property
+    def all(self) -> list[_File]:
+        return self.train + self.test
+
+
+def load_folder(config: DataConfig, checksum: str) -> Data:
+    """`root`/train/CLASS/… and `root`/test/CLASS/… (or val)."""
+    files, size = find_files(config), _size(config)
+    needed = 3 * size**2 * len(files.all)
+    if config.augmentation.crop != "resized" and needed <= MEMORY_LIMIT:
+        parts = [_read(part, size) for part in (files.train, files.test)]
+        outputs = len(files.classes)
+        return MemoryData(
+            "folder", parts[0], parts[1], outputs, checksum, config.augmentation, IMAGENET
+        )
+    # All of them up to a number, then evenly spread.
+    step = max(1, len(files.all) // _OPENED_FIRST)
+    verify([path for path, _ in files.all[::step]])
+    counts = len(files.train), len(files.test)
+    shape = (3, size, size)
+    facts = Facts("folder", "class", len(files.classes), shape, *counts, *IMAGENET, checksum)
+    return StreamData(facts, _Images(files.train), _Images(files.test), config.augmentation)
+
+
+def find_files(config: DataConfig) -> FolderFiles:
+    """The files of the folder, none of them opened."""
+    if config.root is None:
+        raise OptionError("Data 'folder' needs its folder, root = 'path/of/images'.")
+    _size(config)
+    root = Path(config.root)
+    if not root.is_dir():
+        raise InputError(f"There is no folder {str(root)!r}.")
+    testing = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
+    if not (root / "train").is_dir() or testing is None:
+        found = ", ".join(sorted(p.name for p in root.iterdir() if p.is_dir())) or "no folder"
+        raise InputError(
+            f"Expected folders train and test (or val) in {str(root)!r}, each with one folder per "
+            f"class, but found {found}."
+        )
+    classes = sorted(p.name for p in (root / "train").iterdir() if p.is_dir())
+    train = _files(root / "train", classes, config.train_subset)
+    return FolderFiles(root, train, _files(testing, classes, config.test_subset), classes)
+
+
+def _size(config: DataConfig) -> int:
+    if config.size is None:
+        raise OptionError("Data 'folder' needs the side of the images, size = 224 for example.")
+    return config.size
+
+
+def _files(folder: Path, classes: Sequence[str], limit: int | None) -> list[_File]:
+    unknown = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in classes)
+    if unknown:
+        raise InputError(
+            f"{str(folder)!r} has classes that the training images do not have: "
+            f"{', '.join(unknown[:5])}. Expected the folders {', '.join(classes[:5])}, …"
+        )
+    found = [
+        (path, number)
+        for number, name in enumerate(classes)
+        for path in sorted((folder / name).rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise InputError(
+            f"There is no image in {str(folder)!r}. Expected one folder per class with files that "
+            f"end in {', '.join(SUFFIXES)}."
+        )
+    if limit is not None and limit < len(found):
+        # Evenly spread, which is the same share of every class: they are sorted by class.
+        return [found[i] for i in torch.linspace(0, len(found) - 1, limit).round().int().tolist()]
+    return found
+
+
+def _read(files: Sequence[_File], size: int) -> Pixels:
+    fit = fitted(size)
+    images = torch.stack([fit(decoded(path)) for path, _ in files])
+    return Pixels(images, torch.tensor([label for _, label in files]))
+
+
+class _Images(Dataset[tuple[Image.Image, int]]):
+    """Files, opened when asked for."""
+
+    def __init__(self, files: list[_File]) -> None:
+        self.files = files
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.files[index]
+        return decoded(path), label

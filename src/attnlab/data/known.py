@@ -1,0 +1,90 @@
+"""Well-known data sets in torchvision's files, and numpy archives of the same form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlab._errors import InputError
+from attnlab.data.memory import Pixels, as_pixels
+
+CIFAR = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+"""Mean and standard deviation that the papers' public code uses, for CIFAR-100 and STL10 too."""
+_KEYS = ("train_x", "train_y", "test_x", "test_y")
+
+
+class Known(NamedTuple):
+    """What is known of a data set without its files."""
+
+    title: str
+    """torchvision's class."""
+    classes: int
+    train: int
+    test: int
+    side: int
+
+
+SETS = {
+    "cifar10": Known("CIFAR10", 10, 50_000, 10_000, 32),
+    "cifar100": Known("CIFAR100", 100, 50_000, 10_000, 32),
+    "stl10": Known("STL10", 10, 5_000, 8_000, 96),
+}
+
+
+def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixels, int]:
+    """One of `SETS` in the folder `root`; torchvision checks that it is whole."""
+    from torchvision import datasets
+
+    title = SETS[name].title
+    parts = []
+    for part in ("train", "test"):
+        which = {"split": part} if title == "STL10" else {"train": part == "train"}
+        try:
+            found = getattr(datasets, title)(root, download=download, **which)
+        except RuntimeError as error:
+            raise InputError(
+                f"There is no whole {title} in {root!r} ({str(error).partition('.')[0]}). Set "
+                f"data.root to the folder that holds it, or data.download = true to have "
+                f"torchvision fetch it there."
+            ) from None
+        labels = np.asarray(found.labels if title == "STL10" else found.targets)
+        # STL10 is stored with the channels first.
+        images = found.data.transpose(0, 2, 3, 1) if title == "STL10" else found.data
+        parts.append(as_pixels(images, labels, f"{title} ({part})"))
+    return parts[0], parts[1], SETS[name].classes
+
+
+def published_checksum(name: str) -> str:
+    """The MD5 of the archive, which torchvision compares before it reads."""
+    from torchvision import datasets
+
+    return f"md5:{getattr(datasets, SETS[name].title).tgz_md5}"
+
+
+def archive(path: Path) -> tuple[Pixels, Pixels, int]:
+    """train_x, train_y, test_x and test_y of a numpy archive."""
+    arrays = read_archive(path, _KEYS)
+    train = as_pixels(arrays[0], arrays[1], f"{path.name} (train)")
+    test = as_pixels(arrays[2], arrays[3], f"{path.name} (test)")
+    if train.kind != "class":
+        return train, test, train.targets.shape[1]
+    return train, test, int(train.targets.max()) + 1 if len(train) else 0
+
+
+def read_archive(path: Path, keys: tuple[str, ...]) -> list[np.ndarray]:
+    """The arrays `keys` of a numpy archive; nothing is unpickled."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            missing = [key for key in keys if key not in found.files]
+            if missing:
+                raise InputError(
+                    f"{str(path)!r} has no {', '.join(missing)}; it has {', '.join(found.files)}. "
+                    f"Expected {', '.join(keys)}."
+                )
+            return [found[key] for key in keys]
+    except InputError:
+        raise
+    except Exception as error:  # on arbitrary bytes the reader fails with any type of error
+        raise InputError(f"{str(path)!r} is not a readable numpy archive: {error}") from error

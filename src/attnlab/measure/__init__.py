@@ -1,0 +1,8 @@
+"""What is measured of a finished network: one file each, apart from its training, re-runnable."""
+
+from attnlab.measure.config import MeasureConfig as MeasureConfig
+from attnlab.measure.measurement import Measurement as Measurement
+from attnlab.measure.measurement import Subject as Subject
+from attnlab.measure.run import MEASUREMENTS as MEASUREMENTS
+from attnlab.measure.run import measure_run as measure_run
+from attnlab.measure.run import missing as missing

@@ -1,0 +1,19 @@
+"""What is measured, and on how much."""
+
+from __future__ import annotations
+
+from pydantic import NonNegativeInt
+
+from attnlab._strict import Strict
+
+
+class MeasureConfig(Strict):
+    """What is measured beside the task's metrics. It is no part of a run: measuring more or less
+    never trains anything again."""
+
+    images: NonNegativeInt = 256
+    """On how many test images TNS, NSI and the gates are measured; 0 leaves them out."""
+    every_epoch: bool = False
+    """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
+    inference_images: NonNegativeInt = 256
+    """On how many test images inference speed is measured; 0 leaves it out."""

@@ -1,0 +1,56 @@
+"""What a measurement is, and what it is made on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import nn
+
+from attnlab.data import Data
+from attnlab.measure.config import MeasureConfig
+from attnlab.tasks import Task
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained network in eval mode, with what it was trained for."""
+
+    network: nn.Module
+    task: Task
+    data: Data
+    batch_size: int
+    device: torch.device
+
+    def inputs(self, number: int, batch_size: int | None = None) -> Iterator[Any]:
+        """Inputs of test images, evenly spread, because many sets are sorted by class."""
+        test = self.data.facts.test
+        chosen = torch.linspace(0, test - 1, min(number, test)).round().long()
+        chunks = list(chosen.split(batch_size or self.batch_size))
+        for batch in self.data.testing(chunks, self.device):
+            yield self.task.inputs(batch)
+
+
+class Finding(NamedTuple):
+    """What was found, as JSON, or None where the measurement does not apply; and remarks."""
+
+    found: dict[str, Any] | None
+    notes: tuple[str, ...] = ()
+
+
+class Measurement(ABC):
+    """Its result is measured/NAME.json of the run's directory."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        """On how much of what it is measured; None where it is not asked for."""
+
+    @abstractmethod
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
+        """Measure; large arrays go to files in `folder`, the run's directory."""

@@ -1,0 +1,88 @@
+"""All measurements of a finished run, those that are missing or all again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from attnlab._errors import unknown_name
+from attnlab.data import load_data
+from attnlab.measure.config import MeasureConfig
+from attnlab.measure.fold import Fold
+from attnlab.measure.gates import Gates
+from attnlab.measure.measurement import Measurement, Subject
+from attnlab.measure.speed import Speed
+from attnlab.measure.stiffness import Stiffness
+from attnlab.stored import Measured, StoredRun
+from attnlab.tasks import build_task
+from attnlab.train.directory import check_data, read_config
+from attnlab.train.network import load_network
+from attnlab.train.surroundings import deterministic
+
+MEASUREMENTS: dict[str, Measurement] = {
+    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed())
+}
+"""By name."""
+
+
+def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[str]:
+    """The names of what `config` asks for and the run does not have, or has on fewer images."""
+    stored, config = StoredRun(Path(directory)), config or MeasureConfig()
+    found = []
+    for name, measurement in MEASUREMENTS.items():
+        wanted, there = measurement.settings(config), stored.measured(name)
+        if wanted is None:
+            continue
+        # What 0.1 measured does not say on how many images; it is taken as it is.
+        if there is None or any(there.settings.get(k, v) < v for k, v in wanted.items()):
+            found.append(name)
+    return found
+
+
+def measure_run(
+    directory: str | Path,
+    config: MeasureConfig | None = None,
+    only: Sequence[str] | None = None,
+    *,
+    threads: int | None = None,
+) -> list[Measured]:
+    """Measure the network of a finished run, without training: what is missing, or what `only`
+    names, again. Returns what was measured now; it is stored in the run's directory."""
+    folder, config = Path(directory), config or MeasureConfig()
+    for name in only or ():
+        if name not in MEASUREMENTS:
+            raise unknown_name("measurement", name, MEASUREMENTS)
+    wanted = missing(folder, config) if only is None else list(only)
+    asked = {name: MEASUREMENTS[name].settings(config) for name in wanted}
+    if not any(settings is not None for settings in asked.values()):
+        return []
+    subject, done = _subject(folder), []
+    with deterministic(threads):
+        for name, settings in asked.items():
+            if settings is None:
+                continue
+            began = perf_counter()
+            finding = MEASUREMENTS[name].measure(subject, config, folder)
+            found = Measured(
+                measurement=name,
+                settings=settings,
+                found=finding.found,
+                notes=finding.notes,
+                seconds=perf_counter() - began,
+            )
+            StoredRun(folder).write_measured(found)
+            done.append(found)
+    return done
+
+
+def _subject(folder: Path) -> Subject:
+    config = read_config(folder)
+    data = load_data(config.data)
+    check_data(folder, data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = load_network(folder).to(device)
+    task = build_task(config.task, data.facts)
+    return Subject(network, task, data, config.recipe.test_batch_size, device)

@@ -1,0 +1,144 @@
+"""A study's directory: what it is (study.json), every plan it had (plans.jsonl), what it says
+(table.json)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from attnlab._errors import InputError
+from attnlab._files import write_whole
+from attnlab.stored.table import StudyTable
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of one group of a study's table: its runs differ in the seed only."""
+
+    data: str
+    backbone: str
+    row: str
+    plain: bool
+
+    @property
+    def group(self) -> str:
+        """Rows of one group are compared with each other."""
+        return f"{self.data} {self.backbone}"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run of a study and where it is."""
+
+    run_id: str
+    folder: str
+    """The name of its directory beside `studies`; that of a run of 0.1 is the id it had there."""
+    seed: int
+    cell: Cell
+    attention: str = ""
+    identity: dict[str, Any] | None = None
+    """What it is made from; None of runs of 0.1, which did not store it."""
+
+    def __str__(self) -> str:
+        return f"{self.cell.group} {self.cell.row} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """One plan of a study; they are only ever added to."""
+
+    time: float
+    seeds: tuple[int, ...]
+    runs: tuple[RunEntry, ...]
+    seen: tuple[str, ...]
+    """The ids of the runs of the study, of this or an earlier plan, that were finished then."""
+    until_decided: bool = False
+    """Whether seeds are added until every row is decided: planned looks."""
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """study.json: what a page needs to know of the study without planning it again."""
+
+    name: str
+    title: str
+    definition: dict[str, Any]
+    """The study as its file has it."""
+    recipe: str
+    """The recipe's name."""
+    deviations: tuple[tuple[str, Any, Any], ...]
+    """(setting, as the named recipe has it, as the study has it)."""
+    commands: str
+    bibliography: str
+    runs: tuple[RunEntry, ...]
+    seeds: tuple[int, ...]
+    has_plain: bool
+    metrics: tuple[dict[str, Any], ...]
+    """What the results will be, before there are any."""
+    format: int = field(default=2)
+
+
+_STUDY, _TABLE, _PLAN = (TypeAdapter(kind) for kind in (StoredStudy, StudyTable, PlanRecord))
+
+
+def write_study(directory: Path, study: StoredStudy) -> Path:
+    return write_whole(directory / "study.json", _dumped(asdict(study)))
+
+
+def read_study(directory: Path) -> StoredStudy:
+    """The study of a directory."""
+    found = read_json(directory / "study.json")
+    if "format" not in found:
+        raise InputError(
+            f"{directory / 'study.json'} was written by attnlab 0.1. `attnlab report` and "
+            f"`attnlab study show` bring it up to date."
+        )
+    if found["format"] != 2:
+        raise InputError(
+            f"{directory / 'study.json'} has format {found['format']}, expected 2: a newer attnlab "
+            f"wrote it."
+        )
+    study: StoredStudy = _STUDY.validate_python(found)
+    return study
+
+
+def write_table(directory: Path, table: StudyTable) -> Path:
+    content = _TABLE.dump_python(table, mode="json")
+    return write_whole(directory / "table.json", _dumped(content))
+
+
+def read_table(directory: Path) -> StudyTable:
+    """The table of a directory."""
+    table: StudyTable = _TABLE.validate_python(read_json(directory / "table.json"))
+    return table
+
+
+def add_plan(directory: Path, plan: PlanRecord) -> Path:
+    """Add a plan behind those that are there."""
+    file = directory / "plans.jsonl"
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return write_whole(file, before + json.dumps(asdict(plan), ensure_ascii=False) + "\n")
+
+
+def read_plans(directory: Path) -> list[PlanRecord]:
+    """All plans, the first one first."""
+    file = directory / "plans.jsonl"
+    if not file.is_file():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [_PLAN.validate_python(json.loads(line)) for line in lines if line.strip()]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"There is no {path}.")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _dumped(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,112 @@
+"""How far a study is, and what it says so far, as its file is now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnlab.stored.study import RunEntry, read_study, write_table
+from attnlab.stored.table import StudyTable
+from attnlab.study.definition import Study
+from attnlab.study.history import stale_reasons, study_history
+from attnlab.study.lock import owner
+from attnlab.study.plan import extended, present, upgrade
+from attnlab.study.power import seeds_needed
+from attnlab.study.store import State, Store, read_failure
+from attnlab.study.table import study_table
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run."""
+
+    entry: RunEntry
+    state: State
+    detail: str
+    """Who works on it, or why it failed."""
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """All runs of a study."""
+
+    runs: tuple[RunStatus, ...]
+    stale: tuple[str, ...]
+    """`3: the gate's source changed (my_gates.MyGate)`: finished runs that do not count."""
+
+    def __str__(self) -> str:
+        count = Counter(run.state for run in self.runs)
+        parts = [f"{number} {state}" for state, number in count.items()]
+        return ", ".join([*parts, *(text.replace(":", " stale:", 1) for text in self.stale)])
+
+
+def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
+    """The state of every run of `study` as it would be planned now."""
+    store = Store(Path(out).resolve())
+    planned = present(store, extended(store, study))
+    runs = tuple(
+        RunStatus(entry, state, _detail(store, entry, state))
+        for entry in planned.runs
+        for state in [store.state(entry)]
+    )
+    stale = study_history(store, study.name, planned.runs).stale
+    return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)))
+
+
+def show_study(
+    study: Study, out: str | Path = "runs", *, include_stale: bool = False
+) -> StudyTable:
+    """The table of what is finished of `study` as it would be planned now.
+
+    `include_stale` also takes finished runs that were made from other code, data or settings; then
+    nothing is said to be better.
+    """
+    store = Store(Path(out).resolve())
+    upgrade(store, study.name)
+    planned = present(store, extended(store, study))
+    table = study_table(store, planned, include_stale=include_stale)
+    directory = store.study_directory(study.name)
+    is_stored = (directory / "study.json").is_file()
+    if is_stored and not include_stale and read_study(directory).runs == planned.runs:
+        write_table(directory, table)
+    return table
+
+
+@dataclass(frozen=True)
+class SeedsNeeded:
+    """How many paired seeds show an effect of a module, at the spread seen so far."""
+
+    group: str
+    row: str
+    spread: float
+    seen: int
+    fixed: int | None
+    """If their number is fixed beforehand; None where more than a thousand."""
+    anytime: int | None
+    """If one looks on the way."""
+
+
+def seeds_for_effect(table: StudyTable, effect: float) -> list[SeedsNeeded]:
+    """For every row that has a spread; `effect` is in the metric's unit."""
+    found = []
+    for group in table.groups:
+        for row in group.rows:
+            difference = row.comparison.difference if row.comparison else None
+            if difference is None or difference.std is None:
+                continue
+            fixed, anytime = (
+                seeds_needed(effect, difference.std, table.level, sequential=sequential)
+                for sequential in (False, True)
+            )
+            number = len(difference.seeds)
+            found.append(SeedsNeeded(group.name, row.label, difference.std, number, fixed, anytime))
+    return found
+
+
+def _detail(store: Store, entry: RunEntry, state: State) -> str:
+    directory = store.out / entry.folder
+    if state == "running":
+        return owner(directory)
+    failure = read_failure(directory) if state == "failed" else None
+    return failure.error if failure else ""

@@ -1,0 +1,67 @@
+"""One class per image."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab._errors import OptionError
+from attnlab.data import Batch, Facts
+from attnlab.stored.metric import Metric
+from attnlab.tasks._means import Means
+from attnlab.tasks.outputs import OutputsTask
+from attnlab.tasks.task import Loss, Meters
+
+FIVE = 5
+
+
+class Classification(OutputsTask):
+    """Cross-entropy; the result is the share of test images whose class is guessed.
+
+    Args:
+        facts: of the data.
+        label_smoothing: share of the target that is spread over all classes, in training.
+    """
+
+    targets = "class"
+    metrics = (
+        Metric(name="top1", label="top-1", unit="%", scale=100),
+        Metric(name="top5", label="top-5", unit="%", scale=100),
+        Metric(name="loss", label="test loss", better="lower", digits=3),
+    )
+
+    def __init__(self, facts: Facts, label_smoothing: float = 0.0) -> None:
+        super().__init__(facts)
+        if not 0 <= label_smoothing < 1:
+            raise OptionError(
+                f"Expected label_smoothing to be at least 0 and below 1 but got {label_smoothing}."
+            )
+        self.label_smoothing = label_smoothing
+
+    def loss(self, network: nn.Module, batch: Batch) -> Loss:
+        logits = network(batch.inputs)
+        mean = F.cross_entropy(logits, batch.targets, label_smoothing=self.label_smoothing)
+        right = (logits.detach().argmax(1) == batch.targets).double().mean()
+        return Loss(mean, {"top1": right})
+
+    def meters(self, device: torch.device) -> Meters:
+        return _Accuracy(device, self.facts.outputs)
+
+
+class _Accuracy(Meters):
+    """Five guesses are always right where there are no more classes: no top-5 there."""
+
+    def __init__(self, device: torch.device, classes: int) -> None:
+        self._five = classes > FIVE
+        names = ("top1", "top5", "loss") if self._five else ("top1", "loss")
+        self._means = Means(names, device)
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        guesses = predictions.topk(FIVE if self._five else 1, dim=1).indices == targets[:, None]
+        loss = F.cross_entropy(predictions, targets, reduction="none")
+        found = {"top1": guesses[:, 0], "loss": loss}
+        self._means.update(found | ({"top5": guesses.any(1)} if self._five else {}))
+
+    def compute(self) -> dict[str, float | None]:
+        return {"top5": None, **self._means.compute()}

@@ -1,0 +1,61 @@
+"""Any number of labels per image."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.data import Batch
+from attnlab.stored.metric import Metric
+from attnlab.tasks._means import Means
+from attnlab.tasks.outputs import OutputsTask
+from attnlab.tasks.task import Loss, Meters
+
+
+class MultiLabel(OutputsTask):
+    """Binary cross-entropy of every label; the result is mean average precision over the labels
+    that some test image has."""
+
+    targets = "labels"
+    metrics = (
+        Metric(name="map", label="mAP", unit="%", scale=100),
+        Metric(name="exact", label="all labels right", unit="%", scale=100),
+        Metric(name="loss", label="test loss", better="lower", digits=3),
+    )
+
+    def loss(self, network: nn.Module, batch: Batch) -> Loss:
+        logits = network(batch.inputs)
+        mean = F.binary_cross_entropy_with_logits(logits, batch.targets.to(logits.dtype))
+        right = ((logits.detach() > 0) == (batch.targets > 0)).all(1).double().mean()
+        return Loss(mean, {"exact": right})
+
+    def meters(self, device: torch.device) -> Meters:
+        return _Precision(device, self.facts.outputs)
+
+
+class _Precision(Meters):
+    """A label is given where its logit is positive."""
+
+    def __init__(self, device: torch.device, labels: int) -> None:
+        from torchmetrics.classification import MultilabelAveragePrecision
+
+        self._precision = MultilabelAveragePrecision(labels, average="none").to(device)
+        self._means = Means(("exact", "loss"), device)
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        # In float64, so that no two logits fall together in the sigmoid that torchmetrics applies.
+        self._precision.update(predictions.double().sigmoid(), targets)
+        loss = F.binary_cross_entropy_with_logits(
+            predictions, targets.to(predictions.dtype), reduction="none"
+        )
+        exact = ((predictions > 0) == (targets > 0)).all(1)
+        self._means.update({"exact": exact, "loss": loss.mean(1)})
+
+    def compute(self) -> dict[str, float | None]:
+        each = self._precision.compute()
+        known = each[~each.isnan()]  # a label that no test image has
+        return {
+            "map": float(known.double().mean()) if len(known) else None,
+            **self._means.compute(),
+        }

@@ -1,0 +1,54 @@
+"""The tasks by name, and one of the user's own by where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import field_validator
+
+from attnlab._errors import check_options, unknown_name
+from attnlab._imported import imported, is_path
+from attnlab._strict import Strict
+from attnlab.data import Facts
+from attnlab.tasks.classification import Classification
+from attnlab.tasks.multilabel import MultiLabel
+from attnlab.tasks.regression import Regression
+from attnlab.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {
+    "classification": Classification,
+    "multilabel": MultiLabel,
+    "regression": Regression,
+}
+
+
+class TaskConfig(Strict):
+    """Which task, with its options."""
+
+    name: str = "classification"
+    """One of `list_tasks()`, or a subclass of `attnlab.tasks.Task` of yours, "my_module.MyTask"."""
+    options: dict[str, bool | int | float | str] = {}
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in TASKS and not is_path(name):
+            raise unknown_name("task", name, TASKS)
+        return name
+
+
+def list_tasks() -> tuple[str, ...]:
+    """The names of attnlab's own tasks."""
+    return tuple(TASKS)
+
+
+def task_class(config: TaskConfig) -> type[Task]:
+    """The class of a task; a wrong option is an error here, before any data are read."""
+    found: Any = TASKS[config.name] if config.name in TASKS else imported("task", config.name, Task)
+    check_options(f"Task {config.name!r}", found.__init__, config.options, skip=("facts",))
+    return found
+
+
+def build_task(config: TaskConfig, facts: Facts) -> Task:
+    """The task for a data set."""
+    return task_class(config)(facts, **config.options)

@@ -1,0 +1,76 @@
+"""What a task is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import InputError
+from attnlab.data import Batch, Facts
+from attnlab.stored.metric import Metric
+
+
+class Loss(NamedTuple):
+    """Of one batch."""
+
+    mean: Tensor
+    """Over the inputs of the batch; what is differentiated."""
+    figures: Mapping[str, Tensor]
+    """Other means over the batch for the log, without a gradient."""
+
+
+class Meters(ABC):
+    """Sums up predictions over test batches, and over processes."""
+
+    @abstractmethod
+    def update(self, predictions: Any, targets: Any) -> None:
+        """Add a batch."""
+
+    @abstractmethod
+    def compute(self) -> dict[str, float | None]:
+        """A value for each metric of the task by its name, over all processes; None where there is
+        none."""
+
+
+class Task(ABC):
+    """Built for a data set; options of a task are arguments of its class, behind `facts`."""
+
+    targets: ClassVar[str]
+    """What the data must know of an image: see `attnlab.data.Facts.targets`."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """The first is the result."""
+
+    def __init__(self, facts: Facts) -> None:
+        if facts.targets != self.targets:
+            raise InputError(
+                f"Task {type(self).__name__} learns {_WORDS[self.targets]}, but data "
+                f"{facts.name!r} has {_WORDS[facts.targets]}. Set another task or other data."
+            )
+        self.facts = facts
+
+    @abstractmethod
+    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
+        """The network for the data, before any gate: `backbone` is a name for `attnlab.create`."""
+
+    @abstractmethod
+    def loss(self, network: nn.Module, batch: Batch) -> Loss:
+        """Of a training batch."""
+
+    @abstractmethod
+    def predict(self, network: nn.Module, batch: Batch) -> Any:
+        """What `meters` take of a test batch, with a network in eval mode."""
+
+    @abstractmethod
+    def meters(self, device: torch.device) -> Meters:
+        """New ones."""
+
+    @abstractmethod
+    def inputs(self, batch: Batch) -> Any:
+        """What stiffness, stripe and fold are to see of a batch: inputs of the network."""
+
+
+_WORDS = {"class": "classes", "labels": "labels", "values": "values"}
