@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
     from attnlab.insert import steps as steps
-    from attnlab.report import report as report
+    from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
     from attnlab.trajectory import stiffness as stiffness
@@ -64,7 +64,7 @@ class _Package(ModuleType):
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
-    report = _Public("attnlab.report")
+    report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")
     stiffness = _Public("attnlab.trajectory")

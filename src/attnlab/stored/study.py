@@ -82,7 +82,7 @@ class StoredStudy:
     format: int = field(default=2)
 
 
-_STUDY, _TABLE, _PLAN = (TypeAdapter(kind) for kind in (StoredStudy, StudyTable, PlanRecord))
+_STUDY, _TABLE, _PLAN = TypeAdapter(StoredStudy), TypeAdapter(StudyTable), TypeAdapter(PlanRecord)
 
 
 def write_study(directory: Path, study: StoredStudy) -> Path:
@@ -102,8 +102,7 @@ def read_study(directory: Path) -> StoredStudy:
             f"{directory / 'study.json'} has format {found['format']}, expected 2: a newer attnlab "
             f"wrote it."
         )
-    study: StoredStudy = _STUDY.validate_python(found)
-    return study
+    return _STUDY.validate_python(found)
 
 
 def write_table(directory: Path, table: StudyTable) -> Path:
@@ -113,8 +112,14 @@ def write_table(directory: Path, table: StudyTable) -> Path:
 
 def read_table(directory: Path) -> StudyTable:
     """The table of a directory."""
-    table: StudyTable = _TABLE.validate_python(read_json(directory / "table.json"))
-    return table
+    file = directory / "table.json"
+    anew = "`attnlab report` and `attnlab study show` make it anew."
+    if not file.is_file():
+        raise InputError(f"There is no {file}. {anew}")
+    found = read_json(file)
+    if "metrics" not in found:
+        raise InputError(f"{file} was written by attnlab 0.1. {anew}")
+    return _TABLE.validate_python(found)
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:
