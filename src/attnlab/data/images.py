@@ -13,9 +13,9 @@ from attnlab._errors import InputError
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.folder import IMAGENET
-from attnlab.data.known import read_archive
+from attnlab.data.known import SETS, read_archive
 from attnlab.data.load import read_pixels
-from attnlab.data.memory import Pixels, as_pixels
+from attnlab.data.memory import Pixels, as_pixels, check_pixels
 
 NAMES = ("digits", "cifar10", "fake")
 
@@ -81,7 +81,9 @@ def _cifar10(root: Path) -> Pixels:
     archives = sorted(root.glob("cifar10*.npz"))
     if archives:
         images, labels = read_archive(archives[0], ("test_x", "test_y"))
-        return as_pixels(images, labels, f"{archives[0].name} (test)")
+        pixels = as_pixels(images, labels, f"{archives[0].name} (test)")
+        check_pixels(pixels, SETS["cifar10"].classes, f"{archives[0].name} (test)")
+        return pixels
     try:
         return read_pixels(DataConfig(name="cifar10", root=str(root)))[1]
     except InputError:

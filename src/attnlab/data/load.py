@@ -86,6 +86,9 @@ def data_checksum(config: DataConfig) -> str:
         return file_checksum(_file(config))
     if config.name == "folder":
         return find_files(config).checksum()
+    if config.name == "digit-angles":
+        # Turning rounds, and a processor may round otherwise: the digits that are turned count.
+        return f"turned:{data_checksum(DataConfig(name='digits'))}"
     return _of_pixels(config.model_copy(update={"augmentation": DataConfig().augmentation}))
 
 
