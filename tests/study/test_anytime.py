@@ -267,6 +267,14 @@ def test_seeds_of_the_anytime_test_against_simulation(effect: float) -> None:
     assert needed > fixed
 
 
+def test_shares_of_studies_that_are_decided_by_thirty_seeds() -> None:
+    shares = {}
+    for effect in (0.5, 1.0, 2.0, 4.0):
+        _, t = paths(effect)
+        shares[effect] = (np.abs(t) > anytime_limits()).any(1).mean()
+    assert shares == pytest.approx({0.5: 0.41, 1.0: 0.98, 2.0: 1.0, 4.0: 1.0}, abs=0.012)
+
+
 def test_more_rows_more_power_and_a_wider_level_need_more_seeds() -> None:
     one = seeds_needed(1.0, 1.0, sequential=True)
     assert one == 20

@@ -112,7 +112,8 @@ def test_one_seed_has_no_interval_and_says_so() -> None:
 
 
 def test_equal_differences_are_not_taken_for_certainty() -> None:
-    found = paired_difference({0: 90.1, 1: 80.1, 2: 70.1}, {0: 90.0, 1: 80.0, 2: 70.0})
+    found = paired_difference({0: 90.1, 1: 60.3, 2: 0.7}, {0: 90.0, 1: 60.2, 2: 0.6})
+    assert 90.1 - 90.0 != 0.7 - 0.6  # but for rounding they are equal
     assert found.low is None
     assert found.anytime_p is None
     assert found.note == "the same difference for every seed: no spread to make an interval from"
