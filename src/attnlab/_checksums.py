@@ -15,8 +15,9 @@ import os
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ def files_checksum(folder: str | Path, files: Iterable[str | Path]) -> str:
     It is that of the lines that `sha256sum` prints for them in `folder`, sorted by name (bytes of
     UTF-8): neither the order of `files` nor the place of `folder` matters.
     """
-    paths = sorted({Path(file) for file in files})
+    paths = list({Path(file) for file in files})
     if not paths:
         raise InputError(f"Expected files in {str(folder)!r} to take a checksum of but got none.")
     names = [_name(path, Path(folder)) for path in paths]
@@ -82,10 +83,17 @@ def _checksums(paths: Sequence[Path]) -> list[str]:
         for start in range(0, len(absolute), _CHUNK):
             chunk = absolute[start : start + _CHUNK]
             known = memory.recall(chunk)
-            found = list(pool.map(_found, chunk, map(known.get, chunk)))
-            memory.keep({path: each for path, each in zip(chunk, found, strict=True) if each.new})
-            checksums += [each.sha256 for each in found]
+            parts = pool.map(
+                _found_all, (chunk[i::_THREADS] for i in range(_THREADS)), repeat(known)
+            )
+            found = {path: each for part in parts for path, each in part.items()}
+            memory.keep({path: each for path, each in found.items() if each.new})
+            checksums += [found[path].sha256 for path in chunk]
     return checksums
+
+
+def _found_all(paths: Sequence[str], known: Mapping[str, _Found]) -> dict[str, _Found]:
+    return {path: _found(path, known.get(path)) for path in paths}
 
 
 def _found(path: str, known: _Found | None) -> _Found:
