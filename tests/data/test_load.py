@@ -234,9 +234,7 @@ def test_a_folder_too_large_for_memory_gives_the_same(
     streamed = load(name="folder", root=str(tmp_path), size=12)
     assert isinstance(streamed, stream.StreamData)
     assert np.array_equal(pixels_of(whole, 4), pixels_of(streamed, 4))
-    resized = load(
-        name="folder", root=str(tmp_path), size=12, augmentation={"crop": "resized"}
-    )
+    resized = load(name="folder", root=str(tmp_path), size=12, augmentation={"crop": "resized"})
     chunks = training_chunks(8, RECIPE, 0, 0)
     first, again, later = (
         torch.cat([images for images, _ in resized.training(chunks, 0, epoch, CPU)])

@@ -90,9 +90,7 @@ def test_seeds_added_after_a_look_are_said_and_change_the_interval(tmp_path: Pat
     assert table.sequential
     (change,) = table.changes
     assert change.startswith("seeds 3 to 5 were added on 20")
-    assert change.endswith(
-        ", after 9 runs had been seen: verdicts are by anytime-valid intervals"
-    )
+    assert change.endswith(", after 9 runs had been seen: verdicts are by anytime-valid intervals")
     comparison = row(tmp_path, study(6)).comparison
     assert comparison.sequential
     assert comparison.low == comparison.difference.anytime_low
@@ -147,9 +145,8 @@ def test_who_insists_on_stale_runs_gets_no_verdict(tmp_path: Path) -> None:
     (group,) = table.groups
     assert [len(row.seeds) for row in group.rows] == [6, 6, 6]
     assert {r.comparison.verdict for r in group.rows if r.comparison} == {"cannot tell"}
-    assert (
-        "[–]: runs that were made from different code, data or settings are mixed"
-        in footnotes(table)
+    assert "[–]: runs that were made from different code, data or settings are mixed" in footnotes(
+        table
     )
 
 
@@ -195,9 +192,7 @@ def test_an_image_more_is_other_data(tmp_path: Path) -> None:
     finish(tmp_path / "runs", chosen, noisy)
     assert str(study_status(chosen, tmp_path / "runs")) == "2 done"
     paint("train", "a/9.png", 255)
-    assert str(study_status(chosen, tmp_path / "runs")) == (
-        "2 waiting, 2 stale: the data changed"
-    )
+    assert str(study_status(chosen, tmp_path / "runs")) == ("2 waiting, 2 stale: the data changed")
     (group,) = show_study(chosen, tmp_path / "runs").groups
     assert group.rows[0].seeds == ()
 
@@ -243,8 +238,6 @@ def test_seeds_that_an_effect_needs(tmp_path: Path) -> None:
         assert need.fixed < need.anytime
 
 
-
-
 def test_until_decided_adds_seeds_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,9 +281,7 @@ def test_until_decided_ends_at_the_most(tmp_path: Path, monkeypatch: pytest.Monk
     ("task", "data", "metric"),
     [("multilabel", "digit-pairs", "mAP %"), ("regression", "digit-angles", "mean |error|")],
 )
-def test_other_tasks_go_the_same_way(
-    task: str, data: str, metric: str, tmp_path: Path
-) -> None:
+def test_other_tasks_go_the_same_way(task: str, data: str, metric: str, tmp_path: Path) -> None:
     """From a file to a table, with stiffness, gates and fold of the trained networks."""
     chosen = small_study(
         task=task,

@@ -11,102 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from attnlab._errors import InputError, unknown_name
+from attnlab.stored.table import Comparison, PairedDifference, Summary, Verdict
 from attnlab.study.anytime import anytime_p_value, radius, seeds_for_interval
 
 LEVEL = 0.95
 """Of the intervals, and one minus the error rate of a family of verdicts."""
 
-Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
 Direction = Literal["higher", "lower"]
 """Which values of a metric are better."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Mean and spread over seeds, as the papers print them."""
-
-    mean: float
-    std: float | None
-    """Of the sample (n − 1 below the line; the papers do not say which); None for one value."""
-    number: int
-
-    def text(self, digits: int = 2) -> str:
-        """`"94.26 ± 0.14"`."""
-        mean = f"{self.mean:.{digits}f}"
-        return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
-
-    def __str__(self) -> str:
-        return self.text()
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Module minus plain network over the seeds that both have."""
-
-    mean: float
-    low: float | None
-    """Of Student's t interval, right for a number of seeds that was fixed beforehand."""
-    high: float | None
-    p_value: float | None
-    """Two-sided, of the paired t-test, before any correction."""
-    seeds: tuple[int, ...]
-    note: str = ""
-    """Why there is no interval; empty if there is one."""
-    std: float | None = None
-    """Of the differences (n − 1 below the line): the spread that `seeds_needed` asks for."""
-    anytime_low: float | None = None
-    """Of the interval that is right however often one looked and added seeds."""
-    anytime_high: float | None = None
-    anytime_p: float | None = None
-    """Valid at any time, before any correction."""
-    anytime_note: str = ""
-    """Why there is no anytime interval; empty if there is one."""
-    cannot_tell: str = ""
-    """Why no verdict may be given whatever the figures are, such as "runs of different data"."""
-
-    def figures(self, sequential: bool) -> tuple[float | None, float | None, float | None]:
-        """Low, high and p-value: the anytime ones, or those for a fixed number of seeds."""
-        if sequential:
-            return self.anytime_low, self.anytime_high, self.anytime_p
-        return self.low, self.high, self.p_value
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A paired difference among a family of others that were tested with it."""
-
-    difference: PairedDifference
-    adjusted_p: float | None
-    """By Holm over the family; None where there is no p-value or no verdict may be given."""
-    verdict: Verdict
-    sequential: bool = False
-    """Whether the verdict is by the anytime figures of `difference`, or by the fixed ones."""
-
-    @property
-    def low(self) -> float | None:
-        """Of the interval that the verdict is by."""
-        return self.difference.figures(self.sequential)[0]
-
-    @property
-    def high(self) -> float | None:
-        return self.difference.figures(self.sequential)[1]
-
-    @property
-    def p_value(self) -> float | None:
-        """Of the test that the verdict is by, before correction."""
-        return self.difference.figures(self.sequential)[2]
-
-    @property
-    def note(self) -> str:
-        """Why the verdict is "cannot tell"; empty if it is not."""
-        own = self.difference.anytime_note if self.sequential else self.difference.note
-        return self.difference.cannot_tell or own
 
 
 def summarize(values: Sequence[float]) -> Summary:
