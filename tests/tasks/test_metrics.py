@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +17,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
     top_k_accuracy_score,
 )
+from tests.tasks import processes
 
 from attnlab._errors import InputError, OptionError, UnknownNameError
 from attnlab.data import Facts
@@ -116,3 +122,13 @@ def test_how_a_metric_is_shown() -> None:
     error = Metric(name="mae", label="mean |error|", unit="°", better="lower", digits=1)
     assert (error.text(3.14), error.difference_unit) == ("3.1 °", "°")
     assert error.best([3.0, 1.0, 2.0, 1.0]) == 1
+
+
+def test_two_processes_measure_as_one(tmp_path: Path) -> None:
+    script = [sys.executable, "-m", "tests.tasks.processes", str(tmp_path)]
+    subprocess.run(script, check=True, cwd=Path(__file__).parents[2])
+    alone = processes.measured(0, 1)
+    for rank in (0, 1):
+        together = json.loads((tmp_path / f"{rank}.json").read_text())
+        for task, values in alone.items():
+            assert together[task] == pytest.approx(values, rel=1e-6), task

@@ -38,28 +38,6 @@ def test_two_processes_train_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert together.train_loss == pytest.approx(alone.train_loss, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("task", "data"), [("multilabel", "digit-pairs"), ("regression", "digit-angles")]
-)
-def test_metrics_are_right_across_processes(
-    task: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two processes hold unequal parts of the test images; averages of averages would differ."""
-    monkeypatch.setenv("PYTHONWARNINGS", "default")
-    config = small(
-        1,
-        {"optimizer": "adamw", "lr": 1e-3, "batch_size": 20},
-        task=task,
-        data={"name": data, "train_subset": 40, "test_subset": 31, "size": 8},
-        backbone="timm:vit_tiny_patch16_224",
-        backbone_options=VIT,
-    )
-    alone = run(config, tmp_path / "one")
-    together = train(config, tmp_path / "two", threads=1, devices=2, progress=quiet)
-    for name, value in alone.values.items():
-        assert together.values[name] == pytest.approx(value, rel=1e-3), name
-
-
 def test_an_error_is_plain_before_processes_start(tmp_path: Path) -> None:
     missing = small(1, data={"name": "npz", "root": str(tmp_path / "no.npz")})
     with pytest.raises(InputError, match="There is no file"):
