@@ -45,7 +45,7 @@ def load(
         dataset = _folder(Path(data), preprocessing)
     else:
         raise InputError(
-            f"Expected --data to be a folder of images or one of {', '.join(NAMES)} but got "
+            f"Expected the data to be a folder of images or one of {', '.join(NAMES)} but got "
             f"{data!r}, which is neither."
         )
     number = len(dataset)  # type: ignore[arg-type]
@@ -87,8 +87,8 @@ def _cifar10(preprocessing: Preprocessing, root: Path) -> Dataset:
     except RuntimeError:
         raise InputError(
             f"There is no CIFAR-10 in {str(root)!r}. Expected torchvision's folder "
-            f"'cifar-10-batches-py' or a cifar10*.npz with test_x and test_y; pass --root FOLDER. "
-            f"Nothing is downloaded."
+            f"'cifar-10-batches-py' or a cifar10*.npz with test_x and test_y there, or another "
+            f"root. Nothing is downloaded."
         ) from None
     images = torch.from_numpy(found.data).permute(0, 3, 1, 2).float().div(255)
     return TensorDataset(_resized(images, preprocessing), torch.tensor(found.targets))
