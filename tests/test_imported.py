@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from safetensors.torch import save_file
 import attnlab
 from attnlab._errors import AttnlabError, OptionError, UnknownNameError, WeightsError
 from attnlab.attention import build_gate, parse_gate
+from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
-from attnlab.fold import Description, load, save
 from attnlab.train import RunConfig, load_network, train
 
 MODULE = """
@@ -172,9 +173,28 @@ def test_a_file_of_weights_alone_imports_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "w.safetensors")
     assert message(WeightsError, lambda: load(path)) == (
         f"{path!r} names classes that are not attnlab's (their_code.Small, their_code.Halving), "
-        "and a file of weights may not have code imported. If you trust them, pass "
-        "description=Description('their_code.Small', num_classes=4, gate='se+their_code.Halving')."
+        "and a file of weights may not have code imported. If you trust them, pass trust=True, in "
+        "a command --trust."
     )
     assert load(path, description).head.out_features == 4
+    assert load(path, trust=True).head.out_features == 4
     # A tag of timm has a dot as well, and names no code.
     assert Description("timm:resnet18.a1_in1k").own_classes == []
+
+
+def test_a_command_on_a_file_imports_nothing_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = Description("their_code.Small", 4, gate="asr:their_code.Scaled")
+    path = save(description.build(), tmp_path / "w.safetensors", description)
+    del sys.modules["their_code"]
+    command = ["fold", str(path), "-o", str(tmp_path / "plain.safetensors")]
+    with pytest.raises(SystemExit):
+        main(command)
+    assert (
+        "may not have code imported. If you trust them, pass trust=True, in a command --trust"
+        in (capsys.readouterr().err)
+    )
+    assert "their_code" not in sys.modules
+    main([*command, "--trust"])
+    assert (tmp_path / "plain.safetensors").is_file()

@@ -61,8 +61,8 @@ def test_messages(tmp_path):
     with pytest.raises(_errors.InputError) as error:
         all_of("digit")
     assert str(error.value) == (
-        "Expected --data to be a folder of images or one of digits, cifar10, fake but got 'digit', "
-        "which is neither."
+        "Expected the data to be a folder of images or one of digits, cifar10, fake but got "
+        "'digit', which is neither."
     )
     with pytest.raises(_errors.InputError, match="There is no image in"):
         all_of(str(tmp_path))

@@ -99,6 +99,8 @@ def fold(
         rows=tuple(_rows(surgery, errors)),
         float64_change=float64_change,
         removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
+        affine=surgery.affine,
+        fused=fuse,
     )
     return network, receipt
 
