@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 import attnlab
 from attnlab._errors import AttnlabError, OptionError, UnknownNameError, WeightsError
-from attnlab.attention import build_gate, parse_gate
+from attnlab._imported import imported
+from attnlab.attention import VectorGate, build_gate, parse_gate
 from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
 from attnlab.train import RunConfig, load_network, train
@@ -146,6 +147,31 @@ def test_only_modules_are_called(tmp_path: Path) -> None:
             f"Module {module!r} has no subclass of torch.nn.Module named {name!r}"
         )
     assert not made.exists()
+
+
+def test_the_class_must_be_a_subclass_of_what_is_asked_for() -> None:
+    small = imported("network", "their_code.Small")
+    assert imported("gate", "their_code.Scaled", VectorGate).__name__ == "Scaled"
+    assert imported("network", "their_code.Small", torch.nn.Module) is small
+    assert message(UnknownNameError, lambda: imported("gate", "their_code.Smal", VectorGate)) == (
+        "Module 'their_code' has no subclass of attnlab.attention.VectorGate named 'Smal' for the "
+        "gate 'their_code.Smal'."
+    )
+    optimiser = "their_code.Small"
+    assert message(
+        UnknownNameError, lambda: imported("optimiser", optimiser, torch.optim.Optimizer)
+    ) == (
+        "Module 'their_code' has no subclass of torch.optim.Optimizer named 'Small' for the "
+        "optimiser 'their_code.Small'."
+    )
+    assert message(UnknownNameError, lambda: imported("error", "torch.nn.Linear", Theirs)) == (
+        f"Module 'torch.nn' has no subclass of {__name__}.Theirs named 'Linear' for the error "
+        f"'torch.nn.Linear'."
+    )
+
+
+class Theirs:
+    """A base that no package hands on."""
 
 
 def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
