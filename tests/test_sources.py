@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from attnlab import _sources
 from attnlab._errors import UnknownNameError
-from attnlab._sources import SourceError, source_digest
+from attnlab._sources import SourceError
 
 GATES = """
 import math
@@ -32,6 +33,25 @@ class Halving(BranchGate):
 """
 FORMULA = "import torch\nimport their_constants as c\n\ndef squash(x):\n    return c.ONE * x\n"
 CONSTANTS = "ONE = 1.0\n"
+
+
+def source_digest(path: str) -> str:
+    """As in a new process, which has seen nothing."""
+    _sources._SEEN.clear()
+    return _sources.source_digest(path)
+
+
+def test_a_source_that_changed_under_a_running_process_is_said(folder: Path) -> None:
+    """The class in memory is the old one: a result would be tied to code that did not run."""
+    before = _sources.source_digest("their_gates.Halving")
+    assert _sources.source_digest("their_gates.Halving") == before
+    (folder / "their_formula.py").write_text(FORMULA.replace("c.ONE * x", "c.ONE + x"))
+    with pytest.raises(SourceError) as caught:
+        _sources.source_digest("their_gates.Halving")
+    assert str(caught.value) == (
+        "The source of the class 'their_gates.Halving' changed on disk since this process imported "
+        "it, so what would run is not what is there. Start Python again."
+    )
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from attnlab._errors import AttnlabError, UnknownNameError
 from attnlab._imported import imported_module
@@ -53,7 +54,17 @@ def source_digest(path: str) -> str:
         )
     lines = [f"{digest}  {module}\n" for module, digest in sorted(_digests(homes).items())]
     versions = {line for home in homes for line in _versions(home)}
-    return hashlib.sha256("".join([*lines, *sorted(versions)]).encode()).hexdigest()
+    digest = hashlib.sha256("".join([*lines, *sorted(versions)]).encode()).hexdigest()
+    if _SEEN.setdefault(found, {}).setdefault(path, digest) != digest:
+        raise SourceError(
+            f"The source of the class {path!r} changed on disk since this process imported it, so "
+            f"what would run is not what is there. Start Python again."
+        )
+    return digest
+
+
+_SEEN: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
+"""The first checksum of every class of this process, by path; it still runs as it was then."""
 
 
 def _digests(homes: set[str]) -> dict[str, str]:
