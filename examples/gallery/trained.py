@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
 from time import process_time
@@ -13,6 +14,9 @@ import torch
 from torch import nn
 
 import attnlab
+from attnlab.data import load_data
+from attnlab.measure import MeasureConfig
+from attnlab.measure.epoch import epoch_record
 from attnlab.plot.raster import raster_figure
 from attnlab.plot.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.block_figures import heat_figure
@@ -24,8 +28,7 @@ from attnlab.stripe import GateHistory
 from attnlab.stripe.figures import gates_figure
 from attnlab.stripe.result import StripeResult
 from attnlab.study import LocalExecutor, load_study, run_study
-from attnlab.train import RunConfig, load_network, train
-from attnlab.train.sources import load_data
+from attnlab.train import RunConfig, identify, load_network, train
 from attnlab.trajectory import regular_grid
 
 HERE = Path(__file__).parent
@@ -34,7 +37,6 @@ LONG = RunConfig(
     backbone="resnet20",
     attention="se",
     recipe={"name": "digits", "epochs": 20},
-    measure={"every_epoch": True},
 )
 
 
@@ -42,7 +44,11 @@ def make_runs(out: Path) -> None:
     """Train what is not trained yet; the same again does nothing."""
     study = load_study(HERE / "gallery.toml")
     run_study(study, out, LocalExecutor(slots=2), report=print)
-    train(LONG, out / LONG.run_id)
+    train(LONG, long_run(out), each_epoch=partial(epoch_record, MeasureConfig()))
+
+
+def long_run(out: Path) -> Path:
+    return out / identify(LONG).run_id
 
 
 def pictures(out: Path) -> dict[str, Spec]:
@@ -52,7 +58,7 @@ def pictures(out: Path) -> dict[str, Spec]:
     gates = {
         row: attnlab.stripe(networks[row], test_images()) for row in networks if row != "plain"
     }
-    long = attnlab.stripe(load_network(out / LONG.run_id), test_images())
+    long = attnlab.stripe(load_network(long_run(out)), test_images())
     return {
         **study_pictures(record),
         "cost": latency_figure(record, networks),
@@ -60,14 +66,14 @@ def pictures(out: Path) -> dict[str, Spec]:
         "conventions": conventions_figure(record),
         "step-sizes": step_size_figure(gates),
         "stripes": stripes_figure(long),
-        "difference": difference_figure(out / LONG.run_id),
+        "difference": difference_figure(long_run(out)),
         "fold": fold_figure(networks["ASR(SE)"]),
     }
 
 
 def test_images() -> Iterable[Any]:
     """The 359 test digits, normalised as in training."""
-    data = load_data(LONG.data, LONG.recipe)
+    data = load_data(LONG.data)
     chunks = torch.arange(data.facts.test).split(64)
     return list(data.testing(list(chunks), torch.device("cpu")))
 
@@ -83,7 +89,7 @@ def study_pictures(record: StudyRecord) -> dict[str, Spec]:
 def latency_figure(record: StudyRecord, networks: dict[str, nn.Module]) -> Spec:
     """Accuracy of the study against latency; the networks are timed in turns."""
     (group,) = record.table.groups
-    accuracy = {row.label: row.top1.mean for row in group.rows if row.top1}
+    accuracy = {row.label: row.values["top1"].mean for row in group.rows}
     folded, _ = attnlab.fold(networks["ASR(SE)"])
     contestants = {**networks, "ASR, folded": folded.eval()}
     taken = milliseconds(contestants)

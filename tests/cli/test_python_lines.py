@@ -146,7 +146,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 "backbone": "resnet20",
                 "attention": OWN,
                 "recipe": {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 20},
-                "measure": {"images": 0, "inference_images": 0},
             }
         )
         train(config, made / "own", threads=1, progress=lambda _: None)
@@ -200,4 +199,4 @@ def test_every_command_is_in_the_table() -> None:
     used = {tuple(entry.command.split()[:2]) for entry in entries}
     assert {each[0] for each in used} == set(COMMANDS)
     studies = {each[1] for each in used if each[0] == "study"}
-    assert studies == {"plan", "run", "status", "show"}  # new makes a file and computes nothing
+    assert studies == {"plan", "run", "status", "show", "measure"}  # new makes a file and computes nothing
