@@ -82,7 +82,9 @@ class StoredStudy:
     format: int = field(default=2)
 
 
-_STUDY, _TABLE, _PLAN = (TypeAdapter(kind) for kind in (StoredStudy, StudyTable, PlanRecord))
+_STUDY = TypeAdapter(StoredStudy)
+_TABLE = TypeAdapter(StudyTable)
+_PLAN = TypeAdapter(PlanRecord)
 
 
 def write_study(directory: Path, study: StoredStudy) -> Path:
@@ -102,8 +104,7 @@ def read_study(directory: Path) -> StoredStudy:
             f"{directory / 'study.json'} has format {found['format']}, expected 2: a newer attnlab "
             f"wrote it."
         )
-    study: StoredStudy = _STUDY.validate_python(found)
-    return study
+    return _STUDY.validate_python(found)
 
 
 def write_table(directory: Path, table: StudyTable) -> Path:
@@ -113,8 +114,7 @@ def write_table(directory: Path, table: StudyTable) -> Path:
 
 def read_table(directory: Path) -> StudyTable:
     """The table of a directory."""
-    table: StudyTable = _TABLE.validate_python(read_json(directory / "table.json"))
-    return table
+    return _TABLE.validate_python(read_json(directory / "table.json"))
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:
