@@ -75,13 +75,14 @@ def fold(
 
     from attnlab.fold import fold as fold_network
     from attnlab.fold.checkpoint import Description
+    from attnlab.insert.where import parse_where
 
     _check_output(output)
     given = Description(
         model or "",
         num_classes,
         gate=gate,
-        where=_where(where),
+        where=parse_where(" ".join(where) or None),
         start=start,
         input_size=None if size is None else [3, size, size],
     )
@@ -112,12 +113,6 @@ def _check_output(output: Path) -> None:
         raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
     if not output.parent.is_dir():
         raise WeightsError(f"There is no folder {str(output.parent)!r} to write to.")
-
-
-def _where(where: tuple[str, ...]) -> str | list[str] | None:
-    if not where:
-        return None
-    return where[0] if len(where) == 1 else list(where)
 
 
 def _network(source: str, given: Description, weights: str | None) -> tuple[nn.Module, Description]:

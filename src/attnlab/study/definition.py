@@ -14,11 +14,11 @@ from pydantic import Field, field_validator, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._strict import Strict
+from attnlab.insert.where import EVERYWHERE
 from attnlab.train.config import DataConfig, MeasureConfig, Value
 
 PLAIN = "plain"
 """The row of the backbone without attention."""
-EVERYWHERE = "all"
 
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?)\s*)?")
 

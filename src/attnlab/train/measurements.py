@@ -20,10 +20,10 @@ from attnlab.fold import fold
 from attnlab.insert import attachments
 from attnlab.insert.receipt import count_parameters
 from attnlab.record.example import evaluating, measure
+from attnlab.stripe import gate_statistics, gate_values
 from attnlab.train.config import RunConfig
 from attnlab.train.data import Data
 from attnlab.train.evaluate import evaluate
-from attnlab.train.gates import gate_statistics, gate_values
 from attnlab.train.result import GateStatistics, RunResult, StepStiffness
 from attnlab.trajectory import StiffnessResult, StiffnessWarning, stiffness
 
@@ -152,7 +152,7 @@ def _gates(
         tensors |= {f"{name}.spread": v.std(0, correction=0) for name, v in values.items()}
         tensors |= {f"{name}.sample": v[:_SAMPLE].clone() for name, v in values.items()}
         write_whole(folder / "gates.safetensors", save({k: v.cpu() for k, v in tensors.items()}))
-    return gate_statistics(network, values)
+    return tuple(GateStatistics(**gate._asdict()) for gate in gate_statistics(network, values))
 
 
 def _gate_values(
