@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from attnlab.report.bibliography import bibliography
 from PIL import Image
 from scipy.stats import kendalltau
 
@@ -15,11 +17,10 @@ from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
 from attnlab.report import block_figures, figures
-from attnlab.report.bibliography import bibliography
 from attnlab.report.features import rank_sentence, stiffest_counts, stiffness_surfaces
 from attnlab.report.tables import latex
-from attnlab.train.result import RunResult, StepStiffness
 from attnlab.trajectory import StiffnessResult
+from attnlab.trajectory.result import StiffestStep
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
@@ -175,11 +176,14 @@ def test_rank_sentence_with_ties_and_without_information():
     assert rank_sentence("TNS", [1, 2], [1, 2]) == "TNS: 2 networks, too few to rank"
 
 
-def test_the_first_block_of_a_stage_is_never_the_stiffest():
-    nsi = [("1.0", 9.0), ("1.1", 1.0), ("2.0", 8.0), ("2.1", 2.0)]
-    steps = tuple(StepStiffness(label=n, mean=v, spread=0, gated=False) for n, v in nsi)
-    result = RunResult.model_construct(nsi=steps)
-    assert stiffest_counts([result, result]) == [("1.0", 0), ("1.1", 0), ("2.0", 0), ("2.1", 2)]
+def test_the_stiffest_block_is_what_each_result_says():
+    """Not the largest mean NSI: that of 2.1 is larger here."""
+    means = {"1.0": 9.0, "1.1": 1.0, "2.0": 8.0, "2.1": 2.0}
+    steps = tuple(SimpleNamespace(label=label, mean=mean) for label, mean in means.items())
+    stiff = SimpleNamespace(nsi=steps, stiffest=StiffestStep("1.1", "layer1.1", 0.6))
+    flat = SimpleNamespace(nsi=steps, stiffest=None)
+    found = stiffest_counts([stiff, stiff, flat])
+    assert found == [("1.0", 0), ("1.1", 2), ("2.0", 0), ("2.1", 0)]
 
 
 def test_bibliography_of_composed_gates():

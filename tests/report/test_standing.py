@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from attnlab.train.result import RunResult
 from scipy import stats
 from tests.report.simulated import simulate
 
@@ -17,8 +20,8 @@ from attnlab.report.standing import forest_rows
 from attnlab.report.study_page import study_page
 from attnlab.study.grid import planned_runs
 from attnlab.study.store import Store
-from attnlab.train.result import RunResult
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "v0_1"
 Differences = dict[str, dict[str, np.ndarray]]
 
 
@@ -137,6 +140,7 @@ def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_
             own = result.model_copy(update={"run_id": run.run_id, "nsi": nsi})
             (folder / "result.json").write_text(own.model_dump_json())
             (folder / "config.json").write_text(run.config.to_json())
+        shutil.copy(GOLDEN / "runs" / "afd4582c7e78" / "stiffness.json", folder)
     record = read_study(tmp_path, "places")
     found = gate_counts(record, record.table.groups[0])
     assert sorted((row, gates) for row, gates, *_ in found) == [
@@ -147,3 +151,5 @@ def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_
     ]
     parts = next(s for s in study_page(record).sections if s.title == "Where?").parts
     assert [part.kind for part in parts] == ["figure", "heading", "figure"]
+    # That network's 1.1 is the stiffest of all its images, as its file of version 0.1 says.
+    assert f"block 1.1: stiffest of {len(runs)} of {len(runs)} runs" in str(parts[0].spec)

@@ -78,13 +78,14 @@ def fold(
 
     from attnlab.checkpoint import Description
     from attnlab.fold import fold as fold_network
+    from attnlab.insert.where import parse_where
 
     _check_output(output, onnx)
     given = Description(
         model or "",
         num_classes,
         gate=gate,
-        where=_where(where),
+        where=parse_where(" ".join(where) or None),
         start=start,
         input_size=None if size is None else [3, size, size],
     )
@@ -138,12 +139,6 @@ def _check_output(output: Path, onnx: Path | None) -> None:
     for path in (output, onnx):
         if path is not None and not path.parent.is_dir():
             raise WeightsError(f"There is no folder {str(path.parent)!r} to write to.")
-
-
-def _where(where: tuple[str, ...]) -> str | list[str] | None:
-    if not where:
-        return None
-    return where[0] if len(where) == 1 else list(where)
 
 
 def _network(

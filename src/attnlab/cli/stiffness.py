@@ -163,11 +163,12 @@ def _print_result(result: StiffnessResult, trained: bool) -> None:
     if not trained:
         print("The weights are random: this is the untrained control, not a trained network.")
     print(f"plan: {result.plan}; the first step of every stage is not counted")
-    print(
-        f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.stiffest_share:.0f} % "
-        f"of the inputs; an input's stiffest step has "
-        f"{100 * result.stiffest_share_of_tns:.0f} % of its TNS on its own"
-    )
+    if result.stiffest is not None:
+        print(
+            f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.share:.0f} % of the "
+            f"inputs; an input's stiffest step has {100 * result.stiffest_share_of_tns:.0f} % of "
+            f"its TNS on its own"
+        )
     print(f"∫p̂ {result.proportion_integral:.4f} (L counts kept steps)")
     if result.skipped:
         print(f"skipped {result.skipped} inputs with a norm that is zero or not finite")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.insert.receipt import Receipt
-from attnlab.insert.receipt import _shortened as shortened
+from attnlab.insert.receipt import Receipt, shortened
 
 FORMAT = "attnlab fold 1"
 

@@ -14,7 +14,6 @@ from attnlab.report.block_figures import counts_figure, heat_figure, sites_figur
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.read import StudyRecord
 from attnlab.study.table import Group
-from attnlab.train.result import RunResult
 
 if TYPE_CHECKING:
     from attnlab.trajectory.result import StiffnessResult
@@ -179,15 +178,18 @@ def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:
 
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
+    from attnlab.trajectory.result import StiffnessResult
+
     title = "Where?"
-    results = [run.result for run in record.finished if run.result and run.result.nsi]
+    files = [run.directory / "stiffness.json" for run in record.finished]
+    results = [StiffnessResult.load(file) for file in files if file.is_file()]
     if not results:
         return Section(title, "No run measured stiffness, so no block is known to be stiff.", [])
     counts = stiffest_counts(results)
     lead = (
-        "Which block is the stiffest of a network (the first of every stage is not counted), over "
-        "all runs. If attention acts on stiffness, gates at the few stiff blocks should do most of "
-        "the work: the lottery-ticket view."
+        "Which block is the stiffest of most test images (the first of every stage is not "
+        "counted), over all runs. If attention acts on stiffness, gates at the few stiff blocks "
+        "should do most of the work: the lottery-ticket view."
     )
     parts: list[Part | Folded] = [Figure(counts_figure(counts, len(results)), wide=True)]
     several = False
@@ -206,22 +208,11 @@ def where_section(record: StudyRecord) -> Section:
     return Section(title, lead, parts)
 
 
-def stiffest_counts(results: Sequence[RunResult]) -> list[tuple[str, int]]:
+def stiffest_counts(results: Sequence[StiffnessResult]) -> list[tuple[str, int]]:
     """(block, number of runs of which it is the stiffest), in the order of the blocks."""
-    blocks: dict[str, None] = {}
-    stiffest: Counter[str] = Counter()
-    for result in results:
-        stages: set[str] = set()
-        kept = []
-        for step in result.nsi:
-            stage = step.label.partition(".")[0]
-            if stage in stages:
-                kept.append(step)
-            stages.add(stage)
-        blocks.update(dict.fromkeys(step.label for step in result.nsi))
-        if kept:
-            stiffest[max(kept, key=lambda step: step.mean).label] += 1
-    return [(block, stiffest[block]) for block in blocks]
+    counts: Counter[str] = Counter(step.label for result in results for step in result.nsi)
+    stiffest = Counter(result.stiffest.label for result in results if result.stiffest)
+    return [(block, stiffest[block]) for block in counts]
 
 
 def gate_counts(

@@ -31,10 +31,12 @@ def stiffness_page(result: StiffnessResult) -> str:
     from attnlab.report.features import stiffness_surfaces
 
     stiffest = result.stiffest
-    verdict = (
-        f"TNS **{result.tns:.4g}** over {result.inputs} inputs. Block **{stiffest.label}** "
-        f"({stiffest.name}) is the stiffest of {100 * stiffest.stiffest_share:.0f} % of them."
-    )
+    verdict = f"TNS **{result.tns:.4g}** over {result.inputs} inputs."
+    if stiffest is not None:
+        verdict += (
+            f" Block **{stiffest.label}** ({stiffest.name}) is the stiffest of "
+            f"{100 * stiffest.share:.0f} % of them."
+        )
     chips = [
         Chip(f"{result.inputs} inputs"),
         Chip(f"convention {result.convention}"),

@@ -18,7 +18,7 @@ from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
-from attnlab.insert import count_parameters
+from attnlab.insert.receipt import count_parameters
 from attnlab.record.example import measure
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
