@@ -31,12 +31,13 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from attnlab.data import Facts, load_data
+from attnlab.data.batches import training_chunks
+from attnlab.tasks import Task, build_task
 from attnlab.train import RunConfig
-from attnlab.train.batches import training_chunks
 from attnlab.train.loop import train_epoch
 from attnlab.train.network import build_network
 from attnlab.train.reporters import Calls
-from attnlab.train.sources import load_data
 from attnlab.train.state import build_state
 
 BATCH = 128
@@ -52,16 +53,21 @@ def settings(network: str, steps: int) -> RunConfig:
     return RunConfig(data=data, backbone=network, recipe=recipe)  # type: ignore[arg-type]
 
 
+def task_of(config: RunConfig) -> Task:
+    facts = Facts("fake", "class", 10, (3, 32, 32), 1, 1, (0.0,) * 3, (1.0,) * 3, "")
+    return build_task(config.task, facts)
+
+
 def ours(config: RunConfig) -> Epoch:
     """attnlab's loop, with augmentation."""
     fabric = Fabric(accelerator="cpu", devices=1)
-    data = load_data(config.data, config.recipe)
-    state = build_state(fabric, config, build_network(config, 10, (3, 32, 32)))
+    data, task = load_data(config.data), task_of(config)
+    state = build_state(fabric, config, build_network(config, task, (3, 32, 32)))
     show = Calls(lambda _: None)
     epochs = iter(range(config.recipe.epochs))
 
     def run() -> tuple[float, float]:
-        record = train_epoch(fabric, config, state, data, next(epochs), show)
+        record = train_epoch(fabric, config, state, task, data, next(epochs), show)
         return record["train_seconds"], record["data_seconds"]
 
     return run
@@ -69,9 +75,9 @@ def ours(config: RunConfig) -> Epoch:
 
 def ready_batches(config: RunConfig) -> list[tuple[Tensor, Tensor]]:
     """One epoch's batches, made beforehand."""
-    data = load_data(config.data, config.recipe)
+    data = load_data(config.data)
     chunks = training_chunks(data.facts.train, config.recipe, 0, 0)
-    return list(data.training(chunks, config.recipe, 0, 0, torch.device("cpu")))
+    return [tuple(batch) for batch in data.training(chunks, 0, 0, torch.device("cpu"))]
 
 
 def fused_sgd(config: RunConfig, network: nn.Module) -> torch.optim.Optimizer:
@@ -88,7 +94,7 @@ def fused_sgd(config: RunConfig, network: nn.Module) -> torch.optim.Optimizer:
 
 def bare(config: RunConfig) -> Epoch:
     """The least that trains."""
-    network = build_network(config, 10, (3, 32, 32)).train()
+    network = build_network(config, task_of(config), (3, 32, 32)).train()
     optimizer = fused_sgd(config, network)
     batches = ready_batches(config)
 
@@ -113,7 +119,7 @@ def trainer(config: RunConfig) -> Epoch:
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.network = build_network(config, 10, (3, 32, 32))
+            self.network = build_network(config, task_of(config), (3, 32, 32))
 
         def training_step(self, batch: Any, _: int) -> Tensor:
             images, labels = batch

@@ -136,6 +136,15 @@ def test_when_a_new_head_is_proposed(tmp_path: Path) -> None:
     hint = "For another number of classes, pass new_head=True."
     assert message_of(tmp_path / "seven.safetensors").endswith(f"is the same network. {hint}")
     assert message_of(tmp_path / "grey.safetensors").endswith("is the same network.")
+    whole = create("resnet20").state_dict()
+    for missing in ("layer1.0.bn1.weight", "fc.bias"):
+        state = {name: value for name, value in whole.items() if name != missing}
+        save_file(state, tmp_path / "part.safetensors")
+        assert f"1 missing ({missing}). Build" in message_of(tmp_path / "part.safetensors")
+        assert message_of(tmp_path / "part.safetensors").endswith("is the same network.")
+    wider = {**whole, "layer1.0.bn1.bias": torch.zeros(7)}  # by its shape alone, also a head
+    save_file(wider, tmp_path / "wider.safetensors")
+    assert message_of(tmp_path / "wider.safetensors").endswith("is the same network.")
     assert message(OptionError, "resnet20", new_head=True) == (
         "new_head=True needs num_classes and weights."
     )

@@ -73,6 +73,31 @@ def test_import_takes_little_beyond_torch(imported: dict[str, Any]) -> None:
     assert imported["seconds"] < 3
 
 
+ROOMS = """
+import sys
+import attnlab
+
+assert "torch" not in sys.modules
+print(attnlab.train.RunConfig.__name__, attnlab.study.load_study.__name__)
+print(attnlab.checkpoint.Description.__name__, attnlab.load.__name__, attnlab.save.__name__)
+import attnlab.fold, attnlab.insert, attnlab.report, attnlab.stripe
+print([type(getattr(attnlab, name)).__name__ for name in ("fold", "insert", "report", "stripe")])
+print([name for name in dir(attnlab) if getattr(attnlab, name) is None])
+"""
+
+
+def test_every_room_is_reached_from_the_package() -> None:
+    """`attnlab.train` and `attnlab.study` were not, though commands printed lines that use them."""
+    ended = subprocess.run([sys.executable, "-c", ROOMS], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "RunConfig load_study",
+        "Description load save",
+        "['function', 'function', 'function', 'function']",
+        "[]",
+    ]
+
+
 HELP = """
 import sys
 from attnlab.cli import main

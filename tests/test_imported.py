@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from safetensors.torch import save_file
 
 import attnlab
 from attnlab._errors import AttnlabError, OptionError, UnknownNameError, WeightsError
-from attnlab.attention import build_gate, parse_gate
+from attnlab._imported import imported
+from attnlab.attention import VectorGate, build_gate, parse_gate
+from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
-from attnlab.fold import Description, load, save
 from attnlab.train import RunConfig, load_network, train
 
 MODULE = """
@@ -147,6 +149,31 @@ def test_only_modules_are_called(tmp_path: Path) -> None:
     assert not made.exists()
 
 
+def test_the_class_must_be_a_subclass_of_what_is_asked_for() -> None:
+    small = imported("network", "their_code.Small")
+    assert imported("gate", "their_code.Scaled", VectorGate).__name__ == "Scaled"
+    assert imported("network", "their_code.Small", torch.nn.Module) is small
+    assert message(UnknownNameError, lambda: imported("gate", "their_code.Smal", VectorGate)) == (
+        "Module 'their_code' has no subclass of attnlab.attention.VectorGate named 'Smal' for the "
+        "gate 'their_code.Smal'."
+    )
+    optimiser = "their_code.Small"
+    assert message(
+        UnknownNameError, lambda: imported("optimiser", optimiser, torch.optim.Optimizer)
+    ) == (
+        "Module 'their_code' has no subclass of torch.optim.Optimizer named 'Small' for the "
+        "optimiser 'their_code.Small'."
+    )
+    assert message(UnknownNameError, lambda: imported("error", "torch.nn.Linear", Theirs)) == (
+        f"Module 'torch.nn' has no subclass of {__name__}.Theirs named 'Linear' for the error "
+        f"'torch.nn.Linear'."
+    )
+
+
+class Theirs:
+    """A base that no package hands on."""
+
+
 def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
     config = RunConfig(
         data={"name": "digits", "train_subset": 40, "test_subset": 20},
@@ -172,9 +199,28 @@ def test_a_file_of_weights_alone_imports_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "w.safetensors")
     assert message(WeightsError, lambda: load(path)) == (
         f"{path!r} names classes that are not attnlab's (their_code.Small, their_code.Halving), "
-        "and a file of weights may not have code imported. If you trust them, pass "
-        "description=Description('their_code.Small', num_classes=4, gate='se+their_code.Halving')."
+        "and a file of weights may not have code imported. If you trust them, pass trust=True, in "
+        "a command --trust."
     )
     assert load(path, description).head.out_features == 4
+    assert load(path, trust=True).head.out_features == 4
     # A tag of timm has a dot as well, and names no code.
     assert Description("timm:resnet18.a1_in1k").own_classes == []
+
+
+def test_a_command_on_a_file_imports_nothing_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = Description("their_code.Small", 4, gate="asr:their_code.Scaled")
+    path = save(description.build(), tmp_path / "w.safetensors", description)
+    del sys.modules["their_code"]
+    command = ["fold", str(path), "-o", str(tmp_path / "plain.safetensors")]
+    with pytest.raises(SystemExit):
+        main(command)
+    assert (
+        "may not have code imported. If you trust them, pass trust=True, in a command --trust"
+        in (capsys.readouterr().err)
+    )
+    assert "their_code" not in sys.modules
+    main([*command, "--trust"])
+    assert (tmp_path / "plain.safetensors").is_file()

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab import evolution
+from attnlab.data import DataConfig, load_data
 from attnlab.plot.raster import raster_figure
 from attnlab.plot.render import RED, Spec
-from attnlab.train import DataConfig, load_recipe
-from attnlab.train.sources import load_data
 
 CHANNELS, KERNEL, SIDE = 32, 7, 16
 PIXELS = [(4, 7), (8, 4), (12, 9)]
@@ -66,11 +65,10 @@ def digit_figure(image: Tensor) -> Spec:
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training and test digits, enlarged to 16 × 16, one channel."""
-    recipe = load_recipe("digits").model_copy(update={"crop": "none"})
-    data = load_data(DataConfig(name="digits", size=SIDE), recipe)
+    data = load_data(DataConfig(name="digits", size=SIDE))
     everything = data.testing([torch.arange(data.facts.test)], torch.device("cpu"))
     test, test_labels = next(iter(everything))
-    train, train_labels = data._train.images, data._train.labels  # type: ignore[attr-defined]
+    train, train_labels = data._train.images, data._train.targets  # type: ignore[attr-defined]
     mean, std = data.facts.mean[0], data.facts.std[0]
     return (train[:, :1].float() / 255 - mean) / std, train_labels, test[:, :1], test_labels
 

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnlab import attention as attention
     from attnlab import backbones as backbones
+    from attnlab import checkpoint as checkpoint
+    from attnlab import data as data
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
+    from attnlab import measure as measure
+    from attnlab import stored as stored
+    from attnlab import study as study
+    from attnlab import tasks as tasks
     from attnlab import testing as testing
+    from attnlab import train as train
     from attnlab import trajectory as trajectory
     from attnlab._errors import AttnlabError as AttnlabError
+    from attnlab.checkpoint import load as load
+    from attnlab.checkpoint import save as save
     from attnlab.create import create as create
     from attnlab.fold import fold as fold
     from attnlab.insert import Receipt as Receipt
@@ -31,7 +40,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = ("attention", "backbones", "dynamics", "evolution", "testing", "trajectory")
+_ROOMS = (
+    "attention",
+    "backbones",
+    "checkpoint",
+    "data",
+    "dynamics",
+    "evolution",
+    "measure",
+    "stored",
+    "study",
+    "tasks",
+    "testing",
+    "train",
+    "trajectory",
+)
 
 
 class _Public:
@@ -57,6 +80,8 @@ class _Public:
 
 class _Package(ModuleType):
     AttnlabError = _Public("attnlab._errors")
+    load = _Public("attnlab.checkpoint")
+    save = _Public("attnlab.checkpoint")
     create = _Public("attnlab.create")
     fold = _Public("attnlab.fold")
     Receipt = _Public("attnlab.insert")

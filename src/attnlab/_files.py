@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from attnlab._errors import AttnlabError
@@ -21,40 +23,52 @@ class DiskFullError(AttnlabError, OSError):
 
 
 def write_whole(path: Path, content: bytes | str) -> Path:
-    """Write beside `path`, sync, then rename: readers see the old file or the new, never a part."""
+    """Write `content` to `path`: readers see the old file or the new, never a part."""
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        if error.errno not in _FULL:
-            raise
-        raise DiskFullError(
-            f"Could not write {path} ({len(data):,} bytes): {_FULL[error.errno]}. Files written "
-            f"before are whole. Make room and run the same again: training resumes from the last "
-            f"checkpoint."
-        ) from error
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with _in_place_of(path, partial, f" ({len(data):,} bytes)"):
+        partial.write_bytes(data)
     return path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """The same for writers that need a path: one beside `path`, with its suffix. What they wrote
+    takes the place of `path` when the block ends without an error."""
+    partial = path.with_name(f".{path.stem}.{os.getpid()}{_PARTIAL}{path.suffix}")
+    with _in_place_of(path, partial):
+        yield partial
 
 
 def remove_partial(folder: Path) -> None:
     """Remove what processes that were killed while writing left behind."""
-    for partial in folder.glob(f".*{_PARTIAL}"):
+    for pattern in (f".*{_PARTIAL}", f".*{_PARTIAL}.*"):
+        for partial in folder.glob(pattern):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _in_place_of(path: Path, partial: Path, size: str = "") -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+        _sync(partial)
+        os.replace(partial, path)
+        _sync(path.parent)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DiskFullError(
+            f"Could not write {path}{size}: {_FULL[error.errno]}. Files written before are whole. "
+            f"Make room and run the same again: training resumes from the last checkpoint."
+        ) from error
+    finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Have the system write a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,16 +1,22 @@
 """Classes of the user's own, named by where they are: "my_gates.MyGate".
 
 A name with a dot travels where a class cannot: in a study's file, a run's settings, a command.
-Since such a file may be a stranger's, only subclasses of `torch.nn.Module` are ever called.
+Since such a file may be a stranger's, only subclasses of what is asked for are ever called.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar, overload
 
 from torch import nn
 
 from attnlab._errors import UnknownNameError, nearest
+
+T = TypeVar("T")
 
 
 def is_path(name: str) -> bool:
@@ -18,16 +24,43 @@ def is_path(name: str) -> bool:
     return "." in name
 
 
-def imported(kind: str, path: str) -> type[nn.Module]:
-    """The class at `path`, for example `"my_gates.MyGate"`."""
+@overload
+def imported(kind: str, path: str) -> type[nn.Module]: ...
+
+
+@overload
+def imported(kind: str, path: str, base: Callable[..., T]) -> type[T]: ...
+
+
+# `base` is a class; as type[T] mypy would take no abstract one.
+def imported(kind: str, path: str, base: Any = nn.Module) -> type:
+    """The subclass of `base` at `path`, for example `"my_gates.MyGate"`."""
     module_name, _, name = path.rpartition(".")
-    if not all(part.isidentifier() for part in path.split(".")):
+    module = imported_module(kind, path)
+    found = vars(module).get(name)
+    if isinstance(found, type) and issubclass(found, base):
+        return found
+    classes = [
+        known
+        for known, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, base)
+    ]
+    raise UnknownNameError(
+        f"Module {module_name!r} has no subclass of {_public_name(base)} named {name!r} for the "
+        f"{kind} {path!r}.{nearest(name, classes)}"
+    )
+
+
+def imported_module(kind: str, path: str) -> ModuleType:
+    """The module of the class at `path`, imported."""
+    module_name = path.rpartition(".")[0]
+    if not module_name or not all(part.isidentifier() for part in path.split(".")):
         raise UnknownNameError(
             f"Expected the {kind} {path!r} to be a name that comes with attnlab, or a class of "
             f"yours as 'module.Class'."
         )
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, and what it imports is not
@@ -35,15 +68,13 @@ def imported(kind: str, path: str) -> type[nn.Module]:
             f"There is no module {error.name!r} for the {kind} {path!r}. Install it, or put the "
             f"folder that holds it on PYTHONPATH."
         ) from None
-    found = vars(module).get(name)
-    if isinstance(found, type) and issubclass(found, nn.Module):
-        return found
-    classes = [
-        known
-        for known, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, nn.Module)
-    ]
-    raise UnknownNameError(
-        f"Module {module_name!r} has no subclass of torch.nn.Module named {name!r} for the {kind} "
-        f"{path!r}.{nearest(name, classes)}"
-    )
+
+
+def _public_name(base: type) -> str:
+    """Where people import it from: "torch.nn.Module", which is made in torch.nn.modules.module."""
+    parts = base.__module__.split(".")
+    for length in range(1, len(parts)):
+        package = ".".join(parts[:length])
+        if getattr(sys.modules.get(package), base.__name__, None) is base:
+            return f"{package}.{base.__name__}"
+    return f"{base.__module__}.{base.__qualname__}"

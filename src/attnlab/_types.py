@@ -8,8 +8,11 @@ from torch import Tensor
 Features = Float[Tensor, "batch channels height width"]
 """A feature map."""
 
-ChannelGate = Float[Tensor, "batch channels 1 1"]
-"""One attention value per input and channel."""
+Maps = Float[Tensor, "batch channels *space"]
+"""A feature map of one spatial axis or more: sequences, images, volumes."""
+
+ChannelGate = Float[Tensor, "batch channels *ones"]
+"""One attention value per input and channel, with an axis of length 1 for each spatial one."""
 
 Vector = Float[Tensor, "batch channels"]
 """One value per input and channel, without the spatial axes."""

@@ -25,14 +25,14 @@ def asr(spec: str, channels: int = 32, **options: object) -> LearnedVectorGate:
 
 
 def test_what_can_learn_a_vector() -> None:
-    assert ON_VECTOR == ["se", "eca", "sem", "srm", "ie", "spa"]
+    assert ON_VECTOR == ["se", "eca", "sem", "srm", "ie", "spa", "ese", "ge", "gc", "gct"]
 
 
 @pytest.mark.parametrize("name", [name for name in ON_VECTOR if name != "srm"])
 def test_constant_is_the_ordinary_gate_of_the_vector_as_a_map(name: str) -> None:
     gate = asr(f"asr:{name}")
     nn.init.normal_(gate.vectors[0].psi)
-    ordinary = build_gate(name, 32).double()
+    ordinary = build_gate(name, 32, **GATES[name].vector_options).double()
     ordinary.load_state_dict(gate.vectors[0].attention.state_dict())
     expected = ordinary(gate.vectors[0].psi)
     torch.testing.assert_close(gate(torch.zeros(5, 32, 4, 4).double()), expected)
@@ -103,6 +103,45 @@ def test_unknown_activation_and_delta() -> None:
     )
     with pytest.raises(OptionError, match="delta to be at least 1 but got 0"):
         LearnedVectorGate(8, delta=0)
+
+
+def test_a_module_keeps_its_own_last_function() -> None:
+    gate = asr("asr:gct")
+    with torch.no_grad():
+        gate.vectors[0].attention.beta.fill_(0.5)
+    torch.testing.assert_close(gate.constant(), 1 + torch.tanh(torch.full((32,), 0.5)).double())
+    hard = asr("asr:ese", official=True)
+    with torch.no_grad():
+        hard.vectors[0].attention.fc.weight.zero_()
+        hard.vectors[0].attention.fc.bias.fill_(1.5)
+    torch.testing.assert_close(hard.constant(), torch.full((32,), 0.75).double())
+
+
+def test_activation_takes_the_place_of_the_last_function() -> None:
+    gate = asr("asr:gct", activation="tanh")
+    with torch.no_grad():
+        gate.vectors[0].attention.beta.fill_(0.5)
+    torch.testing.assert_close(gate.constant(), torch.tanh(torch.full((32,), 0.5)).double())
+
+
+def test_another_last_function_cannot_start_as_the_identity() -> None:
+    assert asr("asr:gct").start_constant() == 1.0
+    with pytest.raises(OptionError) as error:
+        asr("asr:gct", activation="sigmoid").start_constant()
+    assert str(error.value) == (
+        "ASR with activation='sigmoid' cannot start as the identity here: "
+        "GatedChannelTransformation ends in another function, and knows its first value with that "
+        "one only. Leave activation out, or insert with start='paper'."
+    )
+
+
+def test_options_that_a_vector_leaves_no_choice_of() -> None:
+    with pytest.raises(OptionError) as error:
+        asr("asr:gc", pooling="attention")
+    assert str(error.value) == (
+        "Gate 'asr:gc' has no option 'pooling'. It takes: reduction, activation, initial, "
+        "layer_initial."
+    )
 
 
 def test_third_party_module_can_be_learned() -> None:

@@ -27,11 +27,28 @@ VARIANTS: dict[str, Build] = {
     "step conv-ie": functools.partial(build_gate, "step", structure="conv-ie"),
     "step conv-iebn": functools.partial(build_gate, "step", structure="conv-iebn"),
     "step mlp": functools.partial(build_gate, "step", structure="mlp"),
+    "se hard": functools.partial(build_gate, "se", squash="hard_sigmoid", nonlinearity="silu"),
+    "bam official": functools.partial(build_gate, "bam", official=True),
+    "scse official": functools.partial(build_gate, "scse", official=True),
+    "ese official": functools.partial(build_gate, "ese", official=True),
+    "ge extent 4": functools.partial(build_gate, "ge", extent=4),
+    "gep extent 2": functools.partial(build_gate, "gep", extent=2),
+    "gc mean": functools.partial(build_gate, "gc", pooling="mean"),
+    "ela L": functools.partial(build_gate, "ela", version="L"),
+    "ela two": functools.partial(build_gate, "ela", shared=False),
+    "simam biased": functools.partial(build_gate, "simam", unbiased=False),
+    "triplet pair": functools.partial(build_gate, "triplet", spatial=False),
+    "ema 4 groups": functools.partial(build_gate, "ema", groups=4),
+    "gam official": functools.partial(build_gate, "gam", official=True),
 }
 
 # These take seconds each and see the same operations in these variants as in the ones before.
 SLOW = ("compiles", "exports_to_onnx")
-ALIKE = ("step shortcut", "step next", "step difference", "step conv-bn", "step conv-ie")
+ALIKE = (
+    *("step shortcut", "step next", "step difference", "step conv-bn", "step conv-ie"),
+    *("bam official", "ese official", "gep extent 2", "gc mean", "ela L", "ela two"),
+    *("simam biased", "triplet pair", "ema 4 groups", "gam official"),
+)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from attnlab.attention import StageGate, StepGate, build_gate
+from attnlab.attention._shared import group_count
 from attnlab.attention.eca import adaptive_kernel_size
 from attnlab.attention.fca import default_dct_size
-from attnlab.attention.sge import group_count
 
 WIDTHS = (64, 128, 256)
 
@@ -42,6 +42,30 @@ COUNTS: list[tuple[str, dict[str, object], tuple[int, int, int]]] = [
     ("asr:srm", {}, (320, 640, 1_280)),
     ("asr:spa", {}, (5_696, 22_656, 90_368)),
     ("asr:eca", {}, (67, 133, 261)),
+    ("bam", {}, (1_173, 4_457, 17_361)),
+    ("bam", {"official": True}, (1_173, 4_457, 17_361)),
+    ("scse", {}, (4_257, 16_705, 66_177)),
+    ("ese", {}, (4_160, 16_512, 65_792)),
+    ("ge", {}, (0, 0, 0)),
+    ("gep", {}, (2_112, 4_224, 8_448)),
+    ("gep", {"extent": 0, "map_size": 7}, (3_264, 6_528, 13_056)),
+    ("gc", {}, (652, 2_328, 8_752)),
+    ("coord", {}, (1_688, 3_352, 6_680)),
+    ("ela", {}, (576, 1_152, 2_304)),
+    ("ela", {"version": "T"}, (448, 896, 1_792)),
+    ("ela", {"version": "S"}, (2_688, 5_376, 10_752)),
+    ("ela", {"version": "L"}, (3_712, 7_424, 14_848)),
+    ("ela", {"shared": False}, (1_152, 2_304, 4_608)),
+    ("simam", {}, (0, 0, 0)),
+    ("triplet", {}, (300, 300, 300)),
+    ("triplet", {"spatial": False}, (200, 200, 200)),
+    ("ema", {}, (48, 176, 672)),
+    ("gam", {}, (102_720, 410_240, 1_639_680)),
+    ("gct", {}, (192, 384, 768)),
+    ("asr:ese", {}, (4_224, 16_640, 66_048)),
+    ("asr:ge", {}, (64, 128, 256)),
+    ("asr:gc", {}, (652, 2_328, 8_752)),  # ψ in the place of the weights of the pixels
+    ("asr:gct", {}, (256, 512, 1_024)),
 ]
 
 
@@ -55,6 +79,26 @@ def test_parameter_count(
     assert tuple(sum(p.numel() for p in gate.parameters()) for gate in built) == counts
 
 
+# The widths at which the authors' networks have the gate, and what their tables print.
+RESNET50, MOBILENET_V2 = 25_557_032, 3_504_872
+MOBILENET_WIDTHS = [96, 144, 144, *[192] * 3, *[384] * 4, *[576] * 3, *[960] * 3]
+NETWORKS: list[tuple[str, int, list[int], str]] = [
+    ("bam", RESNET50, [256, 512, 1_024], "25.92"),
+    ("coord", MOBILENET_V2, MOBILENET_WIDTHS, "3.95"),
+    ("triplet", RESNET50, [*[256] * 3, *[512] * 4, *[1_024] * 6, *[2_048] * 3], "25.56"),
+    ("simam", RESNET50, [*[64] * 3, *[128] * 4, *[256] * 6, *[512] * 3], "25.56"),
+]
+
+
+@pytest.mark.parametrize(("name", "plain", "widths", "printed"), NETWORKS, ids=str)
+def test_network_has_the_printed_count(
+    name: str, plain: int, widths: list[int], printed: str
+) -> None:
+    gates = (build_gate(name, width) for width in widths)
+    total = plain + sum(p.numel() for gate in gates for p in gate.parameters())
+    assert f"{total / 1e6:.2f}" == printed
+
+
 @pytest.mark.parametrize(
     ("name", "options", "value"),
     [
@@ -66,6 +110,9 @@ def test_parameter_count(
         ("asr:ie", {}, 0.2689414213699951),
         ("asr:ie*2", {}, 0.2689414213699951**2),
         ("asr:srm", {}, 0.5),
+        ("gc", {}, 0.5),
+        ("gct", {}, 1.0),
+        ("asr:gct", {}, 1.0),
     ],
 )
 def test_initial_gate(name: str, options: dict[str, object], value: float) -> None:

@@ -8,58 +8,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import nn
-
-from attnlab.attention import StageGate, StepGate, build_gate
-
-Array = NDArray[np.float64]
-State = dict[str, Array]
-
-CHANNELS = 32
-SHAPES = ((3, CHANNELS, 32, 32), (3, CHANNELS, 5, 7), (2, CHANNELS, 8, 12), (3, CHANNELS, 1, 1))
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def layers(z: Array, state: State, name: str = "excitation") -> Array:
-    """Two fully connected layers with ReLU between them, one output at a time."""
-    w1, w2 = state[f"{name}.fc1.weight"], state[f"{name}.fc2.weight"]
-    b1 = state.get(f"{name}.fc1.bias", np.zeros(len(w1)))
-    b2 = state.get(f"{name}.fc2.bias", np.zeros(len(w2)))
-    hidden = np.array(
-        [[max(0.0, float(w @ row) + b) for w, b in zip(w1, b1, strict=True)] for row in z]
-    )
-    return np.array([[float(w @ row) + b for w, b in zip(w2, b2, strict=True)] for row in hidden])
-
-
-def pooled(x: Array) -> Array:
-    return np.array([[np.average(channel) for channel in image] for image in x])
-
-
-def along_channels(z: Array, kernel: Array) -> Array:
-    """Correlation of z with the kernel along the channels, zeros outside."""
-    reach = len(kernel) // 2
-    out = np.zeros_like(z)
-    for c in range(z.shape[1]):
-        for k, weight in enumerate(kernel):
-            if 0 <= c + k - reach < z.shape[1]:
-                out[:, c] += weight * z[:, c + k - reach]
-    return out
-
-
-def adaptive_pool(x: Array, bins: int) -> Array:
-    """Adaptive average pooling of the last two axes."""
-    height, width = x.shape[-2:]
-    out = np.empty((*x.shape[:-2], bins, bins))
-    for i in range(bins):
-        for j in range(bins):
-            rows = slice(i * height // bins, math.ceil((i + 1) * height / bins))
-            columns = slice(j * width // bins, math.ceil((j + 1) * width / bins))
-            out[..., i, j] = x[..., rows, columns].mean(axis=(-2, -1))
-    return out
+from tests.attention.written_out import (
+    CHANNELS,
+    SHAPES,
+    Array,
+    Reference,
+    State,
+    adaptive_pool,
+    along_channels,
+    assert_is_the_formula,
+    layers,
+    pooled,
+    sigmoid,
+    trained,
+)
 
 
 def se(x: Array, state: State) -> Array:
@@ -253,30 +215,6 @@ REFERENCES: list[tuple[str, dict[str, object], Callable[[Array, State], Array]]]
 ]
 
 
-def trained(name: str, channels: int, options: dict[str, object]) -> nn.Module:
-    """The gate with random parameters, in training mode, built in float64."""
-    torch.set_default_dtype(torch.float64)
-    try:
-        module = build_gate(name, channels, **options).train()
-    finally:
-        torch.set_default_dtype(torch.float32)
-    random = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            values = torch.randn(parameter.shape, generator=random, dtype=torch.float64)
-            parameter.copy_(0.5 * values)
-    return module
-
-
-def attention_value(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    if isinstance(module, StepGate):
-        return module(x.flip(0), x)
-    if isinstance(module, StageGate):
-        _, memory = module(x.flip(0), None)
-        return module(x, memory)[0]
-    return module(x)
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(
     ("name", "options", "reference"), REFERENCES, ids=[f"{n} {o}" for n, o, _ in REFERENCES]
@@ -284,16 +222,10 @@ def attention_value(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def test_gate_is_the_formula(
     name: str,
     options: dict[str, object],
-    reference: Callable[[Array, State], Array],
+    reference: Reference,
     shape: tuple[int, int, int, int],
 ) -> None:
-    module = trained(name, shape[1], options)
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.3
-    state = {key: value.numpy().copy() for key, value in module.state_dict().items()}
-    expected = reference(x.numpy(), state)
-    for order in (torch.contiguous_format, torch.channels_last):
-        got = attention_value(module, x.contiguous(memory_format=order)).detach().numpy()
-        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    assert_is_the_formula(name, options, reference, shape)
 
 
 @pytest.mark.parametrize("name", ["srm", "sge", "cbam", "fca", "spa"])

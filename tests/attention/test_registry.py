@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab._errors import AttnlabError, InputError
-from attnlab.attention import GATES, GateSpec, build_gate, gate_info, parse_gate
+from attnlab.attention import GATES, REFERENCES, GateSpec, build_gate, gate_info, parse_gate
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,21 @@ def test_parse_gate(text: str, specs: tuple[GateSpec, ...]) -> None:
     assert "+".join(map(str, specs)) == text.replace(" ", "")
 
 
-VECTOR = "ASR takes: se, eca, sem, srm, ie, spa."
-ALL = "Expected one of: se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step."
+ON_VECTOR = "se, eca, sem, srm, ie, spa, ese, ge, gc, gct"
+VECTOR = f"ASR takes: {ON_VECTOR}."
+ALL = (
+    "Expected one of: se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step, bam, scse, ese, "
+    "ge, gep, gc, coord, ela, simam, triplet, ema, gam, gct."
+)
 EXAMPLES = "Expected a gate such as 'se', 'asr:se' or 'asr:se*2', or several joined by '+'."
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sse", f"Unknown gate 'sse'. Did you mean 'se' or 'sge' or 'sem'? {ALL}"),
+        ("sse", f"Unknown gate 'sse'. Did you mean 'scse' or 'se' or 'sge'? {ALL}"),
         ("SE", f"Unknown gate 'SE'. Did you mean 'se' or 'sge' or 'sem'? {ALL}"),
-        ("asr:cbm", f"Unknown gate 'cbm'. Did you mean 'cbam'? {ALL}"),
+        ("asr:cbm", f"Unknown gate 'cbm'. Did you mean 'cbam' or 'bam'? {ALL}"),
         (
             "asr:cbam",
             "'asr:cbam' does not exist: its gate differs from pixel to pixel, so it cannot be one "
@@ -66,8 +70,7 @@ EXAMPLES = "Expected a gate such as 'se', 'asr:se' or 'asr:se*2', or several joi
         ),
         (
             "asr",
-            "'asr' needs the attention module to learn, as in 'asr:se'. It takes: se, eca, sem, "
-            "srm, ie, spa.",
+            f"'asr' needs the attention module to learn, as in 'asr:se'. It takes: {ON_VECTOR}.",
         ),
         ("se*2", "Only ASR gates take a number: write 'asr:se*2' instead of 'se*2'."),
         ("asr:se*0", "Expected a number of at least 1 after '*' but got '0' in 'asr:se*0'."),
@@ -94,14 +97,14 @@ def test_wrong_specification(text: str, message: str) -> None:
             "se",
             {"reductoin": 8},
             "Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? It takes: reduction, "
-            "bias.",
+            "bias, nonlinearity, squash.",
         ),
         ("ie", {"bias": True}, "Gate 'ie' has no option 'bias'. It takes no options."),
         (
             "asr:se",
             {"activaton": "tanh"},
             "Gate 'asr:se' has no option 'activaton'. Did you mean 'activation' or 'reduction'? It "
-            "takes: reduction, bias, activation, initial, layer_initial.",
+            "takes: reduction, bias, nonlinearity, squash, activation, initial, layer_initial.",
         ),
         ("se", {"reduction": 0}, "Expected reduction to be at least 1 but got 0."),
         (
@@ -122,6 +125,59 @@ def test_wrong_specification(text: str, message: str) -> None:
             "got 4.",
         ),
         ("sge", {"groups": 0}, "Expected groups to be at least 1 but got 0."),
+        ("ema", {"groups": 0}, "Expected groups to be at least 1 but got 0."),
+        ("bam", {"reduction": 0}, "Expected reduction to be at least 1 but got 0."),
+        ("bam", {"dilation": 0}, "Expected dilation to be at least 1 but got 0."),
+        (
+            "se",
+            {"squash": "hardsigmoid"},
+            "Unknown squash 'hardsigmoid'. Did you mean 'hard_sigmoid' or 'sigmoid'? Expected one "
+            "of: sigmoid, hard_sigmoid.",
+        ),
+        (
+            "se",
+            {"nonlinearity": "selu"},
+            "Unknown nonlinearity 'selu'. Did you mean 'silu' or 'relu'? Expected one of: relu, "
+            "silu.",
+        ),
+        (
+            "ge",
+            {"extent": 6},
+            "Expected extent to be 0, for the whole map, or a power of two such as 2, 4 or 8, but "
+            "got 6.",
+        ),
+        (
+            "gep",
+            {"extent": 0},
+            "Expected map_size, the height and width of the map, together with extent=0 and only "
+            "with it, but got extent=0 and map_size=None.",
+        ),
+        (
+            "gep",
+            {"map_size": 7},
+            "Expected map_size, the height and width of the map, together with extent=0 and only "
+            "with it, but got extent=8 and map_size=7.",
+        ),
+        (
+            "gc",
+            {"pooling": "avg"},
+            "Unknown pooling 'avg'. Expected one of: attention, mean.",
+        ),
+        (
+            "ela",
+            {"version": "XL"},
+            "Unknown version of ELA 'XL'. Expected one of: T, B, S, L.",
+        ),
+        (
+            "simam",
+            {"regularization": 0.0},
+            "Expected regularization, the paper's λ, to be above 0 but got 0.0.",
+        ),
+        (
+            "triplet",
+            {"kernel_size": 4},
+            "Expected an odd kernel_size, so that the size of the map is kept, but got 4.",
+        ),
         (
             "step",
             {"inputs": "nxt"},
@@ -189,6 +245,26 @@ NO_VARIANCE = (
             "call .eval() on it.",
         ),
         (
+            "bam",
+            {},
+            (1, 8, 4, 4),
+            f"BottleneckAttention {NO_VARIANCE} Use a batch of at least 2, or call .eval() on it.",
+        ),
+        (
+            "gam",
+            {},
+            (1, 8, 1, 1),
+            f"GlobalAttention {NO_VARIANCE} Use a larger batch or a larger map, or call .eval() on "
+            "it.",
+        ),
+        (
+            "gep",
+            {},
+            (1, 8, 8, 8),
+            f"ParametricGatherExcite {NO_VARIANCE} Use a larger batch or a larger map, or call "
+            ".eval() on it.",
+        ),
+        (
             "ie",
             {},
             (2, 6, 4, 4),
@@ -222,3 +298,83 @@ def test_every_gate_says_why_asr_cannot_take_it() -> None:
     for info in GATES.values():
         assert bool(info.not_on_vector) is not info.on_vector
         assert gate_info(info.name) is info
+
+
+def test_every_gate_has_its_paper_for_a_bibliography() -> None:
+    for info in GATES.values():
+        assert info.reference is not None, info.name
+        year = info.paper.rpartition(" ")[2]
+        assert info.reference.year == int(year), info.name
+        first = info.paper.split()[0]
+        assert info.reference.authors.startswith(f"{first}, "), info.name
+    keys = {info.reference.key for info in GATES.values() if info.reference is not None}
+    assert len(keys) == len(GATES) - 2  # iebn is the paper of ie, and gep that of ge
+    assert REFERENCES.keys() == {*GATES, "asr"}
+
+
+def test_entry_of_a_paper() -> None:
+    assert REFERENCES["gct"].bibtex() == (
+        "@inproceedings{yang2020gated,\n"
+        "  author = {Yang, Zongxin and Zhu, Linchao and Wu, Yu and Yang, Yi},\n"
+        "  title = {{Gated Channel Transformation for Visual Recognition}},\n"
+        "  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition}, "
+        "year = {2020}\n}"
+    )
+    assert "  journal = {arXiv preprint arXiv:2112.05561}, year = {2021}" in (
+        REFERENCES["gam"].bibtex()
+    )
+
+
+RANK_2 = "takes maps of shape (batch, 8, height, width) but got"
+OTHER = "Choose a gate of this rank, for example 'se'; `attnlab modules` shows the ranks."
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "message"),
+    [
+        ("coord", {}, (2, 8, 5), f"CoordinateAttention {RANK_2} (2, 8, 5). {OTHER}"),
+        ("ge", {"extent": 4}, (2, 8, 5), f"GatherExcite {RANK_2} (2, 8, 5). {OTHER}"),
+        (
+            "cbam",
+            {},
+            (2, 8, 2, 3, 4),
+            f"ConvolutionalBlockAttention {RANK_2} (2, 8, 2, 3, 4). {OTHER}",
+        ),
+        (
+            "se",
+            {},
+            (2, 8),
+            "SqueezeExcitation takes maps of shape (batch, 8, length) or (batch, 8, height, width) "
+            "or (batch, 8, depth, height, width) but got (2, 8). Give it a map with a batch, "
+            "channels, and at least one spatial axis.",
+        ),
+        (
+            "se",
+            {},
+            (2, 5, 8),
+            "SqueezeExcitation was built for maps of shape (batch, 8, length) but got (2, 5, 8). "
+            "Build it with the number of channels of the branch, and move channels to the second "
+            "axis.",
+        ),
+        (
+            "gep",
+            {"extent": 0, "map_size": 7},
+            (2, 8, 6, 7),
+            "ParametricGatherExcite was built for maps of 7 x 7 pixels but got 6 x 7. Build it "
+            "with another map_size, or with an extent above 0, which takes maps of any size.",
+        ),
+    ],
+)
+def test_rank_or_size_that_is_not_taken(
+    name: str, options: dict[str, object], shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        build_gate(name, 8, **options)(torch.randn(shape))
+    assert str(error.value) == message
+
+
+def test_ranks() -> None:
+    of_any = [name for name in GATES if getattr(build_gate(name, 8), "ranks", ()) == (1, 2, 3)]
+    assert of_any == (
+        ["se", "eca", "sem", "srm", "ie", "sge", "dia", "step", "ese", "ge", "gc", "simam", "gct"]
+    )

@@ -25,9 +25,12 @@ else:
 names = [*GATES, *(f"asr:{name}*2" for name, info in GATES.items() if info.on_vector)]
 for name in names:
     gate = build_gate(name, 17)
-    for shape in ((4, 17, 5, 7), (3, 17, 1, 1)):
-        for order in (torch.contiguous_format, torch.channels_last):
-            branch = torch.randn(shape).contiguous(memory_format=order)
+    shapes = ((4, 17, 5, 7), (3, 17, 1, 1), (4, 17, 9), (4, 17, 2, 3, 4))
+    for shape in (s for s in shapes if len(s) == 4 or len(s) - 2 in getattr(gate, "ranks", ())):
+        for last in (False, True):
+            branch = torch.randn(shape)
+            if last and len(shape) == 4:
+                branch = branch.contiguous(memory_format=torch.channels_last)
             if isinstance(gate, StepGate):
                 gate(branch, branch)
             elif isinstance(gate, StageGate):
@@ -43,4 +46,4 @@ def test_annotated_shapes_hold() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "18"
+    assert done.stdout.strip() == "35"

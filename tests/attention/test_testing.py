@@ -106,6 +106,38 @@ class PoisonsFlatBranch(Scalar):
         return gate + branch.square().sum(dim=(2, 3), keepdim=True).sqrt() * 0
 
 
+class LooksAtTheArrangement(Scalar):
+    ranks = (1, 2, 3)
+
+    def forward(self, branch: Tensor) -> Tensor:
+        self.check_input(branch)
+        top = branch.select(2, 0).flatten(2).mean(dim=2) * self.weight
+        return torch.sigmoid(top).reshape(top.shape + (1,) * (branch.dim() - 2))
+
+
+class ForgetsItsRank(Scalar):
+    ranks = (1, 2, 3)
+
+    def forward(self, branch: Tensor) -> Tensor:
+        self.check_input(branch)
+        z = branch.flatten(2).mean(dim=2) * self.weight
+        return torch.sigmoid(z)[:, :, None, None]
+
+
+class TakesAnyShape(Scalar):
+    def forward(self, branch: Tensor) -> Tensor:
+        z = branch.flatten(2).mean(dim=2).mean(dim=1, keepdim=True) * self.weight
+        return torch.sigmoid(z)[:, :, None, None]
+
+
+class FailsInsideOnSequences(Scalar):
+    def check_input(self, features: Tensor) -> None:
+        pass
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return torch.sigmoid(branch.mean(dim=(2, 3), keepdim=True) * self.weight[:, None, None])
+
+
 def test_right_gate_passes_all_checks() -> None:
     check_gate(Scalar)
 
@@ -123,6 +155,10 @@ def test_right_gate_passes_all_checks() -> None:
         (LosesStatistics, "meta_device", "the materialised gate differs"),
         (InPlace, "leaves_input_alone", "the input was changed"),
         (WrongGradient, "gradient_is_right", "channels_last=False"),
+        (LooksAtTheArrangement, "takes_volumes", "from the same pixels in one column"),
+        (ForgetsItsRank, "takes_sequences", "(8, 17, 9) got a gate of (8, 17, 1, 1)"),
+        (TakesAnyShape, "takes_tokens", "took a map of shape (8, 9, 17) without an error"),
+        (FailsInsideOnSequences, "takes_sequences", "refused by check_input but ended in IndexErr"),
         (PoisonsFlatBranch, "flat_branch_has_finite_gradient", "gradient of the input is not fin"),
     ],
 )

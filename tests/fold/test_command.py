@@ -13,10 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import attnlab
-from attnlab._errors import WeightsError
+from attnlab.checkpoint import Description, describe, load, save
 from attnlab.cli import main
-from attnlab.fold import Description, load, save
-from attnlab.fold.checkpoint import describe
 
 from .networks import relative, stir, stir_gates
 
@@ -182,11 +180,21 @@ def test_gates_that_cannot_be_folded(tmp_path, capsys):
         (("none.safetensors", "-o", "p.safetensors"), "There is no file of weights at"),
         (("resnet20", "-o", "p.pt"), "Expected -o to end in .safetensors but got 'p.pt'"),
         (("resnet20", "-o", "no/p.safetensors"), "There is no folder 'no' to write to."),
+        (
+            ("resnet20", "-o", "p.safetensors", "--onnx", "no/p.onnx"),
+            "There is no folder 'no' to write to.",
+        ),
         (("resnet21", "-o", "p.safetensors"), "Unknown network 'resnet21'. Did you mean"),
         (("resnet20", "-o", "p.safetensors"), "ResNet carries no gate that could be folded"),
         (
             ("resnet20", "-o", "p.safetensors", "--gate", "se"),
-            "--model and --gate describe a file of weights, and 'resnet20' is none.",
+            "--model, --gate, --where and --start describe a file of weights, and 'resnet20' is "
+            "none.",
+        ),
+        (
+            ("resnet20", "-o", "p.safetensors", "--where", "stages:1"),
+            "--model, --gate, --where and --start describe a file of weights, and 'resnet20' is "
+            "none.",
         ),
     ],
 )
@@ -238,7 +246,8 @@ def test_folder_of_a_run(tmp_path, capsys, network):
     config = RunConfig(backbone="resnet20", attention="asr:se", recipe="digits")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     (tmp_path / "data.json").write_text(json.dumps({"classes": 5, "shape": [3, 32, 32]}))
-    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    about = {"run_id": config.run_id, "backbone": "resnet20", "attention": "asr:se"}
+    save_file(network.state_dict(), tmp_path / "model.safetensors", about)
     for source in (tmp_path, tmp_path / "model.safetensors"):
         output = tmp_path / "p.safetensors"
         main(["fold", str(source), "-o", str(output)])
@@ -247,19 +256,88 @@ def test_folder_of_a_run(tmp_path, capsys, network):
     assert "folded 9 gates" in capsys.readouterr().out
 
 
-def test_description_that_cannot_be_read(tmp_path):
-    path = tmp_path / "a.safetensors"
-    for text in ("{", "[]", '{"model": "resnet20", "run": "code"}', "{}"):
-        save_file({"x": torch.zeros(1)}, path, {"attnlab": text})
-        with pytest.raises(WeightsError, match="description of the network in"):
-            describe(path)
-    save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(WeightsError, match="does not say which network it belongs to"):
-        load(path)
+@pytest.mark.parametrize(
+    "options",
+    [("--gate", "se"), ("--where", "stages:1"), ("--start", "identity"), ("--num-classes", "5")],
+)
+def test_options_without_their_network_are_refused(tmp_path, capsys, network, options):
+    """A file that describes itself would else be folded as if they had not been given."""
+    source = save(network, tmp_path / "a.safetensors", ASR)
+    message = fails(capsys, str(source), "-o", str(tmp_path / "p.safetensors"), *options)
+    assert message == (
+        "attnlab: --gate, --where, --start and --num-classes need --model, the network they "
+        "belong to.\n"
+    )
 
 
-def test_tied_tensors_are_saved(tmp_path):
-    network = attnlab.create("resnet20")
-    network.layer1[0].bn1.weight = network.layer1[0].bn2.weight
-    path = save(network, tmp_path / "a.safetensors", Description("resnet20"))
-    assert set(load_file(path)) == set(network.state_dict())
+BARE = """
+from torch import nn
+
+class Bare(nn.Module):
+    input_size = (3, 8, 8)
+    def __init__(self, num_classes=4):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.norm = nn.BatchNorm2d(8, affine=False)
+        self.head = nn.Linear(8, num_classes)
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head((x + self.norm(x)).mean((2, 3)))
+"""
+
+
+def test_the_flag_that_the_refusal_advises(tmp_path, capsys, monkeypatch):
+    (tmp_path / "bare_norm.py").write_text(BARE)
+    monkeypatch.syspath_prepend(tmp_path)
+    description = Description("bare_norm.Bare", gate="asr:se")
+    torch.manual_seed(0)
+    network = stir_gates(stir(description.build())).eval()
+    source, output = tmp_path / "a.safetensors", tmp_path / "p.safetensors"
+    save(network, source, description)
+    command = (str(source), "--trust", "-o", str(output))
+    message = fails(capsys, *command)
+    assert "Give norms without affine parameters some, which adds keys: add_affine=True." in message
+    assert not output.exists()
+    main(["fold", *command, "--add-affine"])
+    assert "added affine parameters, so new keys, to norm" in capsys.readouterr().out
+    assert describe(output).affine == ["norm"]
+    with torch.no_grad():
+        images = IMAGES[:, :, :8, :8]
+        assert relative(network(images), load(output, trust=True)(images)) < 1e-5
+
+
+def test_receipts_of_0_1_have_no_affine_norms(tmp_path, network):
+    from attnlab.fold import FoldReceipt
+
+    source, output = tmp_path / "a.safetensors", tmp_path / "p.safetensors"
+    save(network, source, ASR)
+    main(["fold", str(source), "-o", str(output)])
+    stored = tmp_path / "p.fold.json"
+    content = json.loads(stored.read_text())
+    for key in ("affine", "fused"):
+        del content[key]
+    older = tmp_path / "older.json"
+    older.write_text(json.dumps(content))
+    assert FoldReceipt.load(older) == FoldReceipt.load(stored)
+
+
+def test_the_size_of_the_images_is_that_of_the_description(tmp_path):
+    """Else gates that are replaced by their means are measured on images of another size."""
+    described = Description("resnet20", gate="se", input_size=[3, 16, 16])
+    torch.manual_seed(0)
+    source = save(stir_gates(described.build()), tmp_path / "a.safetensors", described)
+    seen = []
+    hook = nn.modules.module.register_module_forward_pre_hook(
+        lambda module, given: seen.append(given[0].shape) if hasattr(module, "conv1") else None
+    )
+    try:
+        arguments = ["--constants", "fake", "--limit", "4", "--tolerance", "9"]
+        main(["fold", str(source), "-o", str(tmp_path / "p.safetensors"), *arguments])
+        assert {tuple(shape[2:]) for shape in seen if shape[1] == 3} == {(16, 16)}
+        seen.clear()
+        arguments += ["--size", "24"]
+        main(["fold", str(source), "-o", str(tmp_path / "p.safetensors"), *arguments])
+        assert (24, 24) in {tuple(shape[2:]) for shape in seen if len(shape) == 4}
+    finally:
+        hook.remove()
+    assert describe(tmp_path / "p.safetensors").input_size == [3, 24, 24]

@@ -152,5 +152,6 @@ def test_bad_data():
     with pytest.raises(InputError) as raised:
         attnlab.fold(network, constants=["images"])
     assert str(raised.value) == (
-        "Expected batches that are tensors, (inputs, targets) or dicts of inputs but got str."
+        "Expected batches that are a tensor, start with one, or are a dictionary of inputs but got "
+        "str."
     )

@@ -161,7 +161,7 @@ def test_a_query_is_no_state():
 
     found = attnlab.steps(PooledAttention(), torch.randn(1, 4, 8))
     assert [step.kind for step in found] == ["identity"]
-    assert (found[0].addition, found[0].owner_additions) == (1, 2)
+    assert (found[0].key.addition, found[0].owner_additions) == (1, 2)
 
 
 def test_parts_of_a_cell_are_no_steps():

@@ -250,7 +250,9 @@ def _write_run(
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()
     measured: dict[str, dict[str, Any] | None] = {
         "stiffness": _stiffness(own, blocks, sites, gain),
-        "gates": {"gates": [_statistics(label, v) for label, v in gates.items()]} if gated else None,
+        "gates": {"gates": [_statistics(label, v) for label, v in gates.items()]}
+        if gated
+        else None,
         "fold": {"error": 2.4e-13, "parameters": 270_000, "values": last} if asr else None,
         "speed": {"images_per_second": 1000 / (1.84 + 0.09 * rank)},
     }

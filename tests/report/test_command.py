@@ -129,7 +129,7 @@ def test_file_of_another_version_and_damaged_file(tmp_path):
 
 
 def test_fold_command_leaves_its_receipt_and_page(tmp_path, capsys):
-    from attnlab.fold import Description, save
+    from attnlab.checkpoint import Description, save
 
     torch.manual_seed(0)
     description = Description("resnet20", num_classes=5, gate="asr:se")
@@ -156,7 +156,7 @@ def test_stripe_command_and_its_page(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "layer3.2.attnlab" in printed
     assert "The weights are random: this is the untrained control" in printed
-    assert "attnlab.stripe(attnlab.create(NAME, weights=...), loader)" in printed
+    assert "attnlab.stripe(network, loader)" in printed
     assert "Gates over images" in (out / "stripe.html").read_text(encoding="utf-8")
     main(["report", str(out / "stripe.json"), "-o", str(tmp_path / "again.html")])
     again = (tmp_path / "again.html").read_text(encoding="utf-8")
@@ -187,7 +187,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
     main(["stripe", str(tmp_path), "--limit", "16"])
     printed = capsys.readouterr().out
     assert "16 images" in printed
-    assert f"attnlab.stripe(attnlab.train.load_network({str(tmp_path)!r}), loader)" in printed
+    assert f"network = attnlab.load({str(tmp_path)!r})" in printed
     # What a run leaves for its study's page.
     from safetensors.numpy import load_file
 

@@ -15,7 +15,7 @@ from tests.report.simulated import REGRESSION, TOP1
 from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
-from attnlab.plot.stiffness import surface_pictures
+from attnlab.plot.stiffness import stiffest_step, surface_pictures
 from attnlab.report import block_figures, figures
 from attnlab.report.features import rank_sentence, stiffest_counts
 from attnlab.report.tables import latex
@@ -67,7 +67,10 @@ def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
     for spec, texts in {
         "forest": (
             figures.forest_figure([row], metric),
-            ("Δ mean |error|, paired by seed (mm)", "se: -0.0088 mm [-0.0126, -0.0050], n = 1, gain"),
+            (
+                "Δ mean |error|, paired by seed (mm)",
+                "se: -0.0088 mm [-0.0126, -0.0050], n = 1, gain",
+            ),
         ),
         "cost": (
             figures.cost_figure([cost], metric),
@@ -203,16 +206,24 @@ def test_rank_sentence_with_ties_and_without_information():
     assert rank_sentence("TNS", [1, 2], [1, 2]) == "TNS: 2 networks, too few to rank"
 
 
-def test_the_stiffest_is_what_the_measurement_says():
-    def step(label: str, mean: float, kept: bool, share: float | None) -> dict:
-        return {"label": label, "mean": mean, "kept": kept, "stiffest_share": share}
-
-    # The largest NSI, a step that does not count, and one with the largest share that does.
-    steps = [step("1.0", 9.0, False, 0.0), step("1.1", 3.0, True, 0.4), step("2.1", 2.0, True, 0.6)]
-    assert stiffest_counts([{"nsi": steps}] * 2) == [("1.0", 0), ("1.1", 0), ("2.1", 2)]
-    without = [{"label": "1.1", "mean": 2.0, "spread": 0.1, "gated": False}]  # as 0.1 stored it
-    assert stiffest_counts([{"nsi": without}]) == []
-    assert stiffest_counts([{"nsi": without}, {"nsi": steps}])[-1] == ("2.1", 1)
+def test_the_stiffest_block_is_what_each_measurement_says():
+    """Not the largest mean NSI, nor a block that does not count."""
+    blocks = {"1.0": (9.0, False, 0.0), "1.1": (1.0, True, 0.6), "2.1": (2.0, True, 0.4)}
+    keys = ("mean", "kept", "stiffest_share")
+    steps = [
+        {"label": label, "name": f"layer{label}", **dict(zip(keys, values, strict=True))}
+        for label, values in blocks.items()
+    ]
+    old = {"nsi": steps}  # files of 0.1 only have the shares
+    assert stiffest_step(old)["label"] == "1.1"
+    assert stiffest_counts([old, old]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]
+    named = {"nsi": steps, "stiffest": {"label": "2.1", "name": "layer2.1", "share": 0.4}}
+    assert stiffest_counts([old, named]) == [("1.0", 0), ("1.1", 1), ("2.1", 1)]
+    # No step is kept, and what 0.1 put into the result itself, without shares.
+    flat = {"nsi": steps, "stiffest": None}
+    bare = {"nsi": [{"label": "1.1", "mean": 2.0, "spread": 0.1, "gated": False}]}
+    assert stiffest_counts([flat, bare]) == []
+    assert stiffest_counts([flat, bare, named]) == [("1.0", 0), ("1.1", 0), ("2.1", 1)]
 
 
 def test_latex_escapes():

@@ -11,7 +11,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from tests.report.simulated import REGRESSION, Plan, simulate, write_failure
+from tests.report.simulated import simulate, write_failure
 
 from attnlab.report.page import bold, inline_svg, minus
 from attnlab.report.read import find_study, read_record

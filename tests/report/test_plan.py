@@ -54,7 +54,7 @@ def test_verdict_and_pictures_are_by_the_interval_that_looking_asks_for(fixed, l
         fills = re.findall(r'aria-label="(?:se|eca): [^"]*"[^>]*fill="([^"]+)"', svg)
         assert fills == colours
     difference = other.rows[2].comparison.difference
-    assert (difference.low > 0) and (difference.anytime_low < 0)
+    assert difference.anytime_low < 0 < difference.low
     expected = f"[{difference.anytime_low:+.2f}, {difference.anytime_high:+.2f}]"
     assert f"eca: {difference.mean:+.2f} pt {expected}, n = 5, within noise" in to_svg(
         forest_figure(forest_rows(other), looked.metric)
@@ -237,7 +237,7 @@ def test_two_checksums_of_one_set_of_data_are_said_loudly(tmp_path):
     )
     record = read_record(tmp_path, study.name)
     (alert,) = plan_alerts(record)
-    first = "stl10".encode().hex().ljust(64, "0")
+    first = b"stl10".hex().ljust(64, "0")
     assert (alert.tone, alert.text) == ("bad", "The runs on stl10 saw 2 different sets of data.")
     assert alert.detail == (
         f"Their checksums are {first[:12]}, {'f' * 12}. Rows and pairs mix them, so no verdict on "
@@ -245,7 +245,7 @@ def test_two_checksums_of_one_set_of_data_are_said_loudly(tmp_path):
     )
     reproduce = study_page(record).sections[-1].parts
     (sums,) = (part.text for part in reproduce if getattr(part, "title", "").startswith("Data"))
-    cifar = "cifar10".encode().hex().ljust(64, "0")
+    cifar = b"cifar10".hex().ljust(64, "0")
     assert sums == f"{cifar}  cifar10\n{first}  stl10\n{'f' * 64}  stl10"
 
 

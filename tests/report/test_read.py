@@ -62,15 +62,14 @@ def test_states_of_runs(tmp_path):
     assert text.splitlines()[3] == f"{study.runs[3].run_id}  failed   cifar10 resnet20 plain seed 1"
 
 
+ANEW = "`attnlab report` and `attnlab study show` make it anew."
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("table.json", None, "There is no {}. `attnlab report` and `attnlab study show` make it anew."),
-        (
-            "table.json",
-            {"rows": []},
-            "{} was written by attnlab 0.1. `attnlab report` and `attnlab study show` make it anew.",
-        ),
+        ("table.json", None, f"There is no {{}}. {ANEW}"),
+        ("table.json", {"rows": []}, f"{{}} was written by attnlab 0.1. {ANEW}"),
         (
             "study.json",
             {"study": {}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.report.simulated import CLASSIFICATION, REGRESSION, Plan, simulate
+from tests.report.simulated import simulate
 
 from attnlab.report.alerts import alerts
 from attnlab.report.read import StudyRecord, find_study, read_record

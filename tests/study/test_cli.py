@@ -67,8 +67,8 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not out.exists()
 
     ran = shown(capsys, "run", *rest)
-    assert "Small: 4 runs, 0 done" in ran
-    assert "  4 of 4  digits resnet20 se seed 1: top-1 " in ran
+    assert "Small: 4 runs, 4 waiting" in ran
+    assert "  4  digits resnet20 se seed 1: top-1 " in ran
     assert "12.50 ± 2.00" in ran
     assert f"attnlab.study.run_study(study, {str(out)!r})" in ran
     assert "Small: 4 runs, 4 done" in shown(capsys, "run", *rest)
@@ -81,7 +81,7 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "paper: Nobody, Table 9." in markdown.read_text()
     stored = json.loads((out / "studies" / "mine" / "table.json").read_text())
     rows = stored["groups"][0]["rows"]
-    assert [row["paper"]["mean"] for row in rows] == [10.0, 12.5]
+    assert [row["paper"]["top1"]["mean"] for row in rows] == [10.0, 12.5]
     assert rows[1]["comparison"]["difference"]["seeds"] == [0, 1]
 
 

@@ -100,22 +100,22 @@ def test_the_papers_figures_are_read_as_they_are_printed() -> None:
     }
     figures = study(paper=paper).paper
     assert figures is not None
-    plain, se = figures.top1["digits resnet20"].values()
+    plain, se = figures.figures["top1"]["digits resnet20"].values()
     assert ((plain.mean, plain.std), (se.mean, se.std)) == ((93.35, 0.18), (94.3, None))
     assert str(plain) == "93.35 ± 0.18"
 
 
 def test_messages() -> None:
     assert message(atention=[]) == (
-        "Unknown setting 'atention' of study. Did you mean 'attention'? Expected one of: data, "
-        "backbone, attention, where, seeds, recipe, measure, name, title, paper, small."
+        "Unknown setting 'atention' of study. Did you mean 'attention'? Expected one of: task, "
+        "data, backbone, attention, where, seeds, recipe, measure, name, title, paper, small."
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
         "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
         "options, where, start."
     )
     assert message(small={"seed": 1}) == (
-        "[small] has no setting 'seed'. Did you mean 'seeds'? It has: data, "
+        "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
         "backbone, attention, where, seeds, recipe, measure."
     )
     assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
@@ -134,6 +134,16 @@ def test_messages() -> None:
     assert message(paper=paper) == (
         "[paper.top1] names the row 'sem', which the study does not have. Did you mean 'se'? "
         "It has: plain, se."
+    )
+    paper = {"source": "x", "top2": {"digits resnet20": {"se": 1.0}}}
+    assert message(paper=paper) == (
+        "[paper] names the metric 'top2', which the task 'classification' does not have. Did you "
+        "mean 'top5' or 'top1'? It has: top1, top5, loss."
+    )
+    paper = {"source": "x", "top1": 93.0}
+    assert message(paper=paper) == (
+        "[paper.top1]: expected a table of groups with a figure per row, as in "
+        '[paper.top1."cifar10 resnet164"], but got 93.0.'
     )
     paper = {"source": "x", "top1": {"digits resnet20": {"se": "about 90"}}}
     assert message(paper=paper) == (

@@ -6,7 +6,9 @@ import tomllib
 
 import pytest
 
+from attnlab.data import Facts
 from attnlab.study import list_studies, load_study, planned_runs
+from attnlab.tasks import build_task
 from attnlab.train.network import build_network
 
 RUNS = {
@@ -48,7 +50,7 @@ def test_the_papers_gains_follow_from_its_figures() -> None:
     """Table 1 prints the gains as well: 1.79, 2.74 and 3.42 for StepNet."""
     paper = load_study("stepnet-table1").paper
     assert paper is not None
-    gains = [rows["StepNet"].mean - rows["plain"].mean for rows in paper.top1.values()]
+    gains = [rows["StepNet"].mean - rows["plain"].mean for rows in paper.figures["top1"].values()]
     assert gains == pytest.approx([1.79, 2.74, 3.42])
 
 
@@ -68,4 +70,5 @@ def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
     for run in planned_runs(load_study(name).smaller()):
         if run.seed == 0:
             side = run.config.data.size or 8
-            build_network(run.config, 10, (3, side, side))
+            facts = Facts("digits", "class", 10, (3, side, side), 9, 9, (0.0,), (1.0,), "")
+            build_network(run.config, build_task(run.config.task, facts), facts.shape)

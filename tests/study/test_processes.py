@@ -15,15 +15,19 @@ import pytest
 from safetensors.torch import load_file
 from tests.study._small import small_study
 
+from attnlab.stored.study import read_plans
 from attnlab.study import LocalExecutor, Store, planned_runs, run_study
 from attnlab.study.executors.local import _gpu
+from attnlab.study.plan import write_plan
 from attnlab.train import train
 
 RUN = """
 import sys
-from attnlab.study import LocalExecutor, Store, run_study
+from attnlab.stored.study import read_study
+from attnlab.study import LocalExecutor, Store, Study, run_study
 from pathlib import Path
-study, _ = Store(Path(sys.argv[1])).read_study("small")
+directory = Store(Path(sys.argv[1])).study_directory("small")
+study = Study(**read_study(directory).definition)
 outcomes = run_study(study, sys.argv[1], LocalExecutor(slots=1, threads=1))
 print(sum(outcome.status == "done" for outcome in outcomes))
 """
@@ -31,9 +35,8 @@ print(sum(outcome.status == "done" for outcome in outcomes))
 
 def test_two_processes_share_a_study_and_train_nothing_twice(tmp_path: Path) -> None:
     study = small_study()
-    runs = planned_runs(study)
     store = Store(tmp_path)
-    store.write_study(study, runs)
+    runs = write_plan(store, study).runs
     both = [
         subprocess.Popen(
             [sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -46,11 +49,12 @@ def test_two_processes_share_a_study_and_train_nothing_twice(tmp_path: Path) -> 
         for process in both:
             process.kill()
     assert [process.returncode for process in both] == [0, 0]
+    assert len(read_plans(store.study_directory("small"))) == 1
     # Each came back only when all was finished; a run may be "done" for both, by the other's work.
     assert sum(counts) >= len(runs)
     for run in runs:
-        assert store.state(run.run_id) == "done"
-        log = (store.directory(run.run_id) / "log.txt").read_text()
+        assert store.state(run) == "done"
+        log = (tmp_path / run.folder / "log.txt").read_text()
         assert log.count("epoch 1/2") == 1
         assert log.count("epoch 2/2") == 1
 
@@ -73,7 +77,7 @@ def test_a_killed_run_loses_nothing_else_and_resumes_to_the_same_weights(tmp_pat
     (outcome,) = run_study(study, tmp_path, executor)
     killer.join()
     assert (outcome.status, outcome.message) == ("failed", "its process was ended by SIGKILL")
-    assert Store(tmp_path).state(run.run_id) == "failed"
+    assert (directory / "failure.json").exists()
     (outcome,) = run_study(study, tmp_path, executor)
     assert outcome.status == "done"
     assert not (directory / "failure.json").exists()

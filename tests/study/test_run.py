@@ -10,13 +10,16 @@ import pytest
 from scipy import stats
 from tests.study._small import HereExecutor, small_study
 
-from attnlab.study import Store, Study, planned_runs, run_study, study_table
+from attnlab.measure import MeasureConfig
+from attnlab.stored import StoredRun
+from attnlab.stored.study import read_study, read_table
+from attnlab.study import Store, Study, planned_runs, run_study, show_study
 from attnlab.study.estimate import plan_study
 from attnlab.study.lock import claim
-from attnlab.study.show import accuracy_cells, cost_cells, footnotes, markdown
+from attnlab.study.run import study_jobs
+from attnlab.study.show import cost_cells, footnotes, markdown, result_cells
 from attnlab.study.store import read_failure
 from attnlab.study.worker import Job, work
-from attnlab.train import RunResult
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +48,19 @@ def test_finished_runs_are_not_repeated_even_by_another_study(done: Path) -> Non
 def test_the_table_is_what_the_results_on_disk_say(done: Path) -> None:
     study = study_of_done()
     runs = planned_runs(study)
-    table = study_table(study, runs, done)
+    table = show_study(study, done)
     top1 = {
         (run.cell.row, run.seed): 100
-        * json.loads((done / run.run_id / "result.json").read_text())["top1"]
+        * json.loads((done / run.run_id / "result.json").read_text())["values"]["top1"]
         for run in runs
     }
     (group,) = table.groups
     plain = np.array([top1["plain", seed] for seed in range(3)])
     for row in group.rows:
         values = np.array([top1[row.label, seed] for seed in range(3)])
-        assert row.top1 is not None
-        assert row.top1.mean == pytest.approx(values.mean())
-        assert row.top1.std == pytest.approx(values.std(ddof=1))
+        assert row.values["top1"].mean == pytest.approx(values.mean())
+        assert row.values["top1"].std == pytest.approx(values.std(ddof=1))
+        assert row.by_seed == pytest.approx(dict(enumerate(values)))
         if row.plain:
             assert row.comparison is None
             continue
@@ -76,12 +79,12 @@ def test_the_table_is_what_the_results_on_disk_say(done: Path) -> None:
 
 def test_the_table_as_text(done: Path) -> None:
     study = study_of_done()
-    table = study_table(study, planned_runs(study), done)
-    heads, rows = accuracy_cells(table.groups[0], table.level)
+    table = show_study(study, done)
+    heads, rows = result_cells(table, table.groups[0])
     assert heads[:5] == ["module", "seeds", "top-1 %", "best epoch*", "Δ [95% interval]"]
     assert [row[0] for row in rows] == ["plain", "se", "asr:se"]
     assert all(len(row) == len(heads) for row in rows)
-    heads, rows = cost_cells(table.groups[0])
+    heads, rows = cost_cells(table, table.groups[0])
     assert all(len(row) == len(heads) for row in rows)
     assert rows[0][1] == "272,474"
     assert "| asr:se |" in markdown(table)
@@ -92,37 +95,62 @@ def test_ours_stands_beside_the_papers(done: Path) -> None:
         "source": "Table 0",
         "top1": {"digits resnet20": {"plain": "90.00 ± 0.10", "se": "91.25"}},
     }
-    study = Study(**{**study_of_done().model_dump(), "paper": paper})
-    table = study_table(study, planned_runs(study), done)
-    heads, rows = accuracy_cells(table.groups[0], table.level)
+    study = Study(**{**study_of_done().model_dump(exclude_defaults=True), "paper": paper})
+    table = show_study(study, done)
+    heads, rows = result_cells(table, table.groups[0])
     assert heads[-2:] == ["paper top-1 %", "paper Δ"]
     assert [row[-2:] for row in rows] == [["90.00 ± 0.10", ""], ["91.25", "+1.25"], ["", ""]]
 
 
 def test_the_study_can_be_read_back_from_disk_alone(done: Path) -> None:
-    study, runs = Store(done).read_study("small")
-    assert study == study_of_done()
-    assert [run.run_id for run in runs] == [run.run_id for run in planned_runs(study)]
-    for run in runs:
-        names = {file.name for file in (done / run.run_id).iterdir()}
-        assert {"config.json", "environment.json", "metrics.jsonl", "result.json"} <= names
-        assert "model.safetensors" in names
+    directory = Store(done).study_directory("small")
+    stored = read_study(directory)
+    assert Study(**stored.definition) == study_of_done()
+    assert [e.run_id for e in stored.runs] == [r.run_id for r in planned_runs(study_of_done())]
+    assert read_table(directory) == show_study(study_of_done(), done)
+    for entry in stored.runs:
+        names = {file.name for file in (done / entry.folder).iterdir()}
+        assert {"config.json", "identity.json", "environment.json", "metrics.jsonl"} <= names
+        assert {"result.json", "model.safetensors", "measured"} <= names
+
+
+def test_measurements_are_apart_and_can_be_made_again(done: Path) -> None:
+    """Without training: the weights are not touched."""
+    store = Store(done)
+    entry = next(e for e in read_study(store.study_directory("small")).runs if e.cell.row == "se")
+    run, weights = store.run(entry), done / entry.folder / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    found = run.measured("stiffness")
+    assert found is not None
+    assert found.settings == {"images": 32}
+    assert [job.is_done for job in study_jobs(store, study_of_done(), [entry] * 9)][:1] == [True]
+    (done / entry.folder / "measured" / "stiffness.json").unlink()
+    executor = HereExecutor()
+    run_study(study_of_done(), done, executor)
+    assert executor.given == [str(entry)]
+    again = StoredRun(run.directory).measured("stiffness")
+    assert again is not None
+    assert again.found is not None
+    assert found.found is not None
+    assert again.found["tns"] == found.found["tns"]
+    assert weights.stat().st_mtime_ns == before
 
 
 def test_a_plan_of_finished_runs_uses_their_times(done: Path) -> None:
     study = study_of_done()
-    plan = plan_study(planned_runs(study), done)
+    plan = plan_study(study, done)
     assert plan.left == []
     assert plan.seconds_left == 0
     for cell, estimate in plan.estimates.items():
-        seconds = [RunResult.load(done / r.run_id).seconds for r in plan.runs if r.cell == cell]
+        own = [run for run in plan.runs if run.cell == cell]
+        seconds = [StoredRun(done / run.run_id).result.seconds for run in own]
         assert estimate.seconds == pytest.approx(np.mean(seconds))
 
 
 def test_a_plan_of_new_runs_measures_a_step(tmp_path: Path) -> None:
-    short = planned_runs(small_study(attention="none"))
-    long = planned_runs(small_study(attention="none", recipe={"name": "digits", "epochs": 200}))
-    few, many = (plan_study(runs, tmp_path).seconds_left for runs in (short, long))
+    short = small_study(attention="none")
+    long = small_study(attention="none", recipe={"name": "digits", "epochs": 200})
+    few, many = (plan_study(study, tmp_path).seconds_left for study in (short, long))
     assert few is not None
     assert many is not None
     # 100 times the epochs; a step's time varies on a busy machine, but not by that much.
@@ -131,21 +159,22 @@ def test_a_plan_of_new_runs_measures_a_step(tmp_path: Path) -> None:
 
 def test_a_plan_without_its_data_says_why(tmp_path: Path) -> None:
     data = {"name": "npz", "root": str(tmp_path / "none.npz")}
-    plan = plan_study(planned_runs(small_study(data=data, attention="none")), tmp_path)
+    plan = plan_study(small_study(data=data, attention="none"), tmp_path)
     (estimate,) = plan.estimates.values()
     assert estimate.seconds is None
     assert "none.npz" in estimate.problem
     assert plan.seconds_left is None
+    assert "none.npz" in plan.problem
 
 
 def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     study = small_study(attention=[{"gate": "se", "where": "stages:9"}, "none"])
     outcomes = run_study(study, tmp_path, HereExecutor())
     assert [outcome.status for outcome in outcomes] == ["failed", "done"]
-    failed, _ = planned_runs(study)
     store = Store(tmp_path)
-    assert store.state(failed.run_id) == "failed"
-    failure = read_failure(store.directory(failed.run_id))
+    failed, _ = read_study(store.study_directory("small")).runs
+    assert store.state(failed) == "failed"
+    failure = read_failure(tmp_path / failed.folder)
     assert failure is not None
     assert failure.error.startswith("where='stages:9': 9 does not exist in this network.")
     assert "Traceback" in failure.details
@@ -154,21 +183,33 @@ def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert again.given == [str(failed)]
 
 
-def test_a_run_that_someone_else_works_on_is_left_alone(tmp_path: Path) -> None:
+def job_of(directory: Path, run_id: str = "") -> Job:
     (run,) = planned_runs(small_study(attention="none"))
-    directory = tmp_path / run.run_id
+    measure = MeasureConfig(images=0, inference_images=0).model_dump_json()
+    return Job(run_id or run.run_id, str(run), run.config.to_json(), measure, str(directory))
+
+
+def test_a_run_that_someone_else_works_on_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
     with claim(directory):
-        outcome = work(Job(run.run_id, str(run), run.config.to_json(), str(directory)))
-        assert Store(tmp_path).state(run.run_id) == "running"
+        outcome = work(job_of(directory))
     assert outcome.status == "busy"
     assert not (directory / "config.json").exists()
-    assert Store(tmp_path).state(run.run_id) == "waiting"
+
+
+def test_a_run_that_is_not_the_planned_one_any_more_is_not_trained(tmp_path: Path) -> None:
+    outcome = work(job_of(tmp_path / "run", run_id="0" * 12))
+    (run,) = planned_runs(small_study(attention="none"))
+    assert outcome.message == (
+        f"digits resnet20 plain seed 0 was planned as run 000000000000 and is {run.run_id} now: "
+        f"its data, weights or classes changed meanwhile. Run the study again, which plans it anew."
+    )
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_machine_that_does_not_see_the_storage_says_so(tmp_path: Path) -> None:
-    (run,) = planned_runs(small_study(attention="none"))
-    directory = tmp_path / "not" / "mounted" / run.run_id
-    outcome = work(Job(run.run_id, str(run), run.config.to_json(), str(directory)))
+    directory = tmp_path / "not" / "mounted" / "run"
+    outcome = work(job_of(directory))
     assert outcome.status == "failed"
     assert outcome.message == (
         f"This machine does not see {directory.parent}. Put --out on storage that all machines "
@@ -179,9 +220,9 @@ def test_a_machine_that_does_not_see_the_storage_says_so(tmp_path: Path) -> None
 def test_one_seed_is_said_to_prove_nothing(tmp_path: Path) -> None:
     study = small_study()
     run_study(study, tmp_path, HereExecutor())
-    table = study_table(study, planned_runs(study), tmp_path)
+    table = show_study(study, tmp_path)
     assert "one seed: no interval, so nothing can be said to be better" in table.notes
-    _, rows = accuracy_cells(table.groups[0], table.level)
+    _, rows = result_cells(table, table.groups[0])
     assert rows[1][4].endswith(" [–]")
     assert "[–]: one seed: no interval" in footnotes(table)
     assert rows[1][6] == "cannot tell"

@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnlab._errors import InputError
-from attnlab.study.statistics import compare, holm, paired_difference, summarize
+from attnlab._errors import InputError, UnknownNameError
+from attnlab.study.statistics import (
+    Direction,
+    PairedDifference,
+    compare,
+    holm,
+    paired_difference,
+    summarize,
+)
 
 PLAIN = {0: 74.30, 1: 73.90, 2: 74.61, 3: 74.05, 4: 74.44}
 MODULE = {0: 75.25, 1: 74.62, 2: 75.71, 3: 74.30, 4: 75.80}
@@ -53,18 +60,68 @@ def test_only_seeds_of_both_count() -> None:
     assert found.mean == pytest.approx(np.mean([MODULE[s] - PLAIN[s] for s in range(5)]))
 
 
+def of(values: list[float], cannot_tell: str = "") -> PairedDifference:
+    """The paired difference of a module that is `values` above its plain network."""
+    plain = dict.fromkeys(range(len(values)), 0.0)
+    return paired_difference(dict(enumerate(values)), plain, cannot_tell=cannot_tell)
+
+
+def test_anytime_figures_are_those_of_the_closed_form() -> None:
+    found = paired_difference(MODULE, PLAIN)
+    t = stats.ttest_rel([MODULE[s] for s in range(5)], [PLAIN[s] for s in range(5)]).statistic
+    e = 6**-0.5 * ((1 + t**2 / 4) / (1 + t**2 / 24)) ** 2.5
+    assert found.anytime_p == pytest.approx(1 / e, rel=1e-12)
+    assert found.anytime_p is not None
+    assert found.p_value is not None
+    assert found.anytime_p > found.p_value
+    differences = [MODULE[s] - PLAIN[s] for s in range(5)]
+    assert found.std == pytest.approx(np.std(differences, ddof=1))
+    assert found.std is not None
+    a = (6**0.5 * 20) ** (2 / 5)
+    half = math.sqrt(4 * (a - 1) / (1 - a / 6) / 5) * found.std
+    assert found.anytime_low == pytest.approx(found.mean - half, rel=1e-12)
+    assert found.anytime_high == pytest.approx(found.mean + half, rel=1e-12)
+    assert found.anytime_note == ""
+
+
+def test_few_seeds_have_no_anytime_interval_and_it_says_how_many_they_need() -> None:
+    found = of([1.0, 1.1, 0.9, 1.05])
+    assert found.p_value is not None
+    assert found.p_value < 0.001
+    assert (found.anytime_low, found.anytime_high) == (None, None)
+    assert found.anytime_note == (
+        "4 seeds: the interval that stays right when seeds are added needs at least 5"
+    )
+    fixed, anytime = compare({"se": found}), compare({"se": found}, sequential=True)
+    assert (fixed["se"].verdict, fixed["se"].note) == ("better", "")
+    assert (anytime["se"].verdict, anytime["se"].note) == ("cannot tell", found.anytime_note)
+    wider = paired_difference(
+        dict(enumerate([1.0, 1.1, 2, 3, 4, 5])), dict.fromkeys(range(6), 0.0), 0.999
+    )
+    assert wider.anytime_note == (
+        "6 seeds: the interval that stays right when seeds are added needs at least 8"
+    )
+
+
 def test_one_seed_has_no_interval_and_says_so() -> None:
     found = paired_difference({0: 75.0}, {0: 74.0})
     assert (found.mean, found.low, found.high, found.p_value) == (1.0, None, None, None)
-    assert found.note == "one seed: no interval"
+    assert (found.anytime_low, found.anytime_high, found.anytime_p) == (None, None, None)
+    assert found.note == found.anytime_note == "one seed: no interval"
     assert compare({"se": found})["se"].verdict == "cannot tell"
 
 
 def test_equal_differences_are_not_taken_for_certainty() -> None:
-    found = paired_difference({0: 90.1, 1: 80.1, 2: 70.1}, {0: 90.0, 1: 80.0, 2: 70.0})
+    found = paired_difference({0: 90.1, 1: 60.3, 2: 0.7}, {0: 90.0, 1: 60.2, 2: 0.6})
+    assert 90.1 - 90.0 != 0.7 - 0.6  # but for rounding they are equal
     assert found.low is None
+    assert found.anytime_p is None
     assert found.note == "the same difference for every seed: no spread to make an interval from"
-    assert compare({"se": found})["se"].verdict == "cannot tell"
+    for sequential in (False, True):
+        compared = compare({"se": found}, sequential=sequential)["se"]
+        assert (compared.verdict, compared.note) == ("cannot tell", found.note)
+    many = of([0.1] * 12)
+    assert compare({"se": many}, sequential=True)["se"].verdict == "cannot tell"
 
 
 def test_no_common_seed_is_an_error() -> None:
@@ -133,3 +190,89 @@ def test_nothing_is_called_better_or_worse_when_its_interval_contains_zero(
 def test_worse_is_said_too() -> None:
     worse = paired_difference(PLAIN, MODULE)
     assert compare({"m": worse})["m"].verdict == "worse"
+
+
+def test_the_verdict_is_by_the_kind_that_was_asked_for() -> None:
+    """Significant by the t-test of six seeds, and not for one who looked after each."""
+    found = of([0.1, 0.9, 0.5, 0.6, 0.3, 0.2])
+    fixed, anytime = compare({"m": found})["m"], compare({"m": found}, sequential=True)["m"]
+    assert (fixed.verdict, anytime.verdict) == ("better", "no difference shown")
+    assert (fixed.sequential, anytime.sequential) == (False, True)
+    assert (fixed.low, fixed.high, fixed.p_value) == (found.low, found.high, found.p_value)
+    assert (anytime.low, anytime.high) == (found.anytime_low, found.anytime_high)
+    assert anytime.p_value == anytime.adjusted_p == found.anytime_p
+    clear = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
+    assert compare({"m": clear}, sequential=True)["m"].verdict == "better"
+    assert compare({"m": clear, "n": found}, sequential=True)["m"].adjusted_p == pytest.approx(
+        2 * (clear.anytime_p or 0)
+    )
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize(
+    ("better", "up", "down"), [("higher", "better", "worse"), ("lower", "worse", "better")]
+)
+def test_the_verdict_follows_the_direction_of_the_metric(
+    sequential: bool, better: Direction, up: str, down: str
+) -> None:
+    above = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
+    family = {"up": of(above), "down": of([-value for value in above])}
+    found = compare(family, sequential=sequential, better=better)
+    assert (found["up"].verdict, found["down"].verdict) == (up, down)
+
+
+def test_a_direction_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        compare({}, better="highest")  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "Unknown direction 'highest'. Did you mean 'higher'? Expected one of: higher, lower."
+    )
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_rows_that_were_dropped_count_in_the_family_and_get_no_row(sequential: bool) -> None:
+    one = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
+    noise = of([-1.0, 1.1, 0.3, -0.6, 0.1, 0.2])
+    kept = compare(
+        {"se": one}, sequential=sequential, also={"se": noise, "eca": noise, "alone": of([1.0])}
+    )
+    assert list(kept) == ["se"]
+    assert kept["se"].adjusted_p == pytest.approx(4 * (kept["se"].p_value or 0))
+    whole = compare(
+        {"se": one, "before": noise, "eca": noise, "alone": of([1.0])}, sequential=sequential
+    )
+    assert kept["se"] == whole["se"]
+
+
+def test_dropping_and_adding_no_longer_makes_a_module_better() -> None:
+    """SE is not shown among its four rows; without three of them it would be."""
+    one = of([0.1, 0.9, 0.5, 0.6, 0.3])
+    noise = of([-1.0, 1.1, 0.3, -0.6, 0.1])
+    rest = dict.fromkeys(("eca", "srm", "spa"), noise)
+    assert compare({"se": one})["se"].verdict == "better"
+    assert compare({"se": one}, also=rest)["se"].verdict == "no difference shown"
+
+
+def test_a_reason_not_to_tell_beats_every_figure_and_makes_no_other_row_easier() -> None:
+    clear = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
+    mixed = of(clear, cannot_tell="runs of different data")
+    assert mixed.low is not None
+    for sequential in (False, True):
+        found = compare({"se": of(clear), "eca": mixed}, sequential=sequential)
+        assert found["eca"].verdict == "cannot tell"
+        assert found["eca"].note == "runs of different data"
+        assert found["eca"].adjusted_p is None
+        assert found["se"].adjusted_p == pytest.approx(2 * (found["se"].p_value or 0))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_run_that_diverged_is_not_left_out(wrong: float) -> None:
+    values = dict(enumerate([0.5, 0.6, 0.55, 0.5, 0.6, 0.52]))
+    found = paired_difference(values | {2: wrong}, dict.fromkeys(values, 0.0))
+    assert math.isnan(found.mean)
+    assert found.cannot_tell == f"seed 2 has no finite value (module {wrong}, plain 0.0)"
+    for sequential in (False, True):
+        compared = compare({"m": found}, sequential=sequential)["m"]
+        assert (compared.verdict, compared.note) == ("cannot tell", found.cannot_tell)
+    # A seed that only one of them has does not matter.
+    assert paired_difference(values | {9: wrong}, dict.fromkeys(values, 0.0)).low is not None

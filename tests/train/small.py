@@ -17,7 +17,6 @@ def small(epochs: int = 2, recipe: dict[str, Any] | None = None, **settings: Any
     defaults: dict[str, Any] = {
         "data": {"name": "digits", "train_subset": 60, "test_subset": 30},
         "backbone": "resnet20",
-        "measure": {"images": 0, "inference_images": 0},
     }
     chosen = {"name": "digits", "epochs": epochs, "batch_size": 16, "lr": 0.05, **(recipe or {})}
     return RunConfig(**{**defaults, **settings, "recipe": {"warmup_epochs": 0, **chosen}})

@@ -18,18 +18,18 @@ def config(**settings: object) -> RunConfig:
         (
             {"bakbone": "resnet20"},
             "Unknown setting 'bakbone' of run. Did you mean 'backbone' or 'backbone_options'? "
-            "Expected one of: data, backbone, backbone_options, attention, gate_options, where, "
-            "start, seed, recipe, measure.",
+            "Expected one of: task, data, backbone, backbone_options, attention, gate_options, "
+            "where, start, seed, recipe.",
         ),
         (
             {"data": {"name": "digits", "rot": "x"}},
-            "Unknown setting 'rot' of data. Did you mean 'root'? Expected one of: name, root, "
-            "download, train_subset, test_subset, size, stl_crop, classes.",
+            "Unknown setting 'rot' of data. Did you mean 'root'? Expected one of: name, options, "
+            "root, download, train_subset, test_subset, size, stl_crop, classes, augmentation.",
         ),
         (
             {"data": "cifar"},
-            "Setting 'name' of data: expected 'digits', 'fake', 'cifar10', 'cifar100', 'stl10', "
-            "'npz', 'folder' or 'hf' but got 'cifar'. Did you mean 'cifar10' or 'cifar100'?",
+            "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
+            "digit-pairs, digit-angles, fake, cifar10, cifar100, stl10, npz, folder, hf.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (
@@ -47,6 +47,37 @@ def config(**settings: object) -> RunConfig:
         (
             {"recipe": {"name": "digits", "milestones": [3, 2]}},
             "Expected rising milestones but got [3, 2].",
+        ),
+        (
+            {"recipe": {"name": "digits", "flip": True}},
+            "Setting 'flip' is not the recipe's: it is one of data.augmentation, as in data = { "
+            'name = "cifar10", augmentation = { flip = false } }.',
+        ),
+        (
+            {"recipe": {"name": "digits", "label_smoothing": 0.1}},
+            "Setting 'label_smoothing' is not the recipe's: it is one of task.options, as in task "
+            '= { name = "classification", options = { label_smoothing = 0.1 } }.',
+        ),
+        (
+            {"recipe": {"name": "digits", "optimizer": "adam"}},
+            "Unknown optimizer 'adam'. Did you mean 'adamw'? Expected one of: sgd, adamw.",
+        ),
+        (
+            {"recipe": {"name": "digits", "schedule": "cosin"}},
+            "Unknown schedule 'cosin'. Did you mean 'cosine'? Expected one of: constant, step, "
+            "multistep, cosine.",
+        ),
+        (
+            {"recipe": {"name": "digits", "schedule_options": {"a": 1}}},
+            "schedule_options are for one of yours ('module.Class'); 'cosine' has none.",
+        ),
+        (
+            {"data": {"name": "digits", "options": {"a": 1}}},
+            "options are for a data set of yours ('module.Class'); 'digits' has none.",
+        ),
+        (
+            {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},
+            "Expected the transform to be a class of yours as 'module.Class' but got 'cutout'.",
         ),
         (
             {"recipe": {"name": "digits", "epochs": 2, "warmup_epochs": 2}},
@@ -71,46 +102,20 @@ def test_a_recipe_by_name_with_a_change() -> None:
     assert changed.recipe.name == "resnet_cifar"
 
 
+def test_a_recipe_says_how_images_are_augmented_unless_the_data_do() -> None:
+    assert config().data.augmentation.crop_padding == 1
+    assert not config().data.augmentation.flip
+    own = config(data={"name": "digits", "augmentation": {"flip": True}})
+    assert (own.data.augmentation.flip, own.data.augmentation.crop_padding) == (True, 1)
+    assert config(recipe="resnet_imagenet").data.augmentation.crop == "resized"
+
+
 def test_json_and_back() -> None:
-    whole = config(attention="step", gate_options={"include_first": True}, where=("a", "b"), seed=3)
+    whole = config(
+        attention="step",
+        gate_options={"include_first": True},
+        where=("a", "b"),
+        seed=3,
+        task={"options": {"label_smoothing": 0.1}},
+    )
     assert RunConfig.from_json(whole.to_json()) == whole
-    assert RunConfig.from_json(whole.to_json()).run_id == whole.run_id
-
-
-def test_the_id_is_the_same_on_every_machine() -> None:
-    # Not to be changed lightly: with it, finished runs of earlier versions would run again.
-    recipe = {"epochs": 3, "batch_size": 8, "lr": 0.1}
-    assert config(attention="se", recipe=recipe).run_id == "1b145909d1e3"
-
-
-def test_the_id_ignores_labels_and_places() -> None:
-    plain = config(data={"name": "cifar10"}, recipe="digits")
-    elsewhere = config(data={"name": "cifar10", "root": "/data", "download": True})
-    by_value = config(data="cifar10", recipe=plain.recipe.model_dump(exclude={"name"}))
-    assert plain.run_id == elsewhere.run_id == by_value.run_id
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        {"attention": "se"},
-        {"where": "stages:1"},
-        {"start": "identity"},
-        {"data": {"name": "npz", "root": "a.npz"}},
-        {"data": {"name": "npz", "root": "b.npz"}},
-        {"data": {"name": "digits", "train_subset": 100}},
-        {"recipe": {"name": "digits", "lr": 0.2}},
-        {"backbone": "resnet32"},
-        {"backbone_options": {"a": 1}},
-        {"measure": {"images": 1}},
-    ],
-)
-def test_the_id_sees_what_decides_a_run(change: dict[str, object]) -> None:
-    assert config(**change).run_id != config().run_id
-    assert config(**change).run_id == config(**change).run_id
-
-
-def test_two_archives_are_two_runs() -> None:
-    ids = {config(data={"name": "npz", "root": f"{name}.npz"}).run_id for name in "ab"}
-    assert len(ids) == 2

@@ -18,7 +18,8 @@ import pytest
 import torch
 from tests.train.small import run, small, train_listening, weights
 
-from attnlab.train import RunConfig, RunResult
+from attnlab.stored import StoredRun
+from attnlab.train import RunConfig
 
 KILLS = int(os.environ.get("ATTNLAB_KILLS", "5"))
 
@@ -98,13 +99,9 @@ def _assert_same(one: Path, other: Path) -> None:
     a, b = weights(one), weights(other)
     assert a.keys() == b.keys()
     assert all(torch.equal(a[name], b[name]) for name in a)
-    first, second = RunResult.load(one), RunResult.load(other)
-    assert (first.top1, first.test_loss, first.best_epoch) == (
-        second.top1,
-        second.test_loss,
-        second.best_epoch,
-    )
-    for name in ("train_loss", "top1", "lr"):
+    first, second = StoredRun(one).result, StoredRun(other).result
+    assert (first.values, first.best_epoch) == (second.values, second.best_epoch)
+    for name in ("train_loss", "test", "lr"):
         records = [
             [json.loads(line)[name] for line in (f / "metrics.jsonl").read_text().splitlines()]
             for f in (one, other)

@@ -9,7 +9,9 @@ import torch
 from torch.optim import lr_scheduler
 
 from attnlab.train import Recipe, list_recipes, load_recipe
-from attnlab.train.schedule import build_optimizer, learning_rate
+from attnlab.train.optimizer import build_optimizer
+from attnlab.train.recipe import load_parts
+from attnlab.train.schedule import learning_rate
 
 # name: epochs, batch, optimizer, lr, weight decay, milestones (None: cosine), gamma
 TABLES = {
@@ -44,7 +46,7 @@ def test_the_papers_numbers(name: str) -> None:
     assert recipe.milestones == (milestones or ())
     assert recipe.gamma == gamma
     assert recipe.warmup_epochs == 0
-    assert recipe.flip
+    assert load_parts(name).augmentation["flip"]
 
 
 @pytest.mark.parametrize("name", TABLES)

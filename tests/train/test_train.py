@@ -16,17 +16,19 @@ from torchvision.transforms.v2 import functional
 import attnlab
 from attnlab._errors import InputError
 from attnlab._seeds import derive, stream
-from attnlab.train import RunConfig, RunResult, load_network, train
-from attnlab.train.augment import draw
+from attnlab.data import DataConfig, load_data
+from attnlab.data.augment import draw
+from attnlab.stored import StoredRun
+from attnlab.tasks import build_task
+from attnlab.train import RunConfig, identify, load_network, train
 from attnlab.train.network import build_network
-from attnlab.train.sources import load_data
 
 
 def bare_loop(config: RunConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
     """The same training in plain torch, image by image; the network and its average."""
-    recipe = config.recipe
-    data: Any = load_data(config.data, recipe)
-    images, labels = data._train.images, data._train.labels
+    recipe, augmentation = config.recipe, config.data.augmentation
+    data: Any = load_data(config.data)
+    images, labels = data._train.images, data._train.targets
     mean, std = torch.tensor(data.facts.mean), torch.tensor(data.facts.std)
     torch.manual_seed(derive(config.seed, "initialisation"))
     network = attnlab.create(config.backbone, 10)
@@ -39,12 +41,12 @@ def bare_loop(config: RunConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs)
     steps = 0
     for epoch in range(recipe.epochs):
-        draws = draw(recipe, len(labels), 2 * recipe.crop_padding, config.seed, epoch)
+        draws = draw(augmentation, len(labels), 2 * augmentation.crop_padding, config.seed, epoch)
         order = torch.randperm(len(labels), generator=stream(config.seed, "order", epoch))
         for batch in order.split(recipe.batch_size):
             crops = []
             for number in batch.tolist():
-                wide = functional.pad(images[number], [recipe.crop_padding] * 4)
+                wide = functional.pad(images[number], [augmentation.crop_padding] * 4)
                 place = int(draws.top[number]), int(draws.left[number])
                 crops.append(functional.crop(wide, *place, 8, 8))
             pixels = torch.stack(crops).float()
@@ -52,7 +54,7 @@ def bare_loop(config: RunConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
             loss = F.cross_entropy(
                 network(pixels * scale + shift),
                 labels[batch],
-                label_smoothing=recipe.label_smoothing,
+                label_smoothing=config.task.options.get("label_smoothing", 0.0),
             )
             optimizer.zero_grad()
             loss.backward()
@@ -71,15 +73,17 @@ def bare_loop(config: RunConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
 
 
 @pytest.mark.parametrize(
-    "recipe",
+    ("recipe", "task"),
     [
-        {},
-        {"optimizer": "adamw", "lr": 1e-3, "label_smoothing": 0.1},
-        {"clip": 0.5, "ema": 0.7, "channels_last": True},
+        ({}, {}),
+        ({"optimizer": "adamw", "lr": 1e-3}, {"label_smoothing": 0.1}),
+        ({"clip": 0.5, "ema": 0.7, "channels_last": True}, {}),
     ],
 )
-def test_it_trains_as_a_bare_loop_does(recipe: dict[str, Any], tmp_path: Path) -> None:
-    config = small(recipe=recipe)
+def test_it_trains_as_a_bare_loop_does(
+    recipe: dict[str, Any], task: dict[str, Any], tmp_path: Path
+) -> None:
+    config = small(recipe=recipe, task={"options": task})
     threads = torch.get_num_threads()
     run(config, tmp_path)
     torch.set_num_threads(1)
@@ -91,7 +95,7 @@ def test_it_trains_as_a_bare_loop_does(recipe: dict[str, Any], tmp_path: Path) -
     expected = average if config.recipe.ema else network
     for name, parameter in expected.named_parameters():
         torch.testing.assert_close(found[name], parameter.data, rtol=1e-4, atol=1e-6)
-    assert sum(p.numel() for p in network.parameters()) == RunResult.load(tmp_path).parameters
+    assert sum(p.numel() for p in network.parameters()) == StoredRun(tmp_path).result.parameters
 
 
 def test_the_same_config_gives_the_same_bits(tmp_path: Path) -> None:
@@ -111,8 +115,9 @@ def test_the_same_config_gives_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attention", ["se", "step", "asr:se", "iebn", "dia"])
 def test_runs_pair(attention: str) -> None:
     """What a gated network shares with the plain one starts equal, whatever the gate."""
-    plain = build_network(small(), 10, (3, 8, 8)).state_dict()
-    gated = build_network(small(attention=attention), 10, (3, 8, 8)).state_dict()
+    task = build_task(small().task, load_data(DataConfig()).facts)
+    plain = build_network(small(), task, (3, 8, 8)).state_dict()
+    gated = build_network(small(attention=attention), task, (3, 8, 8)).state_dict()
     shared = [name for name in plain if name in gated]
     assert "fc.weight" in shared
     assert "conv1.weight" in shared
@@ -131,53 +136,34 @@ def test_training_leaves_the_process_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_run_tells_its_own_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = small(
-        2, attention="asr:se", measure={"images": 20, "inference_images": 10, "every_epoch": True}
-    )
+    config = small(2, attention="asr:se")
     result = train(config, tmp_path, threads=1)
-    assert RunResult.load(tmp_path) == result
+    stored = StoredRun(tmp_path)
+    assert stored.result == result
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2
     assert printed[1].startswith("digits resnet20 asr:se seed 0 · epoch 2/2 · lr 0.025 · loss ")
     assert RunConfig.from_json((tmp_path / "config.json").read_text()) == config
-    environment = json.loads((tmp_path / "environment.json").read_text())
-    assert environment["threads"] == 1
-    assert environment["packages"]["torch"] == torch.__version__
-    lines = [json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2]
-    assert lines[-1]["top1"] == result.top1
-    assert lines[-1]["tns"] == pytest.approx(result.tns)
-    assert result.best_top1 == max(line["top1"] for line in lines)
+    assert stored.environment["threads"] == 1
+    assert stored.environment["packages"]["torch"] == torch.__version__
+    assert [record["epoch"] for record in stored.history] == [1, 2]
+    assert stored.history[-1]["test"] == result.values
+    assert result.best_value == max(record["test"]["top1"] for record in stored.history)
+    assert [metric.name for metric in result.metrics] == ["top1", "top5", "loss"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
-    assert (result.folded_top1, result.folded_parameters) == (result.top1, 272_474)
-    assert result.fold_error is not None
-    assert result.fold_error < 1e-10
-    assert [gate.label for gate in result.gates][:4] == ["1.0", "1.1", "1.2", "2.0"]
-    assert all(gate.image_spread == 0 for gate in result.gates)  # ASR's gate is constant
     # The accuracy is that of the saved weights, computed here by hand.
-    data: Any = load_data(config.data, config.recipe)
-    images, labels = next(data.testing([torch.arange(30)], torch.device("cpu")))
+    images, labels = next(load_data(config.data).testing([torch.arange(30)], torch.device("cpu")))
     with torch.no_grad():
         guessed = load_network(tmp_path)(images).argmax(1)
-    assert (guessed == labels).double().mean().item() == pytest.approx(result.top1)
+    assert (guessed == labels).double().mean().item() == pytest.approx(result.value)
 
 
-def test_a_gate_that_reads_the_image_spreads(tmp_path: Path) -> None:
-    measure = {"images": 20, "inference_images": 0}
-    result = run(small(1, attention="se", measure=measure), tmp_path)
-    assert len(result.gates) == 9
-    # Of 16 channels SE keeps one hidden unit; where its ReLU is never active the gate is constant.
-    assert all(gate.image_spread > 0 for gate in result.gates[-3:])
-    assert result.folded_top1 is None
+def test_what_is_recorded_of_every_epoch_may_be_more(tmp_path: Path) -> None:
+    def count(network: torch.nn.Module, *_: Any) -> dict[str, Any]:
+        return {"training": network.training}
 
-
-def test_a_network_without_steps_has_no_tns(tmp_path: Path) -> None:
-    data = {"name": "fake", "train_subset": 8, "test_subset": 4}
-    measure = {"images": 4, "inference_images": 0}
-    config = small(1, {"batch_size": 4}, data=data, backbone="mobilenet_v1", measure=measure)
-    result = run(config, tmp_path)
-    assert result.tns is None
-    assert result.notes == ("The network has no residual step, so no TNS.",)
+    train(small(2), tmp_path, threads=1, progress=quiet, each_epoch=count)
+    assert [record["training"] for record in StoredRun(tmp_path).history] == [True, True]
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
@@ -189,21 +175,28 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
 
 def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
     run(small(1), tmp_path)
+    ids = identify(small(1)).run_id, identify(small(1, seed=1, recipe={"lr": 0.1})).run_id
     with pytest.raises(InputError) as caught:
-        run(small(1, seed=1), tmp_path)
+        run(small(1, seed=1, recipe={"lr": 0.1}), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} holds run {small(1).run_id} (digits resnet20 none seed 0), expected "
-        f"{small(1, seed=1).run_id} (digits resnet20 none seed 1). Use another directory."
+        f"{tmp_path} holds run {ids[0]}, expected {ids[1]} (digits resnet20 none seed 1): "
+        f"recipe.lr was 0.05, is 0.1; seed was left out, is 1. Use another directory."
     )
 
 
-def test_data_that_changed_are_refused(tmp_path: Path) -> None:
+def test_a_default_that_changed_is_refused(tmp_path: Path) -> None:
+    """The id does not have defaults; the stored settings do."""
     run(small(1), tmp_path)
-    (tmp_path / "result.json").unlink()
-    facts = json.loads((tmp_path / "data.json").read_text())
-    (tmp_path / "data.json").write_text(json.dumps({**facts, "checksum": "0" * 64}))
-    with pytest.raises(InputError, match="The data changed since the run in "):
+    stored = json.loads((tmp_path / "config.json").read_text())
+    stored["recipe"]["momentum"] = 0.8
+    stored["recipe"].pop("ema")  # a setting that came later says nothing about older runs
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError) as caught:
         run(small(1), tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} holds this run as another version of attnlab understood it: "
+        f"recipe.momentum was 0.8, is 0.9. Use another directory, or set these to what they were."
+    )
 
 
 def test_reduced_precision_trains(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def build(**options) -> dict[str, metrics.StiffnessMetric]:
         "tns": metrics.TotalNeuralStiffness(STAGES, **options),
         "surface": metrics.StiffnessSurface(STAGES, **options),
         "proportion": metrics.StiffnessProportion(STAGES, **options),
-        "stiffest": metrics.StiffestBlock(STAGES, **options),
+        "stiffest": metrics.StiffestStepCounter(STAGES, **options),
     }
 
 

@@ -18,7 +18,7 @@ def test_one_network(capsys, tmp_path):
     assert "layer3.2" in printed
     assert "not counted" in printed
     assert "The weights are random: this is the untrained control" in printed
-    assert "attnlab.stiffness(attnlab.create(NAME, weights=...), loader)" in printed
+    assert "attnlab.stiffness(network, loader)" in printed
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         "nsi.svg",

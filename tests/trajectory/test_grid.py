@@ -14,10 +14,10 @@ from attnlab.trajectory.grid import (
     regular_grid,
     surface_counts,
 )
-from attnlab.trajectory.stages import kept_blocks
+from attnlab.trajectory.stages import kept_steps
 from attnlab.trajectory.total import tns
 
-from .test_total import brute_force, stiff, stiff_blocks, trajectories
+from .test_total import brute_force, stiff, stiff_steps, trajectories
 
 
 def random_case(seed: int, sizes: tuple[int, ...] = (4, 3, 1, 5), inputs: int = 11):
@@ -36,7 +36,7 @@ def test_counts_follow_the_definition_at_every_point(seed):
             rows = z.tolist()
             assert surface[i, j] == sum(stiff(row, stages.tolist(), one, two) for row in rows)
             assert proportion[i, j] == sum(
-                stiff_blocks(row, stages.tolist(), one, two) for row in rows
+                stiff_steps(row, stages.tolist(), one, two) for row in rows
             )
 
 
@@ -48,7 +48,7 @@ def test_bounds_and_monotony(trajectory):
     surface, proportion = surface_counts(z, stages, grid), proportion_counts(z, stages, grid)
     # A stiff input has at least one stiff block, and at most all that are kept.
     assert (proportion >= surface).all()
-    assert (proportion <= surface * kept_blocks(stages).sum()).all()
+    assert (proportion <= surface * kept_steps(stages).sum()).all()
     for counts in (surface, proportion):
         assert (counts.diff(dim=0) <= 0).all()
         assert (counts.diff(dim=1) <= 0).all()
@@ -66,9 +66,9 @@ def test_the_grid_integral_converges_to_tns():
 @settings(max_examples=80, deadline=None)
 def test_proportion_integral_against_brute_force(trajectory):
     z, stages = trajectory
-    kept = max(int(kept_blocks(torch.tensor(stages)).sum()), 1)
+    kept = max(int(kept_steps(torch.tensor(stages)).sum()), 1)
     got = proportion_integral(torch.from_numpy(z)[None], torch.tensor(stages)).item()
-    expected = brute_force(z, stages, count=stiff_blocks) / kept
+    expected = brute_force(z, stages, count=stiff_steps) / kept
     assert got == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 

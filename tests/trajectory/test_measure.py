@@ -41,7 +41,7 @@ def test_equals_one_big_batch(network, result):
         assert step.mean == pytest.approx(values[:, column].mean().item(), rel=1e-5)
     assert [step.label for step in result.nsi if not step.kept] == ["1.0", "2.0", "3.0"]
     assert sum(step.stiffest_share for step in result.nsi) == pytest.approx(1)
-    assert result.stiffest.stiffest_share == max(step.stiffest_share for step in result.nsi)
+    assert result.stiffest.share == max(step.stiffest_share for step in result.nsi)
     assert result.surface[0][0] == 1.0
     assert result.notes == ()
 

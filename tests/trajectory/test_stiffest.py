@@ -1,4 +1,4 @@
-"""The stiffest block, by hand and by removing blocks."""
+"""The stiffest step, by hand."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from attnlab.trajectory.total import tns
 
 def test_by_hand():
     stages = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
-    # Rectangles: block 3 has 4·1 = 4, block 6 has 6·0.5 = 3, the union 5 (see test_total).
+    # Rectangles: step 3 has 4·1 = 4, step 6 has 6·0.5 = 3, the union 5 (see test_total).
     found = stiffest(torch.tensor([[9.0, 1, 1, 4, 9, 2, 6, 4]]), stages)
-    assert found.block.item() == 3
+    assert found.step.item() == 3
     assert found.share.item() == pytest.approx(4 / 5)
 
 
@@ -30,11 +30,11 @@ def test_without_stiffness_the_largest_nsi_and_no_share():
     z = torch.tensor([[5.0, 1.0, 5.0, 2.0]])
     assert tns(z, stages).item() == 0
     found = stiffest(z, stages)
-    assert found.block.item() == 3
+    assert found.step.item() == 3
     assert found.share.isnan()
 
 
 def test_nothing_kept():
     with pytest.raises(_errors.InputError) as error:
         stiffest(torch.rand(2, 3), torch.tensor([0, 1, 2]))
-    assert str(error.value) == "No stage keeps a block: every stage has only its first."
+    assert str(error.value) == "No stage keeps a step: every stage has only its first."

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from attnlab import _errors
-from attnlab.trajectory.stages import kept_blocks, usable
+from attnlab.trajectory.stages import kept_steps, usable
 from attnlab.trajectory.total import tns
 
 
 def stiff(z, stages, degree1, degree2):
-    """Definition 2, word by word, for one input: is there a block with NSI ≥ max(μ(1+M₁), M₂)?"""
-    return bool(stiff_blocks(z, stages, degree1, degree2))
+    """Definition 2, word by word, for one input: is there a step with NSI ≥ max(μ(1+M₁), M₂)?"""
+    return bool(stiff_steps(z, stages, degree1, degree2))
 
 
-def stiff_blocks(z, stages, degree1, degree2):
+def stiff_steps(z, stages, degree1, degree2):
     found = 0
     for stage in sorted(set(stages)):
         members = [t for t, s in enumerate(stages) if s == stage][1:]
@@ -85,14 +85,14 @@ def test_laws(trajectory, factor):
     assert value.item() >= 0
     torch.testing.assert_close(tns(factor * z, stages), factor * value, rtol=1e-9, atol=1e-9)
     # The largest of n kept values is at most n times their mean.
-    kept = kept_blocks(stages)
+    kept = kept_steps(stages)
     largest = max((int((kept & (stages == s)).sum()) for s in stages.unique()), default=0)
     assert (
         value.item() <= max(largest - 1, 0) * z[:, kept].amax().item() + 1e-9 if kept.any() else 1
     )
 
 
-def test_invariant_to_the_order_of_kept_blocks_and_stages():
+def test_invariant_to_the_order_of_kept_steps_and_stages():
     torch.manual_seed(0)
     z, stages = torch.rand(7, 9).double(), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
     within = torch.tensor([0, 3, 1, 2, 4, 8, 7, 5, 6])
@@ -170,11 +170,11 @@ def test_shape_messages():
     with pytest.raises(_errors.InputError) as error:
         tns(torch.rand(3, 5), torch.zeros(4).long())
     assert str(error.value) == (
-        "Expected nsi of shape (inputs, blocks) and one stage per block but got (3, 5) and (4,) "
+        "Expected nsi of shape (inputs, steps) and one stage per step but got (3, 5) and (4,) "
         "stages."
     )
     with pytest.raises(_errors.InputError) as error:
         tns(torch.rand(3, 4), torch.zeros(4).long(), means=torch.rand(3))
     assert str(error.value) == (
-        "Expected means of shape (1 or inputs, 1), one per stage that keeps a block, but got (3,)."
+        "Expected means of shape (1 or inputs, 1), one per stage that keeps a step, but got (3,)."
     )

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from attnlab._cache import cache_folder
 from attnlab._native.variants import Variant
 
 FLAGS = (
@@ -48,8 +49,7 @@ def object_name(variant: Variant, source: Path) -> str:
 
 def cache_directory() -> Path:
     """`$XDG_CACHE_HOME/attnlab/native`, else `~/.cache/attnlab/native`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "attnlab" / "native"
+    return cache_folder() / "native"
 
 
 def compiler() -> list[str]:

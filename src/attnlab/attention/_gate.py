@@ -9,17 +9,19 @@ Three forms, told apart by what they read:
 * `StepGate` reads both ends of the step, `x_t` and `f(x_t)`: StepNet's adaptor.
 * `StageGate` also reads what the previous block of its stage left behind: DIA.
 
-All see channel-first maps of shape (batch, channels, height, width) and return a value of the
-branch's dtype that broadcasts to them. Other layouts (tokens, channels last) are the inserting
-site's business.
+All see channel-first maps of shape (batch, channels, height, width), those that say so in `ranks`
+also sequences (batch, channels, length) and volumes (batch, channels, depth, height, width), and
+return a value of the branch's dtype that broadcasts to them. Other layouts (tokens, channels last)
+are the inserting site's business.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
+import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
@@ -27,12 +29,20 @@ from attnlab._errors import InputError, OptionError
 Activation = Callable[[Tensor], Tensor]
 """An elementwise function of a tensor, σ for one."""
 
+ANY_RANK: Final = (1, 2, 3)
+"""The `ranks` of a gate to which it is all the same how its pixels are arranged in space."""
+
+_SHAPES: Final = {1: "length", 2: "height, width", 3: "depth, height, width"}
+
 
 class Gate(nn.Module, ABC):
     """Base of all gates. Build with the number of channels first: `Gate(channels, ...)`."""
 
     on_vector: ClassVar[bool] = False
     """Whether a learned vector ψ of shape (1, C, 1, 1) alone can determine the gate (ASR)."""
+
+    ranks: tuple[int, ...] = (2,)
+    """How many spatial axes its maps may have: 1 sequences and tokens, 2 images, 3 volumes."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -49,15 +59,26 @@ class Gate(nn.Module, ABC):
         """
 
     def check_input(self, features: Tensor) -> None:
-        """Raise `InputError` unless `features` is a map of this gate's number of channels.
+        """Raise `InputError` unless `features` is a map of a rank and of the channels it takes.
 
         Without it a gate that only multiplies and adds would broadcast a wrong input silently.
         """
-        if features.dim() != 4 or features.shape[1] != self.channels:
+        rank, name = features.dim() - 2, type(self).__name__
+        if rank not in self.ranks:
+            shapes = " or ".join(f"(batch, {self.channels}, {_SHAPES[r]})" for r in self.ranks)
+            remedy = (
+                "Choose a gate of this rank, for example 'se'; `attnlab modules` shows the ranks."
+                if rank in ANY_RANK
+                else "Give it a map with a batch, channels, and at least one spatial axis."
+            )
             raise InputError(
-                f"{type(self).__name__} was built for maps of shape (batch, {self.channels}, "
-                f"height, width) but got {tuple(features.shape)}. Build it with the number of "
-                "channels of the branch, and move channels to the second axis."
+                f"{name} takes maps of shape {shapes} but got {tuple(features.shape)}. {remedy}"
+            )
+        if features.shape[1] != self.channels:
+            raise InputError(
+                f"{name} was built for maps of shape (batch, {self.channels}, {_SHAPES[rank]}) but "
+                f"got {tuple(features.shape)}. Build it with the number of channels of the branch, "
+                "and move channels to the second axis."
             )
 
     def extra_repr(self) -> str:
@@ -69,7 +90,7 @@ class BranchGate(Gate):
 
     @abstractmethod
     def forward(self, branch: Tensor) -> Tensor:
-        """The attention value, broadcastable to `branch` (B, C, H, W)."""
+        """The attention value, broadcastable to `branch` (B, C, ...)."""
 
 
 class VectorGate(BranchGate):
@@ -77,9 +98,15 @@ class VectorGate(BranchGate):
 
     on_vector: ClassVar[bool] = True
 
+    squash: Activation = staticmethod(torch.sigmoid)
+    """The last function of the gate, σ in most."""
+
     @abstractmethod
     def of_vector(self, vector: Tensor, activation: Activation) -> Tensor:
-        """The gate (B, C) of maps that are constantly `vector` (B, C), with its σ replaced."""
+        """The gate (B, C) of maps that are constantly `vector` (B, C), `activation` its last step.
+
+        `activation` is `squash` unless ASR was told to take another.
+        """
 
 
 class StepGate(Gate):

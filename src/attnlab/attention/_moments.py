@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from attnlab._types import Features, Vector
+from attnlab._types import Maps, Vector
 from attnlab.attention._pieces import in_pieces
-from attnlab.attention._pooling import spatial_mean
+from attnlab.attention._pooling import as_map, spatial_mean
 
 
 class _Moments(torch.autograd.Function):
@@ -48,6 +48,6 @@ def degrees_of_freedom(features: Tensor) -> int:
     return cast("int", torch.sym_max(features.shape[2] * features.shape[3] - 1, 1))
 
 
-def spatial_moments(features: Features) -> tuple[Vector, Vector]:
+def spatial_moments(features: Maps) -> tuple[Vector, Vector]:
     """The mean and the unbiased variance of each channel over space."""
-    return _Moments.apply(features)
+    return _Moments.apply(as_map(features))

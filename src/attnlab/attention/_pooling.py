@@ -6,18 +6,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnlab._types import Features, Vector
+from attnlab._types import Features, Maps, Vector
 
 
-def spatial_mean(features: Features) -> Vector:
+def pixel_count(features: Tensor) -> int:
+    """height · width, or the product of as many spatial axes as there are."""
+    count = 1
+    for size in features.shape[2:]:
+        count = count * size
+    return count
+
+
+def as_map(features: Maps) -> Features:
+    """A map of any rank as one of two spatial axes, for what does not look at the arrangement."""
+    return features if features.dim() == 4 else features.flatten(2).unsqueeze(-1)
+
+
+def spatial_mean(features: Maps) -> Vector:
     """The mean of each channel (global average pooling).
 
     Sum first, divide after: the gradient of a sum is an expanded view, that of a mean is a full
     copy. Not in float16, where the sum can overflow.
     """
+    space = tuple(range(2, features.dim()))
     if features.dtype == torch.float16:
-        return features.mean(dim=(2, 3))
-    return features.sum(dim=(2, 3)) / (features.shape[2] * features.shape[3])
+        return features.mean(dim=space)
+    return features.sum(dim=space) / pixel_count(features)
 
 
 def is_channels_last(features: Tensor) -> bool:

@@ -17,8 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError, unknown_name
-from attnlab._types import Features
-from attnlab.attention._gate import Activation, BranchGate, VectorGate
+from attnlab._types import Maps
+from attnlab.attention._gate import ANY_RANK, Activation, BranchGate, VectorGate
+from attnlab.attention._shared import as_channel_gate
 from attnlab.attention.se import SqueezeExcitation
 
 ActivationName = Literal["sigmoid", "tanh"]
@@ -43,8 +44,9 @@ class LearnedVector(nn.Module):
         self.psi = nn.Parameter(torch.full((1, attention.channels, 1, 1), initial))
         self.attention = attention
 
-    def forward(self, activation: Activation) -> Float[Tensor, "1 channels"]:
-        return self.attention.of_vector(self.psi[:, :, 0, 0], activation)
+    def forward(self, activation: Activation | None) -> Float[Tensor, "1 channels"]:
+        chosen = self.attention.squash if activation is None else activation
+        return self.attention.of_vector(self.psi[:, :, 0, 0], chosen)
 
     def start_constant(self) -> float:
         return self.attention.start_constant()
@@ -53,23 +55,26 @@ class LearnedVector(nn.Module):
 class LearnedVectorGate(BranchGate):
     """ASR gate: `inner(channels)` builds the attention module, `delta` is how many multiply.
 
+    `activation` takes the place of the module's last function, which is σ in most; None keeps it.
     `initial` fills ψ; `layer_initial` fills every weight and bias of the attention modules, which
     otherwise keep their own start.
     """
+
+    ranks = ANY_RANK
 
     def __init__(
         self,
         channels: int,
         inner: Callable[[int], VectorGate] = SqueezeExcitation,
         delta: int = 1,
-        activation: ActivationName = "sigmoid",
+        activation: ActivationName | None = None,
         initial: float = 0.1,
         layer_initial: float | None = None,
     ) -> None:
         super().__init__(channels)
         if delta < 1:
             raise OptionError(f"Expected delta to be at least 1 but got {delta}.")
-        if activation not in get_args(ActivationName):
+        if activation is not None and activation not in get_args(ActivationName):
             raise unknown_name("activation of ASR", activation, get_args(ActivationName))
         self.activation = activation
         attentions = [inner(channels) for _ in range(delta)]
@@ -79,13 +84,13 @@ class LearnedVectorGate(BranchGate):
                     nn.init.constant_(parameter, layer_initial)
         self.vectors = nn.ModuleList(LearnedVector(each, initial) for each in attentions)
 
-    def forward(self, branch: Features) -> Float[Tensor, "1 channels 1 1"]:
+    def forward(self, branch: Maps) -> Float[Tensor, "1 channels *ones"]:
         self.check_input(branch)
-        return self.constant().to(branch.dtype)[None, :, None, None]
+        return as_channel_gate(self.constant()[None], branch)
 
     def constant(self) -> Float[Tensor, " channels"]:
         """The gate of every input, one value per channel."""
-        activation = _ACTIVATIONS[self.activation]
+        activation = None if self.activation is None else _ACTIVATIONS[self.activation]
         return functools.reduce(torch.mul, (vector(activation)[0] for vector in self._vectors()))
 
     def start_constant(self) -> float:
@@ -94,6 +99,14 @@ class LearnedVectorGate(BranchGate):
                 "ASR with activation='tanh' cannot start as the identity: its gate starts near 0. "
                 "Use activation='sigmoid', or insert with start='paper' and train from scratch."
             )
+        for vector in self._vectors():
+            if self.activation == "sigmoid" and vector.attention.squash is not torch.sigmoid:
+                raise OptionError(
+                    "ASR with activation='sigmoid' cannot start as the identity here: "
+                    f"{type(vector.attention).__name__} ends in another function, and knows its "
+                    "first value with that one only. Leave activation out, or insert with "
+                    "start='paper'."
+                )
         return math.prod(vector.start_constant() for vector in self._vectors())
 
     def extra_repr(self) -> str:

@@ -11,12 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab._errors import OptionError
 from attnlab._types import Features, Vector
 from attnlab.attention._extremes import SpatialMap, scaled_channel_mean_max, spatial_mean_max
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._pooling import is_channels_last
-from attnlab.attention._shared import Excitation, check_batch_statistics, hidden_width
+from attnlab.attention._shared import (
+    Excitation,
+    check_batch_statistics,
+    hidden_width,
+    odd_kernel_size,
+)
 
 
 class _OuterGate(torch.autograd.Function):
@@ -55,17 +59,17 @@ class ConvolutionalBlockAttention(BranchGate):
     """
 
     def __init__(
-        self, channels: int, reduction: int = 16, kernel_size: int = 7, official: bool = False
+        self,
+        channels: int,
+        reduction: int | float = 16,
+        kernel_size: int = 7,
+        official: bool = False,
     ) -> None:
         super().__init__(channels)
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise OptionError(
-                "Expected an odd kernel_size, so that the size of the map is kept, but got "
-                f"{kernel_size}."
-            )
+        size = odd_kernel_size(kernel_size)
         hidden = hidden_width(channels, reduction)
         self.excitation = Excitation(channels, hidden, channels, bias=official)
-        self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
+        self.conv = nn.Conv2d(2, 1, size, padding=size // 2, bias=False)
         self.norm = nn.BatchNorm2d(1, momentum=0.01) if official else None
 
     def forward(self, branch: Features) -> Features:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import torch
 
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import StageGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, StageGate
 from attnlab.attention._pooling import spatial_mean
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 
 
 class DenseImplicitAttention(StageGate):
     """DIA's shared cell. The memory is (h, c); a stage starts without one, which means zeros."""
+
+    ranks = ANY_RANK
 
     def __init__(self, channels: int, reduction: int = 4) -> None:
         super().__init__(channels)
@@ -25,7 +27,7 @@ class DenseImplicitAttention(StageGate):
         self.from_memory = Excitation(channels, hidden, 4 * channels, bias=True)
 
     def forward(
-        self, branch: Features, memory: tuple[Vector, ...] | None = None
+        self, branch: Maps, memory: tuple[Vector, ...] | None = None
     ) -> tuple[ChannelGate, tuple[Vector, ...]]:
         self.check_input(branch)
         squeezed = spatial_mean(branch)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
 
 from attnlab._errors import OptionError
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import Activation, VectorGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
 from attnlab.attention._pooling import spatial_mean
 from attnlab.attention._shared import as_channel_gate
 
@@ -37,13 +36,15 @@ def channel_convolution(channels: int, kernel_size: int | None) -> nn.Conv1d:
 class EfficientChannelAttention(VectorGate):
     """ECA gate; `kernel_size=None` takes the paper's rule."""
 
+    ranks = ANY_RANK
+
     def __init__(self, channels: int, kernel_size: int | None = None) -> None:
         super().__init__(channels)
         self.conv = channel_convolution(channels, kernel_size)
 
-    def forward(self, branch: Features) -> ChannelGate:
+    def forward(self, branch: Maps) -> ChannelGate:
         self.check_input(branch)
-        return as_channel_gate(self.of_vector(spatial_mean(branch), torch.sigmoid), branch)
+        return as_channel_gate(self.of_vector(spatial_mean(branch), self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
         return activation(self.conv(vector[:, None, :])[:, 0])

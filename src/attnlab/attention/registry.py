@@ -9,140 +9,16 @@ import functools
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
 from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab.attention._gate import BranchGate, Gate, StageGate, StepGate
+from attnlab.attention._info import Form as Form
+from attnlab.attention._info import GateInfo as GateInfo
+from attnlab.attention._table import GATES as GATES
 from attnlab.attention.asr import LearnedVectorGate
-from attnlab.attention.cbam import ConvolutionalBlockAttention
-from attnlab.attention.dia import DenseImplicitAttention
-from attnlab.attention.eca import EfficientChannelAttention
-from attnlab.attention.fca import FrequencyChannelAttention
-from attnlab.attention.ie import InstanceEnhancement
-from attnlab.attention.iebn import InstanceEnhancementBatchNorm
-from attnlab.attention.se import SqueezeExcitation
-from attnlab.attention.sem import SwitchableExcitation
-from attnlab.attention.sge import SpatialGroupEnhance
-from attnlab.attention.spa import SpatialPyramidAttention
-from attnlab.attention.srm import StyleRecalibration
-from attnlab.attention.step import StepAdaptor
-
-Form = Literal["branch", "step", "stage", "norm"]
-
-
-@dataclass(frozen=True)
-class GateInfo:
-    """One row of `attnlab modules`."""
-
-    name: str
-    build: type[nn.Module]
-    form: Form
-    title: str
-    paper: str
-    not_on_vector: str = ""
-    """Why ASR cannot feed it a learned vector; empty if it can."""
-
-    @property
-    def on_vector(self) -> bool:
-        """Whether "asr:name" exists."""
-        return issubclass(self.build, Gate) and self.build.on_vector
-
-
-_SPATIAL = "its gate differs from pixel to pixel, so it cannot be one constant per channel"
-
-GATES: dict[str, GateInfo] = {
-    info.name: info
-    for info in (
-        GateInfo(
-            "se", SqueezeExcitation, "branch", "Squeeze-and-Excitation", "Hu et al., CVPR 2018"
-        ),
-        GateInfo(
-            "cbam",
-            ConvolutionalBlockAttention,
-            "branch",
-            "Convolutional Block Attention Module",
-            "Woo et al., ECCV 2018",
-            _SPATIAL,
-        ),
-        GateInfo(
-            "eca",
-            EfficientChannelAttention,
-            "branch",
-            "Efficient Channel Attention",
-            "Wang et al., CVPR 2020",
-        ),
-        GateInfo(
-            "sem",
-            SwitchableExcitation,
-            "branch",
-            "Switchable Excitation Module",
-            "Zhong et al., arXiv 2022",
-        ),
-        GateInfo(
-            "srm",
-            StyleRecalibration,
-            "branch",
-            "Style-based Recalibration Module",
-            "Lee et al., ICCV 2019",
-        ),
-        GateInfo(
-            "fca",
-            FrequencyChannelAttention,
-            "branch",
-            "Frequency Channel Attention",
-            "Qin et al., ICCV 2021",
-            "a constant map has no frequency above zero, so 15 of its 16 channel groups would "
-            "not see the vector",
-        ),
-        GateInfo(
-            "ie", InstanceEnhancement, "branch", "Instance Enhancement", "Liang et al., AAAI 2020"
-        ),
-        GateInfo(
-            "iebn",
-            InstanceEnhancementBatchNorm,
-            "norm",
-            "Instance Enhancement Batch Normalization",
-            "Liang et al., AAAI 2020",
-            "it is a norm, not a gate; 'asr:ie' is its gate",
-        ),
-        GateInfo(
-            "sge",
-            SpatialGroupEnhance,
-            "branch",
-            "Spatial Group-wise Enhance",
-            "Li et al., arXiv 2019",
-            _SPATIAL,
-        ),
-        GateInfo(
-            "dia",
-            DenseImplicitAttention,
-            "stage",
-            "Dense-and-Implicit Attention",
-            "Huang et al., AAAI 2020",
-            "the papers leave it undefined, since the gate of a block "
-            "depends on what the blocks before it hand on",
-        ),
-        GateInfo(
-            "spa",
-            SpatialPyramidAttention,
-            "branch",
-            "Spatial Pyramid Attention",
-            "Guo et al., ICME 2020",
-        ),
-        GateInfo(
-            "step",
-            StepAdaptor,
-            "step",
-            "StepNet's adaptor",
-            "Huang et al., ICCV 2023",
-            "it compares the two ends of a step, and a learned vector has no ends",
-        ),
-    )
-}
-"""Every gate by its name, in the order of `attnlab modules`."""
 
 
 def gate_info(name: str) -> GateInfo:
@@ -206,7 +82,10 @@ class GateSpec:
     def options(self) -> tuple[str, ...]:
         """The names of the options that `build` takes."""
         own = _options(self.info.build)
-        return (*own, *_ASR_OPTIONS) if self.asr else own
+        if not self.asr:
+            return own
+        free = (name for name in own if name not in self.info.vector_options)
+        return (*free, *_ASR_OPTIONS)
 
     def build(self, channels: int, **options: object) -> nn.Module:
         """Build the gate for `channels` channels; unknown options are errors."""
@@ -220,7 +99,7 @@ class GateSpec:
         if not self.asr:
             return self.info.build(channels, **options)
         own = {name: options.pop(name) for name in _ASR_OPTIONS if name in options}
-        inner = functools.partial(self.info.build, **options)
+        inner = functools.partial(self.info.build, **options, **self.info.vector_options)
         return LearnedVectorGate(channels, inner, self.delta, **own)  # type: ignore[arg-type]
 
 

@@ -5,24 +5,44 @@
 
 from __future__ import annotations
 
-import torch
-
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import Activation, VectorGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
 from attnlab.attention._pooling import spatial_mean
-from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
+from attnlab.attention._shared import (
+    Excitation,
+    NonlinearityName,
+    SquashName,
+    as_channel_gate,
+    hidden_width,
+    squash_named,
+)
 
 
 class SqueezeExcitation(VectorGate):
-    """SE gate. Both layers have a bias: only that reproduces the papers' parameter counts."""
+    """SE gate. Both layers have a bias: only that reproduces the papers' parameter counts.
 
-    def __init__(self, channels: int, reduction: int = 16, bias: bool = True) -> None:
+    Later networks changed its functions: MobileNetV3 has `squash="hard_sigmoid"`, EfficientNet has
+    `nonlinearity="silu"`.
+    """
+
+    ranks = ANY_RANK
+
+    def __init__(
+        self,
+        channels: int,
+        reduction: int | float = 16,
+        bias: bool = True,
+        nonlinearity: NonlinearityName = "relu",
+        squash: SquashName = "sigmoid",
+    ) -> None:
         super().__init__(channels)
-        self.excitation = Excitation(channels, hidden_width(channels, reduction), channels, bias)
+        self.squash = squash_named(squash)
+        hidden = hidden_width(channels, reduction)
+        self.excitation = Excitation(channels, hidden, channels, bias, nonlinearity)
 
-    def forward(self, branch: Features) -> ChannelGate:
+    def forward(self, branch: Maps) -> ChannelGate:
         self.check_input(branch)
-        return as_channel_gate(self.of_vector(spatial_mean(branch), torch.sigmoid), branch)
+        return as_channel_gate(self.of_vector(spatial_mean(branch), self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
         return activation(self.excitation(vector))

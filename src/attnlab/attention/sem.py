@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import Activation, VectorGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
 from attnlab.attention._pooling import spatial_mean
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 from attnlab.attention.eca import channel_convolution
@@ -18,6 +18,8 @@ from attnlab.attention.eca import channel_convolution
 
 class SwitchableExcitation(VectorGate):
     """SEM gate. The affine excitation starts at w = 0, b = −1."""
+
+    ranks = ANY_RANK
 
     def __init__(self, channels: int, reduction: int = 16, kernel_size: int | None = None) -> None:
         super().__init__(channels)
@@ -29,9 +31,9 @@ class SwitchableExcitation(VectorGate):
         self.weight = nn.Parameter(torch.zeros(channels))
         self.bias = nn.Parameter(torch.full((channels,), -1.0))
 
-    def forward(self, branch: Features) -> ChannelGate:
+    def forward(self, branch: Maps) -> ChannelGate:
         self.check_input(branch)
-        return as_channel_gate(self.of_vector(spatial_mean(branch), torch.sigmoid), branch)
+        return as_channel_gate(self.of_vector(spatial_mean(branch), self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
         # The switch keeps its sigmoid: it is a weight, not the gate.

@@ -14,23 +14,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnlab._errors import OptionError
-from attnlab._types import Features
-from attnlab.attention._gate import BranchGate
+from attnlab._types import Features, Maps
+from attnlab.attention._gate import ANY_RANK, BranchGate
 from attnlab.attention._moments import spatial_moments
 from attnlab.attention._pieces import in_pieces
-from attnlab.attention._pooling import is_channels_last, spatial_mean
+from attnlab.attention._pooling import as_map, is_channels_last, spatial_mean
+from attnlab.attention._shared import group_count
 
 EPSILON = 1e-5
 FEW = 8
 """Up to so many channels per group, adding them one by one is faster than one large product."""
-
-
-def group_count(channels: int, groups: int) -> int:
-    """The largest divisor of `channels` that is at most `groups`."""
-    if groups < 1:
-        raise OptionError(f"Expected groups to be at least 1 but got {groups}.")
-    return max(n for n in range(1, min(channels, groups) + 1) if channels % n == 0)
 
 
 def _sum_over_members(grouped: Tensor, weight: Tensor) -> tuple[Tensor]:
@@ -90,7 +83,8 @@ def spread_over_groups(gate: Features, like: Features) -> Features:
     members = like.shape[1] // groups
     if is_channels_last(like):
         pixels = gate.permute(0, 2, 3, 1)[..., None].expand(-1, -1, -1, -1, members)
-        return pixels.reshape(batch, height, width, groups * members).permute(0, 3, 1, 2)
+        joined = pixels.reshape(batch, height, width, groups * members).contiguous()
+        return joined.permute(0, 3, 1, 2)
     maps = gate[:, :, None].expand(-1, -1, members, -1, -1)
     return maps.reshape(batch, groups * members, height, width)
 
@@ -102,6 +96,8 @@ class SpatialGroupEnhance(BranchGate):
     a map of one pixel, whose deviation is undefined, is standardised to 0.
     """
 
+    ranks = ANY_RANK
+
     def __init__(self, channels: int, groups: int = 64) -> None:
         super().__init__(channels)
         self.groups = group_count(channels, groups)
@@ -109,9 +105,10 @@ class SpatialGroupEnhance(BranchGate):
         self.bias = nn.Parameter(torch.empty(self.groups))
         self.start_constant()
 
-    def forward(self, branch: Features) -> Features:
+    def forward(self, branch: Maps) -> Maps:
         self.check_input(branch)
-        similarity = group_similarity(branch, self.groups)
+        seen = as_map(branch)
+        similarity = group_similarity(seen, self.groups)
         # Standardising cancels leading digits, of which bfloat16 has few.
         similarity = similarity.to(torch.promote_types(similarity.dtype, torch.float32))
         mean, variance = spatial_moments(similarity)
@@ -123,7 +120,7 @@ class SpatialGroupEnhance(BranchGate):
         gate = torch.sigmoid(
             torch.addcmul(offset[:, :, None, None], slope[:, :, None, None], similarity)
         ).to(branch.dtype)
-        return spread_over_groups(gate, branch)
+        return spread_over_groups(gate, seen).view_as(branch)
 
     def start_constant(self) -> float:
         nn.init.zeros_(self.weight)

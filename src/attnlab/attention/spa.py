@@ -41,7 +41,7 @@ class SpatialPyramidAttention(VectorGate):
         self.check_input(branch)
         small = shrink(branch, LEVELS[-1])
         pyramid = spatial_projection(small, pyramid_matrix(small.shape[2], small.shape[3], small))
-        return as_channel_gate(self._excite(pyramid, torch.sigmoid), branch)
+        return as_channel_gate(self._excite(pyramid, self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
         return self._excite(vector[:, :, None].expand(-1, -1, CELLS), activation)

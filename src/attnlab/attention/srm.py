@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import Activation, VectorGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
 from attnlab.attention._moments import spatial_moments
 from attnlab.attention._shared import as_channel_gate, check_batch_statistics
 
@@ -23,12 +23,14 @@ class StyleRecalibration(VectorGate):
     vector the BatchNorm is its affine part alone, with fixed statistics 0 and 1.
     """
 
+    ranks = ANY_RANK
+
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
         self.style = nn.Parameter(torch.zeros(channels, 2))
         self.norm = nn.BatchNorm1d(channels)
 
-    def forward(self, branch: Features) -> ChannelGate:
+    def forward(self, branch: Maps) -> ChannelGate:
         self.check_input(branch)
         check_batch_statistics(
             self.norm, branch.shape[0], type(self).__name__, "Use a batch of at least 2"

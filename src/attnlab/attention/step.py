@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import InputError, unknown_name
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.attention._gate import StepGate
+from attnlab._types import ChannelGate, Maps, Vector
+from attnlab.attention._gate import ANY_RANK, StepGate
 from attnlab.attention._pooling import spatial_mean
 from attnlab.attention._shared import (
     Excitation,
@@ -38,7 +38,7 @@ Structure = Literal["conv-bn-ie", "conv-bn", "conv-ie", "conv-iebn", "mlp"]
 States = Float[Tensor, "batch states channels"]
 
 
-def pooled_states(shortcut: Features, branch: Features, inputs: Inputs) -> States:
+def pooled_states(shortcut: Maps, branch: Maps, inputs: Inputs) -> States:
     """The channel means of the states that the adaptor looks at."""
     if inputs == "shortcut":
         return spatial_mean(shortcut)[:, None]
@@ -107,6 +107,8 @@ class StepAdaptor(StepGate):
     layers on the pooled states. The pooled difference is `inputs="difference"`.
     """
 
+    ranks = ANY_RANK
+
     def __init__(
         self, channels: int, inputs: Inputs = "both", structure: Structure = "conv-bn-ie"
     ) -> None:
@@ -119,7 +121,7 @@ class StepAdaptor(StepGate):
         self.structure = structure
         self.response = build_response(channels, 2 if inputs == "both" else 1, structure)
 
-    def forward(self, shortcut: Features, branch: Features) -> ChannelGate:
+    def forward(self, shortcut: Maps, branch: Maps) -> ChannelGate:
         self.check_input(branch)
         if shortcut.shape != branch.shape:
             raise InputError(

@@ -28,6 +28,18 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     return _read_torch(path)
 
 
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """The texts that a `.safetensors` file has beside its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise _damaged(path, "safetensors", error) from error
+
+
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -90,9 +102,8 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     expected = network.state_dict()
     problems = _problems(expected, state)
     if problems:
-        heads = _heads(expected, state)
-        only_heads = len(problems) == 1 and heads == _of_another_shape(expected, state)
-        hint = " For another number of classes, pass new_head=True." if only_heads else ""
+        other_classes = len(problems) == 1 and _is_classifier_alone(expected, state)
+        hint = " For another number of classes, pass new_head=True." if other_classes else ""
         raise WeightsError(
             f"The weights in {source!r} do not fit {type(network).__name__}: "
             + "; ".join(problems)
@@ -125,6 +136,14 @@ def _heads(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[
         if state[name].ndim == expected[name].ndim
         and state[name].shape[1:] == expected[name].shape[1:]
     ]
+
+
+def _is_classifier_alone(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
+    """Whether all that differs in shape counts classes: the last layer, and heads beside it."""
+    others = _of_another_shape(expected, state)
+    counts = {(expected[name].shape[:1], state[name].shape[:1]) for name in others}
+    ends_with_it = others[-1:] == list(expected)[-1:]
+    return ends_with_it and len(counts) == 1 and others == _heads(expected, state)
 
 
 def _problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:

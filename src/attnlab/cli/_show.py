@@ -37,6 +37,15 @@ def table(
     return shown
 
 
+def numbers_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
+) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    text, *numbers = heads
+    columns: list[tuple[str, Justify]] = [(text, "left")]
+    return table(columns + [(number, "right") for number in numbers], rows, title)
+
+
 def print_python(*lines: str) -> None:
     """The lines of Python that do the same as the command."""
     print("In Python:")

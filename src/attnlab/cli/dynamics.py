@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import print_python
+from attnlab.cli._show import console, numbers_table, print_python
 
 
 def dynamics(
@@ -49,16 +49,19 @@ def _theorem2(out: Path | None, seed: int) -> None:
         f"{ratio.ratio[-1]:.1g} within t = 10/SI of one system, whose SI is constant."
     )
     print(f"3. A step of 1/SI biases the observed SAI by {100 * step_bias():.0f} %.")
-    print("4. Spearman correlation of SI and SAI along solutions:\n")
-    print(f"   {'problem':34} {'SAI':>7} {'observed':>9} {'largest SI':>11}")
-    for row in rows:
-        print(
-            f"   {row.problem:34} {row.correlation:+7.2f} {row.observed:+9.2f} "
-            f"{row.largest_si:11.3g}"
-        )
-    print("\nSAI measures rapid variation of the solution, not numerical stiffness.")
+    print("4. Spearman correlation of SI and SAI along solutions:")
+    cells = [
+        (row.problem, f"{row.correlation:+.2f}", f"{row.observed:+.2f}", f"{row.largest_si:.3g}")
+        for row in rows
+    ]
+    console().print(numbers_table(("problem", "SAI", "observed", "largest SI"), cells))
+    print("SAI measures rapid variation of the solution, not numerical stiffness.")
     _save(out, {"decay": figures.decay_figure(ratio), "rank": figures.rank_figure(rows)})
-    print_python("attnlab.dynamics.theorem2.rank_correlations()")
+    print()
+    print_python(
+        "import attnlab.dynamics.theorem2",
+        f"attnlab.dynamics.theorem2.rank_correlations(seed={seed})",
+    )
 
 
 def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
@@ -67,17 +70,21 @@ def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
 
     found = encounter_shares(trajectories, seed)
     numbers = summary(found)
-    print(f"{'':46} {'here':>16} {'paper':>8}")
+    cells = [
+        (
+            "trajectories with a close encounter, %",
+            f"{numbers.with_encounter:.1f} ± {numbers.with_encounter_error:.1f}",
+            "91.4",
+        ),
+        (
+            "time in close encounters, within those, %",
+            f"{numbers.time:.2f} ± {numbers.time_error:.2f}",
+            "4.2",
+        ),
+    ]
+    console().print(numbers_table(("", "here", "paper"), cells))
     print(
-        f"{'trajectories with a close encounter, %':46} "
-        f"{numbers.with_encounter:8.1f} ± {numbers.with_encounter_error:4.1f}  {91.4:8.1f}"
-    )
-    print(
-        f"{'time in close encounters, within those, %':46} "
-        f"{numbers.time:8.2f} ± {numbers.time_error:4.2f}  {4.2:8.1f}"
-    )
-    print(
-        f"\n{numbers.trajectories} trajectories, DOP853 at rtol 1e-10, largest relative energy "
+        f"{numbers.trajectories} trajectories, DOP853 at rtol 1e-10, largest relative energy "
         f"drift {numbers.largest_energy_drift:.0e}."
     )
     print(
@@ -85,7 +92,11 @@ def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
         "attnlab.dynamics.three_body) was chosen at round values to fit: consistent, not confirmed."
     )
     _save(out, {"encounters": figures.encounter_figure(found.share)})
-    print_python(f"attnlab.dynamics.three_body.encounter_statistics({trajectories}, seed={seed})")
+    print()
+    print_python(
+        "import attnlab.dynamics.three_body",
+        f"attnlab.dynamics.three_body.encounter_statistics({trajectories}, seed={seed})",
+    )
 
 
 def _save(out: Path | None, specs: dict[str, dict[str, object]]) -> None:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from attnlab._errors import OptionError, WeightsError
+from attnlab.cli._networks import images_line
 from attnlab.cli._show import print_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch import nn
 
+    from attnlab.checkpoint import Description
     from attnlab.fold import FoldReceipt
-    from attnlab.fold.checkpoint import Description
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
 
@@ -37,8 +36,10 @@ def fold(
     limit: int = 256,
     tolerance: float = 0.1,
     partial: bool = False,
+    add_affine: bool = False,
     onnx: Path | None = None,
     sites: bool = False,
+    trust: bool = False,
 ) -> None:
     """Fold the gates of a trained network into its layers; write the plain network.
 
@@ -68,141 +69,166 @@ def fold(
         limit: on how many images.
         tolerance: keep gates whose spread, or effect on the output, is larger.
         partial: keep gates that cannot be folded instead of refusing.
+        add_affine: give norms without affine parameters some where nothing else takes a gate.
         onnx: also write an ONNX file, compared with onnxruntime.
         sites: print one line per site.
+        trust: import classes of yours that a file of weights names; of a run's folder, always.
     """
     import torch
 
+    from attnlab.checkpoint import Description
     from attnlab.fold import fold as fold_network
-    from attnlab.fold.checkpoint import Description
+    from attnlab.insert.where import parse_where
 
-    _check_output(output)
+    _check_output(output, onnx)
     given = Description(
         model or "",
         num_classes,
         gate=gate,
-        where=_where(where),
+        where=parse_where(" ".join(where) or None),
         start=start,
         input_size=None if size is None else [3, size, size],
     )
     torch.manual_seed(0)
-    network, description = _network(source, given, weights)
+    network, description, lines = _network(source, given, weights, trust)
     network.eval()
-    data = None if constants is None else _batches(network, constants, limit, size)
-    example = description.example(network)
+    options: dict[str, bool] = {"fuse": fuse, "partial": partial, "add_affine": add_affine}
+    words = [f"{name}=True" for name, wanted in options.items() if wanted]
+    data = None
+    if constants is not None:
+        from attnlab.data import images_for
+
+        loading = {"limit": limit, "batch": 32, "size": description.input_size}
+        data = images_for(network, constants, limit=limit, batch=32, size=description.input_size)
+        words += ["constants=loader", f"tolerance={tolerance}"]
+        lines += ["from attnlab.data import images_for", images_line(constants, **loading)]
     plain, receipt = fold_network(
         network,
-        fuse=fuse,
+        **options,
         constants=data,
         tolerance=tolerance,
-        partial=partial,
-        example=example,
+        example=description.example(network),
     )
     print(receipt)
     if sites:
         print(receipt.table())
-    _write(plain, replace(description, removed=list(receipt.removed), fused=fuse), output, onnx)
+    _write(plain, description.after_fold(plain, receipt), output, onnx)
     _write_receipt(receipt, output)
-    options = (", fuse=True" if fuse else "") + (", constants=loader" if data is not None else "")
-    print_python(*_python_lines(source, description, weights, options))
+    print()
+    arguments = ", ".join(["network", *words, "example=description.example(network)"])
+    print_python(
+        "import attnlab",
+        *lines,
+        f"plain, receipt = attnlab.fold({arguments})",
+        "description = description.after_fold(plain, receipt)",
+        f"attnlab.save(plain, {str(output)!r}, description)",
+        *([] if onnx is None else _onnx_lines(onnx)),
+    )
 
 
-def _check_output(output: Path) -> None:
+def _onnx_lines(onnx: Path) -> list[str]:
+    return [
+        "from attnlab.fold.onnx import export_onnx",
+        f"export_onnx(plain, description.example(plain, batch=2), {str(onnx)!r})",
+    ]
+
+
+def _check_output(output: Path, onnx: Path | None) -> None:
     if output.suffix != ".safetensors":
         raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
-    if not output.parent.is_dir():
-        raise WeightsError(f"There is no folder {str(output.parent)!r} to write to.")
+    for path in (output, onnx):
+        if path is not None and not path.parent.is_dir():
+            raise WeightsError(f"There is no folder {str(path.parent)!r} to write to.")
 
 
-def _where(where: tuple[str, ...]) -> str | list[str] | None:
-    if not where:
-        return None
-    return where[0] if len(where) == 1 else list(where)
-
-
-def _network(source: str, given: Description, weights: str | None) -> tuple[nn.Module, Description]:
-    """The network that `source` names, with its weights, and how to build it."""
-    from attnlab.create import create
-    from attnlab.fold.checkpoint import load
-
+def _network(
+    source: str, given: Description, weights: str | None, trust: bool
+) -> tuple[nn.Module, Description, list[str]]:
+    """The network that `source` names, with its weights, how to build it, and the Python for it."""
     path = Path(source)
     if path.is_dir() or path.is_file():
         if weights is not None:
             raise OptionError("--weights is for a network given by name; the file has its own.")
-        description = _description(path, given)
-        file = path / "model.safetensors" if path.is_dir() else path
-        return load(file, description), description
+        return _of_file(path, given, trust)
     if path.suffix in _SUFFIXES:
         raise WeightsError(f"There is no file of weights at {source!r}.")
-    if given.gate is not None or given.model:
-        raise OptionError(f"--model and --gate describe a file of weights, and {source!r} is none.")
-    network = create(source, given.num_classes, weights)
-    return network, replace(given, model=source)
+    if given.model or _about_gates(given):
+        raise OptionError(
+            f"--model, --gate, --where and --start describe a file of weights, and {source!r} is "
+            f"none."
+        )
+    return _of_name(source, given, weights)
 
 
-def _description(path: Path, given: Description) -> Description:
-    """What the options say, else what the file or the run's folder says."""
-    from attnlab.fold.checkpoint import describe
+def _of_name(
+    name: str, given: Description, weights: str | None
+) -> tuple[nn.Module, Description, list[str]]:
+    from attnlab.create import create
+
+    description = replace(given, model=name)
+    network = create(name, given.num_classes, weights)
+    classes = "" if given.num_classes is None else f", {given.num_classes}"
+    file = "" if weights is None else f", weights={weights!r}"
+    seed = ["import torch", "torch.manual_seed(0)"] if weights is None else []
+    lines = [
+        *seed,
+        f"description = attnlab.checkpoint.{description.shown()}",
+        f"network = attnlab.create({name!r}{classes}{file}).eval()",
+    ]
+    return network, description, lines
+
+
+def _of_file(
+    path: Path, given: Description, trust: bool
+) -> tuple[nn.Module, Description, list[str]]:
+    """By what the options say, else by what the file or the run's folder says."""
+    from attnlab.checkpoint import describe, load
 
     if given.model:
-        return given
-    if given.gate is not None or given.num_classes is not None:
-        raise OptionError("--gate and --num-classes need --model, the network they belong to.")
-    described = None if path.is_dir() else describe(path)
-    described = described or _of_run(path if path.is_dir() else path.parent)
-    if described is None:
+        made = f"description = attnlab.checkpoint.{given.shown()}"
+        read = f"network = attnlab.load({str(path)!r}, description)"
+        return load(path, given), given, [made, read]
+    if _about_gates(given) or given.num_classes is not None:
+        raise OptionError(
+            "--gate, --where, --start and --num-classes need --model, the network they belong to."
+        )
+    description = describe(path)
+    if description is None:
         raise WeightsError(
             f"{str(path)!r} does not say which network it belongs to. Pass it, for example: "
             f"--model resnet164 --gate asr:se --num-classes 100."
         )
-    return described
+    # A run's folder is trusted as its settings are, which name the classes that it trained.
+    network = load(path, trust=trust or path.is_dir())
+    trusted = ", trust=True" if description.own_classes else ""
+    lines = [
+        f"description = attnlab.checkpoint.describe({str(path)!r})",
+        f"network = attnlab.load({str(path)!r}{trusted})",
+    ]
+    if given.input_size is not None:
+        description = replace(description, input_size=given.input_size)
+        other = f"replace(description, input_size={given.input_size})"
+        lines += ["from dataclasses import replace", f"description = {other}"]
+    return network, description, lines
 
 
-def _of_run(folder: Path) -> Description | None:
-    import json
-
-    from attnlab.fold.checkpoint import Description
-    from attnlab.train.config import RunConfig
-    from attnlab.train.network import without_weights
-
-    if not (folder / "config.json").is_file() or not (folder / "data.json").is_file():
-        return None
-    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
-    data = json.loads((folder / "data.json").read_text(encoding="utf-8"))
-    return Description(
-        config.backbone,
-        data["classes"],
-        without_weights(config.backbone_options),
-        None if config.attention == "none" else config.attention,
-        list(config.where) if isinstance(config.where, tuple) else config.where,
-        config.start,
-        dict(config.gate_options),
-        list(data["shape"]),
-    )
+def _about_gates(given: Description) -> bool:
+    return given.gate is not None or given.where is not None or given.start != "paper"
 
 
-def _batches(network: nn.Module, data: str, limit: int, size: int | None) -> Iterable[object]:
-    from attnlab.cli.stiffness import _preprocessing
-    from attnlab.trajectory._images import load
-
-    return load(data, _preprocessing(network, size), root=Path("data"), batch=32, limit=limit)
-
-
-def _write(plain: nn.Module, description: Description, output: Path, onnx: Path | None) -> None:
+def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | None) -> None:
     """Write beside the final places, read back and compare, and only then put in place."""
     import torch
 
     from attnlab._errors import FoldError
-    from attnlab.fold.checkpoint import load, save, whole_file
+    from attnlab._files import whole_file
+    from attnlab.checkpoint import load, to_bytes
     from attnlab.fold.onnx import export_onnx
-    from attnlab.insert import attachments
 
-    described = replace(description, kept=[name for name, _ in attachments(plain)])
     images = described.example(plain, batch=2)
     with whole_file(output) as partial:
-        save(plain, partial, described)
-        # A file alone imports nothing, so classes of the user are told to it here.
-        reread = load(partial, described if described.own_classes else None)
+        partial.write_bytes(to_bytes(plain, described))
+        reread = load(partial, trust=True)  # its classes made the network, so they are imported
         with torch.no_grad():
             if not torch.equal(reread(images), plain(images)):
                 raise FoldError(
@@ -221,21 +247,3 @@ def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
 
     file = receipt.save(output.with_suffix(".fold.json"))
     print(f"wrote {file} and {write_file_page(file, file.with_suffix('.html'))}")
-
-
-def _python_lines(
-    source: str, description: Description, weights: str | None, options: str
-) -> list[str]:
-    if Path(source).exists():
-        file = Path(source) / "model.safetensors" if Path(source).is_dir() else Path(source)
-        return [
-            "import attnlab",
-            "from attnlab.fold import Description, load",
-            f"network = load({str(file)!r}, {description.shown()})",
-            f"plain, receipt = attnlab.fold(network{options})",
-        ]
-    return [
-        "import attnlab",
-        f"network = attnlab.create({description.model!r}, weights={weights!r}).eval()",
-        f"plain, receipt = attnlab.fold(network{options})",
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnlab.cli._show import print_python
+from attnlab.cli._show import Justify, console, print_python, table
 
 
 def operators(
@@ -25,36 +25,41 @@ def operators(
         time: also time forward, and forward with backward.
     """
     import torch
-    from rich.console import Console
-    from rich.table import Table
 
-    from attnlab.evolution import native_status
-    from attnlab.evolution.describe import OPERATORS, describe
+    from attnlab.evolution import OPERATORS, describe, native_status
     from attnlab.evolution.timing import timed
 
     x = torch.randn(batch, channels, size, size)
-    console = Console()
-    kinds = Table(title="What they are")
-    kinds.add_column("operator", no_wrap=True)
-    for column in ("kernel from", "sums over", "space", "channel"):
-        kinds.add_column(column)
-    costs = Table(title=f"What they cost: {batch}×{channels}×{size}×{size}, window {kernel_size}")
-    costs.add_column("operator", no_wrap=True)
-    for column in ("parameters", "multiply-adds per pixel"):
-        costs.add_column(column)
-    if time:
-        costs.add_column("forward ms", justify="right")
-        costs.add_column("with backward", justify="right")
+    kinds, costs = [], []
     for name, info in OPERATORS.items():
         layer = info.build(channels, kernel_size).eval()  # a batch of one has no batch statistics
         text = describe(layer)
         source = "learned" if text.function_scope == "none" else text.function_scope
-        kinds.add_row(name, source, text.aggregation, text.space, text.channel)
+        kinds.append([name, source, text.aggregation, text.space, text.channel])
         row = [name, f"{info.parameters} = {text.parameters:,}", info.multiply_adds]
         if time:
             row += [f"{1e3 * seconds:.1f}" for seconds in timed(layer, x)]
-        costs.add_row(*row)
-    console.print(kinds)
-    console.print(costs)
-    console.print(str(native_status()), soft_wrap=True)
-    print_python("attnlab.evolution.describe(layer)")
+        costs.append(row)
+    screen = console()
+    columns = _columns("operator", "kernel from", "sums over", "space", "channel")
+    screen.print(table(columns, kinds, "What they are"))
+    columns = _columns("operator", "parameters", "multiply-adds per pixel")
+    if time:
+        columns += [("forward ms", "right"), ("with backward", "right")]
+    title = f"What they cost: {batch}×{channels}×{size}×{size}, window {kernel_size}"
+    screen.print(table(columns, costs, title))
+    print(native_status())
+    print()
+    print_python(
+        "import attnlab",
+        "import torch",
+        "from attnlab.evolution.timing import timed",
+        f"x = torch.randn({batch}, {channels}, {size}, {size})",
+        "for operator in attnlab.evolution.OPERATORS.values():",
+        f"    layer = operator.build({channels}, {kernel_size}).eval()",
+        f"    print(attnlab.evolution.describe(layer){', timed(layer, x)' if time else ''})",
+    )
+
+
+def _columns(*heads: str) -> list[tuple[str, Justify]]:
+    return [(head, "left") for head in heads]

@@ -43,7 +43,8 @@ def report(
         print(f"wrote {written.with_suffix('.csv')} and {written.with_suffix('.tex')}")
     print(f"wrote {written} ({written.stat().st_size / 1e6:.2f} MB)")
     chosen = "" if study is None else f", study={study!r}"
-    print_python(f"attnlab.report({str(result)!r}, {str(out)!r}{chosen})")
+    print()
+    print_python("import attnlab", f"attnlab.report({str(result)!r}, {str(out)!r}{chosen})")
     if open:
         import webbrowser
 

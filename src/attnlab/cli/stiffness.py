@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import print_python
+from attnlab.cli._networks import Asked, images_line
+from attnlab.cli._show import Justify, console, numbers_table, print_python, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import nn
-
-    from attnlab.trajectory._images import Preprocessing
     from attnlab.trajectory.compare import Comparison
     from attnlab.trajectory.result import StiffnessResult
 
@@ -70,22 +67,24 @@ def stiffness(
     accuracies = _accuracies(accuracy, len(networks))
     given = [None if name == "none" else name for name in weights] or [None] * len(networks)
 
-    def measure(name: str, file: str | None, limit: int | None, si: int) -> StiffnessResult:
-        from attnlab.trajectory._images import load
-        from attnlab.trajectory.measure import stiffness as measure_stiffness
+    asked = Asked(attention, shortcut, size)
 
-        model = _build(name, file, attention, shortcut, size)
-        loader = load(data, _preprocessing(model, size), root=root, batch=batch, limit=limit)
+    def measure(name: str, file: str | None, si: int) -> StiffnessResult:
+        from attnlab.data import images_for
+        from attnlab.trajectory import stiffness as measure_stiffness
+
+        model = asked.build(name, file)
+        loader = images_for(model, data, limit=limit, batch=batch, root=root, size=size)
         return measure_stiffness(model, loader, convention=convention, si=si, name=name)
 
     results = []
     for name, file in zip(networks, given, strict=True):
-        results.append(measure(name, file, limit, si))
+        results.append(measure(name, file, si))
         _print_result(results[-1], trained=file is not None)
         _save(results[-1], out, alone=len(networks) == 1)
     if accuracies is not None:
         print("measuring untrained controls")
-        untrained = [measure(name, None, limit, 0) for name in networks]
+        untrained = [measure(name, None, 0) for name in networks]
         comparison = compare(results, accuracies, untrained)
         _print_comparison(comparison)
         if out is not None:
@@ -93,7 +92,37 @@ def stiffness(
             from attnlab.trajectory.figures import comparison_figure
 
             print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
-    print_python("attnlab.stiffness(attnlab.create(NAME, weights=...), loader)")
+    loader = images_line(data, limit=limit, batch=batch, root=str(root), size=size)
+    options = [f"convention={convention!r}"] if convention != "state" else []
+    options += [f"si={si}"] if si else []
+    print()
+    print_python(*_python(networks, given, asked, loader, options, accuracies))
+
+
+def _python(
+    networks: Sequence[str],
+    weights: Sequence[str | None],
+    asked: Asked,
+    loader: str,
+    options: Sequence[str],
+    accuracies: Sequence[float] | None,
+) -> list[str]:
+    first = ["import attnlab", "import torch", "from attnlab.data import images_for"]
+    measured = ", ".join(["network", "loader", *options])
+    if len(networks) == 1:
+        file = None if weights[0] is None else repr(weights[0])
+        built = asked.python(repr(networks[0]), file)
+        return [*first, *built, loader, f"result = attnlab.stiffness({measured})"]
+    inside = [*asked.python("name", "weights"), loader, f"return attnlab.stiffness({measured})"]
+    lines = [*first, "def measure(name, weights=None):", *(f"    {line}" for line in inside)]
+    files = ", ".join(f"measure({n!r}, {w!r})" for n, w in zip(networks, weights, strict=True))
+    lines.append(f"results = [{files}]")
+    if accuracies is not None:
+        lines += [
+            f"untrained = [{', '.join(f'measure({name!r})' for name in networks)}]",
+            f"comparison = attnlab.trajectory.compare(results, {list(accuracies)}, untrained)",
+        ]
+    return lines
 
 
 def _accuracies(text: str | None, number: int) -> list[float] | None:
@@ -113,70 +142,33 @@ def _accuracies(text: str | None, number: int) -> list[float] | None:
     return found
 
 
-def _build(
-    name: str, weights: str | None, attention: str | None, shortcut: str | None, size: int | None
-) -> nn.Module:
-    import torch
-
-    import attnlab
-
-    torch.manual_seed(0)  # so that an untrained network is the same each time
-    options: dict[str, Any] = {} if shortcut is None else {"shortcut": shortcut}
-    model = attnlab.create(name, weights=weights, **options)
-    if attention is not None:
-        example = None if size is None else torch.randn(1, 3, size, size)
-        model, _ = attnlab.insert(model, attention, example=example)
-    return model.eval()
-
-
-def _preprocessing(model: nn.Module, size: int | None) -> Preprocessing:
-    from collections.abc import Mapping
-
-    from attnlab.record.example import example_input
-    from attnlab.trajectory import _images
-
-    channels, height, width = example_input(model).shape[1:]
-    if size is not None:
-        height = width = size
-    configuration = getattr(model, "pretrained_cfg", {})  # timm
-    known = configuration if isinstance(configuration, Mapping) else {}
-    return _images.Preprocessing(
-        (channels, height, width),
-        tuple(known.get("mean") or _images.IMAGENET_MEAN),
-        tuple(known.get("std") or _images.IMAGENET_STD),
-    )
-
-
 def _print_result(result: StiffnessResult, trained: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     has_si = any(step.si is not None for step in result.nsi)
-    table = Table(title=f"{result.network}, NSI by convention {result.convention!r}", box=None)
-    for title in ("step", "module", "NSI", "spread", "5 %", "median", "95 %", "stiffest of"):
-        table.add_column(title, justify="left" if title in ("step", "module") else "right")
-    if has_si:
-        table.add_column("SI", justify="right")
-        table.add_column("residual", justify="right")
+    columns: list[tuple[str, Justify]] = [("step", "left"), ("module", "left")]
+    numbers = ["NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
+    numbers += ["SI", "residual"] if has_si else []
+    rows = []
     for step in result.nsi:
         values = (step.mean, step.spread, step.quantile_05, step.median, step.quantile_95)
         cells = [step.label, step.name, *(f"{value:.3f}" for value in values)]
         cells.append(f"{100 * step.stiffest_share:.0f} %" if step.kept else "not counted")
         if has_si:
             cells += ["", ""] if step.si is None else [f"{step.si:.3f}", f"{step.si_residual:.0e}"]
-        table.add_row(*cells, style=None if step.kept else "dim")
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
+        rows.append(cells)
+    columns += [(number, "right") for number in numbers]
+    title = f"{result.network}, NSI by convention {result.convention!r}"
+    console().print(table(columns, rows, title))
     error = result.tns_spread / max(result.inputs, 1) ** 0.5
     print(f"TNS {result.tns:.4f} ± {error:.4f} (standard error over {result.inputs} inputs)")
     if not trained:
         print("The weights are random: this is the untrained control, not a trained network.")
     print(f"plan: {result.plan}; the first step of every stage is not counted")
-    print(
-        f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.stiffest_share:.0f} % "
-        f"of the inputs; an input's stiffest step has "
-        f"{100 * result.stiffest_share_of_tns:.0f} % of its TNS on its own"
-    )
+    if result.stiffest is not None:
+        print(
+            f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.share:.0f} % of the "
+            f"inputs; an input's stiffest step has {100 * result.stiffest_share_of_tns:.0f} % of "
+            f"its TNS on its own"
+        )
     print(f"∫p̂ {result.proportion_integral:.4f} (L counts kept steps)")
     if result.skipped:
         print(f"skipped {result.skipped} inputs with a norm that is zero or not finite")
@@ -186,24 +178,31 @@ def _print_result(result: StiffnessResult, trained: bool) -> None:
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    print(
-        f"\n{'network':32} {'accuracy':>9} {'TNS':>8} {'untrained':>10} {'steps':>6} {'params':>9}"
-    )
-    for row in comparison.rows:
-        untrained = "" if row.untrained_tns is None else f"{row.untrained_tns:.4f}"
-        print(
-            f"{row.network:32} {row.accuracy:9.2f} {row.tns:8.4f} {untrained:>10} {row.depth:6d} "
-            f"{row.parameters / 1e6:8.2f}M"
+    rows = [
+        (
+            row.network,
+            f"{row.accuracy:.2f}",
+            f"{row.tns:.4f}",
+            "" if row.untrained_tns is None else f"{row.untrained_tns:.4f}",
+            str(row.depth),
+            f"{row.parameters / 1e6:.2f}M",
         )
-    print(
-        f"\n{'rank correlation with accuracy':32} {'Kendall τ':>10} {'p':>8} "
-        f"{'Spearman ρ':>11} {'p':>8}"
-    )
-    for test in comparison.tests:
-        print(
-            f"{test.predictor:32} {test.kendall:10.2f} {test.kendall_p:8.3f} "
-            f"{test.spearman:11.2f} {test.spearman_p:8.3f}"
+        for row in comparison.rows
+    ]
+    heads = ("network", "accuracy", "TNS", "untrained", "steps", "params")
+    tests = [
+        (
+            test.predictor,
+            f"{test.kendall:.2f}",
+            f"{test.kendall_p:.3f}",
+            f"{test.spearman:.2f}",
+            f"{test.spearman_p:.3f}",
         )
+        for test in comparison.tests
+    ]
+    test_heads = ("rank correlation with accuracy", "Kendall τ", "p", "Spearman ρ", "p")
+    console().print(numbers_table(heads, rows))
+    console().print(numbers_table(test_heads, tests))
     exact = all(test.exact for test in comparison.tests)
     print("p-values are exact" if exact else "p-values from 100,000 random orders", "(two-sided)")
     for warning in comparison.warnings:

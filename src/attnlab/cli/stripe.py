@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from attnlab.cli._networks import Asked, images_line
 from attnlab.cli._show import console, print_python, table
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnlab.stripe import StripeResult
+
+Prepared = tuple["nn.Module", "Iterable[Any]", list[str]]
+"""A network, its images, and the Python that makes both."""
 
 
 def stripe(
@@ -51,62 +55,55 @@ def stripe(
 
     folder = Path(network)
     if folder.is_dir():
-        model, loader = _of_run(folder, data, weights, attention, limit, batch)
-        line = f"attnlab.stripe(attnlab.train.load_network({network!r}), loader)"
+        given = {"--data": data, "--weights": weights, "--attention": attention, "--size": size}
+        model, loader, lines = _of_run(folder, given, limit, batch)
     else:
-        model, loader = _of_name(network, data, weights, attention, limit, batch, root, size)
-        line = "attnlab.stripe(attnlab.create(NAME, weights=...), loader)"
+        asked = Asked(attention, size=size)
+        options = {"limit": limit, "batch": batch, "root": str(root), "size": size}
+        model, loader, lines = _of_name(network, weights, asked, data or "fake", options)
     result = watch(model, loader, name=folder.name if folder.is_dir() else network)
     _print(result, trained=folder.is_dir() or weights is not None)
     if out is not None:
         _save(result, out)
-    print_python(line)
+    print()
+    print_python("import attnlab", *lines, "result = attnlab.stripe(network, loader)")
 
 
-def _of_run(
-    folder: Path,
-    data: str | None,
-    weights: str | None,
-    attention: str | None,
-    limit: int | None,
-    batch: int,
-) -> tuple[nn.Module, Iterable[Any]]:
-    import torch
-
+def _of_run(folder: Path, given: dict[str, Any], limit: int | None, batch: int) -> Prepared:
     from attnlab._errors import OptionError
-    from attnlab.train import RunConfig, load_network
-    from attnlab.train.sources import load_data
+    from attnlab.checkpoint import describe, load
+    from attnlab.measure import images_of_run
 
-    given = {"--data": data, "--weights": weights, "--attention": attention}
     for option in (name for name, value in given.items() if value is not None):
         raise OptionError(
             f"{option} does not go with the folder of a run, whose data, weights and gate are "
             f"known. Leave it out, or give the name of a network instead of {str(folder)!r}."
         )
-    model = load_network(folder)
-    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
-    images = load_data(config.data, config.recipe)
-    number = images.facts.test if limit is None else min(limit, images.facts.test)
-    chosen = torch.linspace(0, images.facts.test - 1, number).round().long()
-    return model, images.testing(list(chosen.split(batch)), torch.device("cpu"))
+    # A run's folder is trusted as its settings are, which name the classes that it trained.
+    model = load(folder, trust=True)
+    described = describe(folder)
+    trust = ", trust=True" if described is not None and described.own_classes else ""
+    lines = [
+        "from attnlab.measure import images_of_run",
+        f"network = attnlab.load({str(folder)!r}{trust})",
+        f"loader = images_of_run({str(folder)!r}, limit={limit}, batch={batch})",
+    ]
+    return model, images_of_run(folder, limit=limit, batch=batch), lines
 
 
 def _of_name(
-    name: str,
-    data: str | None,
-    weights: str | None,
-    attention: str | None,
-    limit: int | None,
-    batch: int,
-    root: Path,
-    size: int | None,
-) -> tuple[nn.Module, Iterable[Any]]:
-    from attnlab.cli.stiffness import _build, _preprocessing
-    from attnlab.trajectory._images import load
+    name: str, weights: str | None, asked: Asked, data: str, options: dict[str, Any]
+) -> Prepared:
+    from attnlab.data import images_for
 
-    model = _build(name, weights, attention, None, size)
-    prepared = _preprocessing(model, size)
-    return model, load(data or "fake", prepared, root=root, batch=batch, limit=limit)
+    model = asked.build(name, weights)
+    lines = [
+        "import torch",
+        "from attnlab.data import images_for",
+        *asked.python(repr(name), None if weights is None else repr(weights)),
+        images_line(data, **options),
+    ]
+    return model, images_for(model, data, **options), lines
 
 
 def _print(result: StripeResult, trained: bool) -> None:

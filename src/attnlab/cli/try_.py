@@ -118,7 +118,7 @@ def trial(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = create(model).eval()
-        network, receipt = insert(plain, gate, _where(where), start, **options)
+        network, receipt = insert(plain, gate, " ".join(where) or None, start, **options)
         latency = compare(plain, network, example_input(plain, batch))
     return Trial(network, receipt, latency)
 
@@ -149,9 +149,11 @@ def python_lines(
     gate: str, model: str, where: tuple[str, ...], start: str, options: Mapping[str, Any]
 ) -> list[str]:
     """The Python that does the same as the command."""
+    from attnlab.insert.where import parse_where
+
     arguments = [repr(gate)]
     if where:
-        arguments.append(f"where={_where(where)!r}")
+        arguments.append(f"where={parse_where(' '.join(where))!r}")
     if start != "paper":
         arguments.append(f"start={start!r}")
     arguments += [f"{key}={value!r}" for key, value in options.items()]
@@ -161,12 +163,6 @@ def python_lines(
         f"network, receipt = attnlab.insert(plain, {', '.join(arguments)})",
         "print(receipt)",
     ]
-
-
-def _where(where: tuple[str, ...]) -> str | list[str] | None:
-    if not where:
-        return None
-    return where[0] if len(where) == 1 else list(where)
 
 
 def _key_value(text: str) -> tuple[str, Any]:

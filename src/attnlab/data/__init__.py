@@ -7,6 +7,7 @@ from attnlab.data.data import Data as Data
 from attnlab.data.data import Facts as Facts
 from attnlab.data.images import Preprocessing as Preprocessing
 from attnlab.data.images import image_batches as image_batches
+from attnlab.data.images import images_for as images_for
 from attnlab.data.load import data_checksum as data_checksum
 from attnlab.data.load import load_data as load_data
 from attnlab.data.memory import MemoryData as MemoryData

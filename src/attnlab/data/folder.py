@@ -35,9 +35,8 @@ class FolderFiles(NamedTuple):
     classes: list[str]
 
     def checksum(self) -> str:
-        """Of the names below the folder, the classes and the content of all files."""
-        files = ((path, f"{path.relative_to(self.root).as_posix()}") for path, _ in self.all)
-        return files_checksum((name, path) for path, name in files)
+        """Of the names below the folder, which say the class, and the content of all files."""
+        return files_checksum(self.root, [path for path, _ in self.all])
 
     @property
     def all(self) -> list[_File]:

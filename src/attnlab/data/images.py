@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from attnlab._errors import InputError
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.folder import IMAGENET
-from attnlab.data.known import read_archive
+from attnlab.data.known import SETS, read_archive
 from attnlab.data.load import read_pixels
-from attnlab.data.memory import Pixels, as_pixels
+from attnlab.data.memory import Pixels, as_pixels, check_pixels
+from attnlab.record.example import example_input
 
 NAMES = ("digits", "cifar10", "fake")
 
@@ -26,6 +28,40 @@ class Preprocessing(NamedTuple):
     size: tuple[int, int, int]
     mean: tuple[float, ...] = IMAGENET[0]
     std: tuple[float, ...] = IMAGENET[1]
+
+
+def images_for(
+    network: nn.Module,
+    data: str = "fake",
+    *,
+    limit: int | None = None,
+    batch: int = 64,
+    root: str | Path = "data",
+    size: int | Sequence[int] | None = None,
+) -> DataLoader[Any]:
+    """Batches of images and labels as `network` takes them.
+
+    Args:
+        network: says its own size; timm's say mean and standard deviation as well.
+        data: a folder of images, or digits, cifar10, fake.
+        limit: this many images, evenly spread; all when None.
+        batch: images per batch.
+        root: where cifar10 is.
+        size: side of the images, or channels, height and width, if not what the network says.
+    """
+    channels, height, width = example_input(network).shape[1:]
+    if isinstance(size, int):
+        height = width = size
+    elif size is not None:
+        channels, height, width = size
+    configuration = getattr(network, "pretrained_cfg", {})  # timm
+    known = configuration if isinstance(configuration, Mapping) else {}
+    preprocessing = Preprocessing(
+        (channels, height, width),
+        tuple(known.get("mean") or IMAGENET[0]),
+        tuple(known.get("std") or IMAGENET[1]),
+    )
+    return image_batches(data, preprocessing, root=Path(root), batch=batch, limit=limit)
 
 
 def image_batches(
@@ -52,7 +88,7 @@ def image_batches(
         dataset = _folder(Path(data), preprocessing)
     else:
         raise InputError(
-            f"Expected --data to be a folder of images or one of {', '.join(NAMES)} but got "
+            f"Expected the data to be a folder of images or one of {', '.join(NAMES)} but got "
             f"{data!r}, which is neither."
         )
     number = len(dataset)  # type: ignore[arg-type]
@@ -81,14 +117,16 @@ def _cifar10(root: Path) -> Pixels:
     archives = sorted(root.glob("cifar10*.npz"))
     if archives:
         images, labels = read_archive(archives[0], ("test_x", "test_y"))
-        return as_pixels(images, labels, f"{archives[0].name} (test)")
+        pixels = as_pixels(images, labels, f"{archives[0].name} (test)")
+        check_pixels(pixels, SETS["cifar10"].classes, f"{archives[0].name} (test)")
+        return pixels
     try:
         return read_pixels(DataConfig(name="cifar10", root=str(root)))[1]
     except InputError:
         raise InputError(
             f"There is no CIFAR-10 in {str(root)!r}. Expected torchvision's folder "
-            f"'cifar-10-batches-py' or a cifar10*.npz with test_x and test_y; pass --root FOLDER. "
-            f"Nothing is downloaded."
+            f"'cifar-10-batches-py' or a cifar10*.npz with test_x and test_y there, or another "
+            f"root. Nothing is downloaded."
         ) from None
 
 

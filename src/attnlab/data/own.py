@@ -23,7 +23,7 @@ def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     number (a class), a row of whole numbers 0 and 1 (labels), or of floating-point numbers
     (values).
     """
-    found = imported("data", config.name, Dataset)
+    found: Any = imported("data", config.name, Dataset)
     check_options(f"Data {config.name!r}", found.__init__, {"train": True, **config.options})
     parts = [_read(found(train=train, **config.options), config) for train in (True, False)]
     train, test = parts

@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from attnlab._errors import InputError
+from attnlab.attention import StageGate
 from attnlab.fold._places import Held, Place
-from attnlab.fold._taps import Tap, tap
-from attnlab.insert._attachment import StageAttachment
-from attnlab.record.example import Example, as_call, evaluating
+from attnlab.fold._taps import Tap, Taps
+from attnlab.insert import Watchable, watching
+from attnlab.record.example import Example, call, evaluating
+from attnlab.record.inputs import inputs_of
 
 
 def with_means(
-    model: nn.Module, places: Sequence[Place], batches: Iterable[Example], tolerance: float
+    model: nn.Module,
+    found: Watchable,
+    places: Sequence[Place],
+    batches: Iterator[Example],
+    tolerance: float,
 ) -> list[Place]:
     """`places` with the mean of every gate whose spread over the data, and whose effect on the
     output of the first batch when it alone is replaced, are at most `tolerance`."""
-    network = copy.deepcopy(model)
-    taps: dict[str, Tap] = {}
-    for place in places:
-        for held in place.gates:
-            if held.constant is None and _can_be_constant(network, place, held):
-                taps[held.name] = tap(network, place, held.name)
-    batches = iter(batches)
-    first = next(batches)
-    unchanged = _output(network, first)
-    for batch in batches:
-        _output(network, batch)
+    # Not of gates that hand a memory to the next, nor where a module runs several times.
+    alone = {gate.name for gate in found.gates if not isinstance(gate.module, StageGate)}
+    taps = {
+        held.name: Tap()
+        for place in places
+        for held in place.gates
+        if held.constant is None and held.name in alone and not place.site.refusal
+    }
     changes: dict[str, float] = {}
-    for name, watched in taps.items():
-        if watched.images and not watched.varies_in_space:
-            watched.held_at = watched.mean
-            changes[name] = relative_change(unchanged, _output(network, first))
-            watched.held_at = None
+    with watching(model, Taps(taps), found=found):
+        first = next(batches)
+        unchanged = _output(model, first)
+        for batch in batches:
+            _output(model, batch)
+        for name, watched in taps.items():
+            if watched.images and not watched.varies_in_space:
+                watched.held_at = watched.mean
+                changes[name] = relative_change(unchanged, _output(model, first))
+                watched.held_at = None
     return [_decided(place, taps, changes, tolerance) for place in places]
 
 
 def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iterator[Example]]:
     """The inputs of the first batch, and those of all batches (the first once more)."""
-    examples = (_as_example(model, batch) for batch in batches)
+    examples = (inputs_of(batch, model) for batch in batches)
     first = next(examples, None)
     if first is None:
         raise InputError("constants= gave no batch. Expected an iterable of input batches.")
@@ -59,35 +66,9 @@ def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     return (change / max(size, 1e-300)) ** 0.5
 
 
-def _can_be_constant(network: nn.Module, place: Place, held: Held) -> bool:
-    """Not where a module runs several times, nor where a gate hands a memory to the next."""
-    memory = isinstance(network.get_submodule(held.name), StageAttachment)
-    return not memory and not place.site.refusal
-
-
-def _as_example(network: nn.Module, batch: Any) -> Example:
-    """The inputs of a batch: a tensor, the first of a tuple (inputs, targets), or a dict."""
-    inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-    if not isinstance(inputs, (Tensor, Mapping)):
-        raise InputError(
-            f"Expected batches that are tensors, (inputs, targets) or dicts of inputs but got "
-            f"{type(batch).__name__}."
-        )
-    parameter = next(p for p in network.parameters() if p.is_floating_point())
-
-    def moved(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        leaf = leaf.to(parameter.device)
-        return leaf.to(parameter.dtype) if leaf.is_floating_point() else leaf
-
-    return tree_map(moved, inputs)
-
-
 def _output(network: nn.Module, example: Example) -> list[Tensor]:
-    arguments, keywords = as_call(network, example)
     with evaluating(network):
-        output = network(*arguments, **keywords)
+        output = call(network, example)
     return [
         leaf.double()
         for leaf in tree_flatten(output)[0]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention import LearnedVectorGate
-from attnlab.insert import Attachment, Site, attachments
-from attnlab.insert._attachment import BranchAttachment
+from attnlab.insert import Site, StepKey, Watchable, attachments
+from attnlab.insert.sites import named_sites
 
 DEPENDS_ON_INPUT = "its gate depends on the input"
+
+PlaceKey = str | StepKey
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,12 @@ class Place:
     """Of such a gate: the relative change of the output when it alone is replaced."""
 
     @property
-    def key(self) -> str:
-        """Where it acts: a module, or one addition in a module's forward."""
-        step = self.site.step
-        if self.site.host == "addition":
-            assert step is not None
-            axes = len(self.site.shape)
-            return f"{self.site.module}+{axes}x{self.site.channels}+{step.addition}"
-        return self.site.module
+    def key(self) -> PlaceKey:
+        """Where it acts: behind a module, or at the addition of a step."""
+        if self.site.host == "output":
+            return self.site.module
+        assert self.site.step is not None
+        return self.site.step.key
 
     @property
     def name(self) -> str:
@@ -87,9 +85,9 @@ class Place:
 
 def inserted_places(model: nn.Module) -> list[Place]:
     """The places of all attachments, with the constants of the gates that have one."""
-    places: dict[str, Place] = {}
+    places: dict[PlaceKey, Place] = {}
     for name, attachment in attachments(model):
-        constant = constant_of(attachment)
+        constant = attachment.constant()
         held = Held(name, constant, "" if constant is not None else DEPENDS_ON_INPUT)
         place = Place(attachment.site, (held,))
         if place.key in places:
@@ -98,14 +96,11 @@ def inserted_places(model: nn.Module) -> list[Place]:
     return list(places.values())
 
 
-def constant_of(attachment: Attachment) -> Tensor | None:
-    """The attachment's gate, computed in float64, if it is the same for every input."""
-    if not isinstance(attachment, BranchAttachment):
-        return None
-    if not isinstance(attachment.gate, LearnedVectorGate):
-        return None
-    with torch.no_grad():
-        constant = copy.deepcopy(attachment.gate).cpu().double().constant()
-        if attachment.scale is not None:
-            constant = constant * attachment.scale.cpu().double()
-    return constant
+def own_places(model: nn.Module, found: Watchable) -> list[Place]:
+    """A place for every attention module of `model` itself whose gate can be watched."""
+    names = [gate.name for gate in found.gates if gate.kind == "own"]
+    places = []
+    for site in named_sites(model, found.run.graph, names, found.steps):
+        reason = site.refusal or DEPENDS_ON_INPUT
+        places.append(Place(site, (Held(site.module, None, reason),), own=True))
+    return places

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from attnlab.fold._flow import Flow
 from attnlab.fold._forward import walk_on
 from attnlab.fold._ids import Refusal, along
-from attnlab.fold._places import Place
+from attnlab.fold._places import Place, PlaceKey
 from attnlab.fold._walk import Demand, Scaling, walk_back
 from attnlab.record.example import Example, run_once
 from attnlab.record.graph import Ref
 
-Plan = dict[str, Scaling | Refusal]
+Plan = dict[PlaceKey, Scaling | Refusal]
 """By the places' keys."""
 
 
@@ -33,7 +33,7 @@ def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -
 
     `network` is without the gates. Gates that stay are barriers: no other gate may pass them.
     """
-    with _marked(network, [place.key for place in places if place.site.host == "output"]):
+    with _marked(network, [p.site.module for p in places if p.site.host == "output"]):
         flow = Flow(run_once(network, example).graph)
     edges = {place.key: _edge(flow, place) for place in places}
     barriers = {edge[0] for place in places if place.kept and (edge := edges[place.key])}
@@ -88,10 +88,10 @@ def _edge(flow: Flow, place: Place) -> tuple[int, int] | None:
         return None
     step = place.site.step
     assert step is not None
-    candidates = step.candidates(flow.graph)
+    candidates = step.key.candidates(flow.graph)
     if len(candidates) != step.owner_additions:
         return None
-    addition = candidates[step.addition]
+    addition = candidates[step.key.addition]
     branch = addition.arguments[step.branch_operand]
     assert isinstance(branch, Ref)
     return addition.index, branch.index
@@ -116,7 +116,7 @@ def _decide(
         found = walk_back(flow, [Demand(reader, source, ids)], keep, foldable, barriers)
         _check_sign(place, found.not_negative)
     except Refusal as reason:
-        if place.site.host != "output" or place.site.step is not None:
+        if place.site.position == "end":
             raise  # behind a step's branch comes the addition, which nothing can pass
         try:
             return _decide_forward(flow, place, reader, ids, foldable, barriers)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from math import inf, isnan
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from attnlab._errors import FoldError
+from attnlab._errors import FoldError, InputError
 from attnlab.fold._fuse import fuse as fuse_network
-from attnlab.fold._places import Place
+from attnlab.fold._places import PlaceKey
 from attnlab.fold._surgery import Surgery
-from attnlab.fold._taps import hold
+from attnlab.fold._taps import Tap, Taps
 from attnlab.fold._walk import Scaling
-from attnlab.insert import Attachment, Site, attachments, remove
-from attnlab.insert._host import attach
+from attnlab.insert import SeenStep, watching
 from attnlab.insert.receipt import count_parameters, output_change
-from attnlab.record.example import Example, as_call, evaluating
+from attnlab.record.example import Example, as_call, call, evaluating
 
 EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""
@@ -28,26 +28,28 @@ MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64."""
 
 
-class Probe(Attachment):
-    """Keeps what passes a place, unchanged."""
+class _Seen(Taps):
+    """Keeps the branch of chosen steps as it is added; gates with a tap are held."""
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site)
-        self.seen: Tensor | None = None
+    def __init__(self, taps: Mapping[str, Tap]) -> None:
+        super().__init__(taps)
+        self.tensors: dict[PlaceKey, Tensor] = {}
 
-    def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        del shortcut
-        return torch.ones((), dtype=branch.dtype, device=branch.device)
+    def step_seen(self, seen: SeenStep) -> None:
+        self.tensors[seen.step.key] = seen.branch.detach().clone()
 
-    def forward(self, branch: Tensor, shortcut: Tensor | None = None) -> Tensor:
-        del shortcut
-        self.seen = branch.detach().clone()
-        return branch
+    def behind(self, module: str) -> Callable[..., None]:
+        """A hook that keeps the module's output."""
+
+        def hook(_module: nn.Module, _arguments: Any, output: Tensor) -> None:
+            self.tensors[module] = output.detach().clone()
+
+        return hook
 
 
 def check_exact(
     model: nn.Module, surgery: Surgery, example: Example | None, *, fuse: bool
-) -> tuple[dict[str, float], float | None, list[str]]:
+) -> tuple[dict[PlaceKey, float], float | None, list[str]]:
     """Fold a float64 copy and compare: errors by place, relative change of the output, notes.
 
     The comparison is with the network whose gates are held at the constants that were folded. A
@@ -59,8 +61,9 @@ def check_exact(
         exact = copy.deepcopy(model).double()
         try:
             errors, change = _compare(exact, surgery, double_example(exact, example), fuse=fuse)
-        except (RuntimeError, TypeError) as error:
-            reason = f"it does not run in float64: {str(error).splitlines()[0]}"
+        except (RuntimeError, TypeError, InputError) as error:
+            cause = str(error.__cause__ or error).splitlines()[0]
+            reason = f"it does not run in float64: {cause}"
         else:
             _require(surgery, errors, change, EXACT, "float64")
             return errors, change, []
@@ -74,22 +77,47 @@ def check_exact(
 
 def _compare(
     model: nn.Module, surgery: Surgery, example: Example | None, *, fuse: bool
-) -> tuple[dict[str, float], float | None]:
-    reference, folded = copy.deepcopy(model), copy.deepcopy(model)
-    hold(reference, surgery.places)
+) -> tuple[dict[PlaceKey, float], float | None]:
+    folded = copy.deepcopy(model)
     surgery.perform(folded)
-    kept = frozenset(name for name, _ in attachments(folded))
-    watched = [place for place in surgery.places if place.folded]
-    seen_before, seen = _watch(reference, watched, surgery), _watch(folded, watched, surgery)
-    expected, output = _run(reference, example), _run(folded, example)
+    held = {gate.name: Tap(gate.constant) for place in surgery.places for gate in place.folded}
+    _, expected, before = _watched(model, surgery, held, example)
+    output, again, after = _watched(folded, surgery, {}, example)
     errors = {
-        place.key: max(map(_error, seen_before[place.key], seen[place.key])) for place in watched
+        key: max(_error(before.get(at), after.get(at)) for at in compared)
+        for key, compared in _compared(surgery).items()
     }
+    repeated = output_change(output, again)[1] or 0.0  # a network may differ from run to run
     if fuse:
-        remove(folded, keep=kept)
         fuse_network(folded, example)
-        output = _run(folded, example)
-    return errors, output_change(expected, output)[1]
+        again = _run(folded, example)
+    change = output_change(expected, again)[1]
+    return errors, None if change is None else max(change, repeated)
+
+
+def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
+    """Where gated and folded network must agree: behind the gates of each place, or behind the
+    layers that take its gate on their input."""
+    found: dict[PlaceKey, Sequence[PlaceKey]] = {}
+    for place in surgery.places:
+        scaling = surgery.decided.get(place.key)
+        if isinstance(scaling, Scaling):
+            found[place.key] = scaling.behind or (place.key,)
+    return found
+
+
+def _watched(
+    network: nn.Module, surgery: Surgery, held: Mapping[str, Tap], example: Example | None
+) -> tuple[Any, Any, dict[PlaceKey, Tensor]]:
+    """The output of two runs, and what the second showed where it is compared."""
+    seen = _Seen(held)
+    with ExitStack() as hooks:
+        for at in {at for compared in _compared(surgery).values() for at in compared}:
+            if isinstance(at, str):
+                module = network.get_submodule(at)
+                hooks.enter_context(module.register_forward_hook(seen.behind(at)))
+        found = hooks.enter_context(watching(network, seen, example))
+        return found.run.output, _run(network, example), seen.tensors
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:
@@ -105,37 +133,24 @@ def _double(leaf: Any) -> Any:
 
 
 def _run(network: nn.Module, example: Example | None) -> Any:
-    arguments, keywords = as_call(network, example)
     with evaluating(network):
-        return network(*arguments, **keywords)
+        return call(network, example)
 
 
-def _watch(network: nn.Module, places: Sequence[Place], surgery: Surgery) -> dict[str, list[Probe]]:
-    """Put probes where gated and folded network must agree: behind the gates of each place, or
-    behind the layers that take its gate on their input."""
-    probes = {}
-    for place in places:
-        scaling = surgery.decided[place.key]
-        assert isinstance(scaling, Scaling)
-        probes[place.key] = [
-            Probe(replace(place.site, host="output", module=module)) for module in scaling.behind
-        ] or [Probe(place.site)]
-    everywhere = [probe for each in probes.values() for probe in each]
-    for probe in sorted(everywhere, key=lambda probe: probe.site.host != "addition"):
-        attach(network, probe)
-    return probes
-
-
-def _error(before: Probe, after: Probe) -> float:
-    assert before.seen is not None
-    assert after.seen is not None
-    size = float(before.seen.abs().max())
-    error = float((before.seen - after.seen).abs().max())
-    return error / size if size > 0 else error
+def _error(before: Tensor | None, after: Tensor | None) -> float:
+    if before is None or after is None:
+        return inf
+    size = float(before.abs().max())
+    error = float((before - after).abs().max())
+    return inf if isnan(error) else error / size if size > 0 else error
 
 
 def _require(
-    surgery: Surgery, errors: dict[str, float], change: float | None, most: float, precision: str
+    surgery: Surgery,
+    errors: dict[PlaceKey, float],
+    change: float | None,
+    most: float,
+    precision: str,
 ) -> None:
     # Written so that a NaN does not pass.
     wrong = [p for p in surgery.places if p.folded and not errors[p.key] <= most]

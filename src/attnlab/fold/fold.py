@@ -13,15 +13,15 @@ from torch import nn
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.fold._fuse import fuse as fuse_network
-from attnlab.fold._library import own_places
 from attnlab.fold._means import as_examples, with_means
-from attnlab.fold._places import Place, inserted_places
+from attnlab.fold._places import Place, PlaceKey, inserted_places, own_places
 from attnlab.fold._surgery import Surgery, decide, refusal_error
 from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
 from attnlab.fold.receipt import FoldReceipt, SiteRow
+from attnlab.insert import watchable
 from attnlab.insert.receipt import count_parameters, output_change
-from attnlab.record.example import Example, measure, run_once
+from attnlab.record.example import Example, measure
 
 _WRAPPERS = (
     "OptimizedModule",
@@ -65,8 +65,9 @@ def fold(
         partial = True
         first, batches = as_examples(model, constants)
         example = first if example is None else example
-        places += own_places(model, run_once(model, example).graph)
-        places = with_means(model, places, batches, tolerance)
+        found = watchable(model, example)
+        places += own_places(model, found)
+        places = with_means(model, found, places, batches, tolerance)
     _check_places(model, places, partial, fuse)
     surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
     if fuse and any(place.kept and not place.own for place in surgery.places):
@@ -99,6 +100,8 @@ def fold(
         rows=tuple(_rows(surgery, errors)),
         float64_change=float64_change,
         removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
+        affine=surgery.affine,
+        fused=fuse,
     )
     return network, receipt
 
@@ -167,7 +170,7 @@ def _action(model: nn.Module, places: Sequence[Place], fuse: bool) -> str:
     return f"{gates} and fused it" if places else f"fused {type(model).__name__}"
 
 
-def _rows(surgery: Surgery, errors: dict[str, float]) -> list[SiteRow]:
+def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:
     rows = []
     for place in surgery.places:
         scaling = surgery.decided.get(place.key)

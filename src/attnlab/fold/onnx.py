@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError, OptionError
+from attnlab._files import whole_file
 
 MOST_CHANGE = 1e-4
 """The largest relative difference between torch and onnxruntime that is accepted."""
@@ -17,8 +18,6 @@ MOST_CHANGE = 1e-4
 def export_onnx(network: nn.Module, images: Tensor, path: str | Path) -> float:
     """Write `network` (eval mode) to `path` with any batch size; return the relative difference
     between onnxruntime's output and torch's on `images`, one by one and together."""
-    from attnlab.fold.checkpoint import whole_file
-
     try:
         import onnx
         import onnxruntime

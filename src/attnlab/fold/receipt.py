@@ -8,8 +8,7 @@ from pathlib import Path
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.insert.receipt import Receipt
-from attnlab.insert.receipt import _shortened as shortened
+from attnlab.insert.receipt import Receipt, shortened
 
 FORMAT = "attnlab fold 1"
 
@@ -57,6 +56,10 @@ class FoldReceipt(Receipt):
     """The relative change of the output when everything is computed and folded in float64."""
     removed: tuple[str, ...] = field(default=())
     """Attention modules of the network itself that were folded away."""
+    affine: tuple[str, ...] = field(default=())
+    """Norms that were given affine parameters."""
+    fused: bool = False
+    """Whether norms and branches were merged as well."""
 
     @property
     def kept(self) -> tuple[SiteRow, ...]:
@@ -93,7 +96,8 @@ class FoldReceipt(Receipt):
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
         rows = tuple(SiteRow(**{**row, "into": tuple(row["into"])}) for row in data.pop("rows"))
-        for key in ("sites", "notes", "removed"):
+        data.setdefault("affine", ())  # 0.1 did not say it
+        for key in ("sites", "notes", "removed", "affine"):
             data[key] = tuple(data[key])
         return cls(rows=rows, **data)
 

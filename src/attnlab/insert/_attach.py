@@ -9,21 +9,21 @@ from torch import nn
 
 from attnlab._errors import OptionError, SiteError
 from attnlab.attention import BranchGate, Gate, StageGate, StepGate
-from attnlab.insert._attachment import (
+from attnlab.insert._resolve import Resolved
+from attnlab.insert.attachment import (
     Attachment,
     BranchAttachment,
     StageAttachment,
     StageMemory,
     StepAttachment,
 )
-from attnlab.insert._host import attach
-from attnlab.insert._resolve import Resolved
-from attnlab.insert.sites import Site
+from attnlab.insert.host import attach
+from attnlab.insert.site import Site
 
 
 def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start: str) -> None:
     """Attach a gate of `item` at each of `sites`; of a stage gate, one per stage."""
-    # First those at additions: a hook inside a module whose additions are counted must know it.
+    # First those at additions: gates draw their first weights in this order.
     for site in sorted(sites, key=lambda site: site.host != "addition"):
         if item.form != "stage":
             gate = item.build(site)
@@ -35,18 +35,17 @@ def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start
 def _attach_stage_gates(
     network: nn.Module, item: Resolved, sites: Sequence[Site], start: str
 ) -> None:
-    stages: dict[tuple[int, int], list[Site]] = {}
+    series: dict[tuple[int, int], list[Site]] = {}
     for site in sites:
-        stages.setdefault((site.stage, site.channels), []).append(site)
-    built: list[Attachment] = []
-    for members in stages.values():
+        series.setdefault((site.series, site.channels), []).append(site)
+    for members in series.values():
         gate, memory = item.build(members[0]), StageMemory()
         if not isinstance(gate, StageGate):
             raise OptionError(f"Expected a StageGate but {item.label} built {type(gate).__name__}.")
         _match(network, gate, members[0])
         scale = _started(gate, start)
-        built += [
-            StageAttachment(
+        for site in members:
+            attachment = StageAttachment(
                 gate,
                 memory,
                 site,
@@ -54,11 +53,8 @@ def _attach_stage_gates(
                 last=site is members[-1],
                 scale=scale,
             )
-            for site in members
-        ]
-    for attachment in sorted(built, key=lambda a: a.site.host != "addition"):
-        _match(network, attachment, attachment.site)
-        attach(network, attachment)
+            _match(network, attachment, site)
+            attach(network, attachment)
 
 
 def _started(gate: nn.Module, start: str) -> float | None:

@@ -8,12 +8,10 @@ projection shortcut; two equally heavy arms are a merge of branches, which is no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from attnlab.insert.step import Kind
 from attnlab.record import operations
 from attnlab.record.graph import Graph, Node
-
-Kind = Literal["identity", "projection", "merge"]
 
 _ATTENTION = "scaled_dot_product_attention"
 
@@ -24,6 +22,8 @@ class Addition:
 
     node: int
     kind: Kind
+    state: int
+    """What the branch was computed from: x_t."""
     shortcut: int
     branch: int
 
@@ -80,13 +80,13 @@ def _terms(graph: Graph, index: int, partial_sums: set[int]) -> list[int]:
 def _classify(graph: Graph, node: Node, partial_sums: set[int]) -> Addition:
     constant = _constant_shortcut(graph, node)
     if constant is not None:
-        return Addition(node.index, "identity", constant, node.data_inputs[0])
+        return Addition(node.index, "identity", constant, constant, node.data_inputs[0])
     a, b = node.data_inputs
     for shortcut, branch in ((a, b), (b, a)):
         for term in _terms(graph, shortcut, partial_sums):
             for state in (term, _behind_layout(graph, term)):
                 if _is_step(graph, state, branch):
-                    return Addition(node.index, "identity", shortcut, branch)
+                    return Addition(node.index, "identity", state, shortcut, branch)
     return _classify_by_arms(graph, node)
 
 
@@ -176,7 +176,7 @@ def _classify_by_arms(graph: Graph, node: Node) -> Addition:
             or not _is_made_here(node, nodes_s)
         ):
             kind = "merge"
-    return Addition(node.index, kind, shortcut, branch)
+    return Addition(node.index, kind, state, shortcut, branch)
 
 
 def _is_sibling_sum(graph: Graph, node: Node, state: int, nodes_b: list[Node], light: _Arm) -> bool:

@@ -9,7 +9,8 @@ from torch import nn
 from attnlab._errors import SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert.sites import step_sites
-from attnlab.insert.steps import Step, find_steps
+from attnlab.insert.step import Step
+from attnlab.insert.steps import find_steps
 from attnlab.insert.where import Where, select
 from attnlab.record.graph import Graph
 
@@ -41,7 +42,7 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
     if where is None:
         shortcuts = _shortcut_modules(graph, found)
         chosen = [name for name in norms if name not in shortcuts]
-    elif isinstance(where, str) or callable(where):
+    elif callable(where) or (isinstance(where, str) and where not in norms):
         blocks = [site.name for site in select(step_sites(network, found, at_addition=True), where)]
         shortcuts = _shortcut_modules(graph, found)
         chosen = [
@@ -50,7 +51,7 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
             if name not in shortcuts and any(name.startswith(f"{block}.") for block in blocks)
         ]
     else:
-        chosen = _named(norms, where)
+        chosen = _named(norms, [where] if isinstance(where, str) else where)
     if not chosen:
         raise SiteError(
             f"'iebn' replaces BatchNorm2d modules, and {type(network).__name__} has none "

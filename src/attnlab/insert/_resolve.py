@@ -13,7 +13,7 @@ from attnlab._errors import OptionError, check_options, nearest
 from attnlab.attention import StepGate, parse_gate
 from attnlab.attention.asr import VISION_TRANSFORMER
 from attnlab.attention.registry import Form, GateSpec, form_of_class
-from attnlab.insert.sites import Site
+from attnlab.insert.site import Site
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from torch import nn
 
 from attnlab._errors import InputError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._host import attachments, remove
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert.host import attachments, remove
 from attnlab.insert.receipt import Receipt, count_parameters, output_change
-from attnlab.insert.sites import DeclaresSites, Site, named_sites, step_sites
+from attnlab.insert.site import Site
+from attnlab.insert.sites import DeclaresSites, named_sites, step_sites
 from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
-from attnlab.insert.where import Where, select
+from attnlab.insert.where import Where, parse_where, select
 from attnlab.record.example import Example, Run, measure, run_once
 
 Start = Literal["paper", "identity"]
@@ -53,6 +54,7 @@ def insert(
     began = perf_counter()
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
+    where = where if callable(where) else parse_where(where)
     resolved = resolve(gate, options)
     _refuse_wrapped(model)
     parameters = count_parameters(model)
@@ -85,36 +87,40 @@ def insert(
 
 def find_sites(model: nn.Module, run: Run, where: Where, *, both_ends: bool) -> list[Site]:
     """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well."""
-    if isinstance(where, str) and where == "norms":
-        names: Sequence[str] = norms_before_activation(run.graph)
-        if not names:
-            raise SiteError(
-                "where='norms': the network has no norm module whose output goes straight into an "
-                "activation. Name modules by hand: where=['module.name', ...]."
-            )
-        return _of_outputs(model, run, names, None, both_ends)
-    if where is not None and not isinstance(where, str) and not callable(where):
-        return _of_outputs(model, run, list(where), None, both_ends)
-    if isinstance(where, str) and where in dict(model.named_modules()):
-        return _of_outputs(model, run, [where], None, both_ends)
+    where = where if callable(where) else parse_where(where)
     found = find_steps(run.graph)
-    if found:
+    names = _named(model, run, where)
+    if names is None and found:
         return select(step_sites(model, found, at_addition=both_ends), where)
-    if isinstance(model, DeclaresSites):
-        return _of_outputs(model, run, model.attention_sites, where, both_ends)
-    raise no_steps_error(model, run)
-
-
-def _of_outputs(
-    model: nn.Module, run: Run, names: Sequence[str], where: Where, both_ends: bool
-) -> list[Site]:
+    if names is None and not isinstance(model, DeclaresSites):
+        raise no_steps_error(model, run)
     if both_ends:
         raise SiteError(
             "A step gate reads x_t and x_t + f, so it acts at residual additions only, not behind "
             "a module's output. Choose a gate that reads the branch (for example 'se'), or a "
             "network with residual steps."
         )
-    return select(named_sites(model, run.graph, names), where)
+    if names is not None:
+        return named_sites(model, run.graph, names, found)
+    assert isinstance(model, DeclaresSites)
+    return select(named_sites(model, run.graph, model.attention_sites, found), where)
+
+
+def _named(model: nn.Module, run: Run, where: Where) -> Sequence[str] | None:
+    """The modules that `where` names, or None where it chooses among the sites."""
+    if where is None or callable(where):
+        return None
+    if not isinstance(where, str):
+        return where
+    if where != "norms":
+        return [where] if where in dict(model.named_modules()) else None
+    names = norms_before_activation(run.graph)
+    if not names:
+        raise SiteError(
+            "where='norms': the network has no norm module whose output goes straight into an "
+            "activation. Name modules by hand: where=['module.name', ...]."
+        )
+    return names
 
 
 def _place(
@@ -154,7 +160,10 @@ def _identity_only(sites: list[Site]) -> list[Site]:
 
 
 def _refused(refused: list[Site], total: int) -> SiteError:
-    listed = "\n".join(f"  {site.label} {site.name}: {site.refusal}." for site in refused[:5])
+    listed = "\n".join(
+        f"  {' '.join(dict.fromkeys((site.label, site.name)))}: {site.refusal}."
+        for site in refused[:5]
+    )
     more = f"\n  and {len(refused) - 5} more." if len(refused) > 5 else ""
     return SiteError(
         f"No gate can act at {len(refused)} of {total} sites:\n{listed}{more}\n"

@@ -38,7 +38,7 @@ class Receipt:
     def __str__(self) -> str:
         lines = [
             self.action,
-            f"  sites       {len(self.sites)}: {_shortened(self.sites)}",
+            f"  sites       {len(self.sites)}: {shortened(self.sites)}",
             f"  parameters  {self.parameters_before:,} → {self.parameters_after:,} "
             f"({self.parameters_added:+,})",
             f"  MACs        {self.macs_before:,} → {self.macs_after:,} ({self.macs_added:+,})",
@@ -74,7 +74,8 @@ def _change(absolute: float | None, relative: float | None) -> str:
     return f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
 
 
-def _shortened(names: tuple[str, ...], most: int = 6) -> str:
+def shortened(names: tuple[str, ...], most: int = 6) -> str:
+    """The first of `names` and the last."""
     if len(names) <= most:
         return ", ".join(names)
     return ", ".join((*names[: most - 1], f"… {names[-1]}"))

@@ -1,21 +1,21 @@
-"""Sites: the places of a host network where a gate can act, and how."""
+"""Find the sites of a host network, and how a gate can act there."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from attnlab._errors import SelectionError, nearest
-from attnlab.insert.steps import Step
+from attnlab.insert.attachment import Attachment
+from attnlab.insert.position import position_of
+from attnlab.insert.site import Site
+from attnlab.insert.step import Step
 from attnlab.record.graph import Graph, Node
-
-Host = Literal["output", "addition"]
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # A gate belongs on the branch, before it is dropped at random.
@@ -27,43 +27,6 @@ class DeclaresSites(Protocol):
     """A network without residual additions that says where its paper puts attention."""
 
     attention_sites: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place where a gate can act."""
-
-    name: str
-    """The block's module name, or the module's where it was named by hand."""
-    stage: int
-    block: int
-    part: int
-    kind: str
-    """`identity` or `projection` for a residual step, `output` for a module's output."""
-    host: Host
-    """`output`: behind the module `module`. `addition`: at an addition in its forward."""
-    module: str
-    home: str
-    """The module on which the attachment is registered, and the attribute's name there."""
-    attribute: str
-    shape: tuple[int, ...]
-    channel_axis: int
-    step: Step | None = None
-    refusal: str = ""
-    """Why no gate can act here, or an empty string."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.stage}.{self.block}" + (f":{self.part}" if self.part else "")
-
-    @property
-    def channels(self) -> int:
-        return self.shape[self.channel_axis]
-
-    @property
-    def path(self) -> str:
-        """The attachment's module name in the network."""
-        return f"{self.home}.{self.attribute}" if self.home else self.attribute
 
 
 def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) -> list[Site]:
@@ -91,22 +54,24 @@ def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) ->
                 attribute=attribute,
                 shape=step.shape,
                 channel_axis=step.channel_axis,
+                series=step.stage,
                 step=step,
+                position="end",
                 refusal="" if slot else _addition_refusal(modules, step),
             )
         )
     return sites
 
 
-def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Site]:
-    """A site behind the output of each named module."""
+def named_sites(
+    model: nn.Module, graph: Graph, names: Sequence[str], steps: Sequence[Step]
+) -> list[Site]:
+    """A site behind the output of each named module. It takes its place from the step on whose
+    branch it lies; in a network without `steps`, sites are numbered by themselves."""
     modules = dict(model.named_modules())
-    produced: dict[str, Node] = {}
-    for made in graph.nodes:
-        for name, _ in made.produced_by:
-            produced[name] = made
+    produced = {name: node for node in graph.nodes for name, _ in node.produced_by}
     sites: list[Site] = []
-    stage, block = 0, 0
+    series, number = 0, 0
     for name in names:
         if name not in modules or not name:
             raise SelectionError(
@@ -114,12 +79,16 @@ def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Si
                 f"Names are those of model.named_modules()."
             )
         node = produced.get(name)
-        refusal = _output_refusal(graph, name, node)
         shape = node.shape if node is not None else ()
         if sites and prod(shape[1:]) == prod(sites[-1].shape[1:]):
-            block += 1
+            number += 1
         else:
-            stage, block = stage + 1, 0
+            series, number = series + 1, 0
+        refusal = _output_refusal(modules[name], graph, name, node)
+        step, position = position_of(graph, None if refusal else node, steps)
+        stage, block, part = (0, 0, 0) if steps else (series, number, 0)
+        if step is not None:
+            stage, block, part = step.stage, step.block, step.part
         home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
         relative = name.removeprefix(home).strip(".").replace(".", "_")
         sites.append(
@@ -127,36 +96,35 @@ def named_sites(model: nn.Module, graph: Graph, names: Sequence[str]) -> list[Si
                 name=name,
                 stage=stage,
                 block=block,
-                part=0,
+                part=part,
                 kind="output",
                 host="output",
                 module=name,
                 home=home,
                 attribute=f"attnlab_{relative}",
                 shape=shape,
-                channel_axis=_axis(node),
+                channel_axis=0 if node is None else node.channels_on,
+                series=series,
+                step=step,
+                position=position,
                 refusal=refusal,
             )
         )
     return sites
 
 
-def _axis(node: Node | None) -> int:
-    if node is None:
-        return 0
-    if node.channel_axis is not None:
-        return node.channel_axis
-    return 1 if len(node.shape) == 4 else len(node.shape) - 1
-
-
 def _slot(modules: dict[str, nn.Module], step: Step) -> str:
-    """The outermost module whose output is exactly the branch, before any random drop."""
+    """The outermost module whose output is exactly the branch, before any random drop.
+    A second gate goes behind the first."""
     if step.branch_shared:
+        return ""
+    gates = [m for name in step.branch_modules if isinstance(m := modules[name], Attachment)]
+    if any(gate.site.host == "addition" for gate in gates):
         return ""
     candidates = [
         name
         for name in step.branch_modules
-        if not isinstance(modules[name], torch.jit.ScriptModule)
+        if not isinstance(modules[name], torch.jit.ScriptModule | Attachment)
     ]
     kept = [name for name in candidates if type(modules[name]).__name__ not in _DROPS]
     return (kept or candidates or [""])[-1]
@@ -187,7 +155,9 @@ def _addition_refusal(modules: dict[str, nn.Module], step: Step) -> str:
     return ""
 
 
-def _output_refusal(graph: Graph, name: str, node: Node | None) -> str:
+def _output_refusal(module: nn.Module, graph: Graph, name: str, node: Node | None) -> str:
+    if isinstance(module, Attachment):
+        return "it is a gate that attnlab inserted; name the module behind which it acts"
     calls = graph.calls.get(name, 0)
     if calls == 0:
         return "the module did not run on the example"

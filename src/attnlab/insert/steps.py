@@ -7,90 +7,17 @@ of timm, torchvision, Hugging Face and anybody's own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from torch import nn
 
 from attnlab._errors import StepsNotFoundError
-from attnlab.insert._detect import Addition, Kind, additions
+from attnlab.insert._detect import Addition, additions
+from attnlab.insert.step import Kind, Step, StepKey
 from attnlab.record.example import Example, Run, run_once
 from attnlab.record.graph import Graph, Node
-
-
-@dataclass(frozen=True)
-class Step:
-    """One residual update `x_{t+1} = x_t + f(x_t)` of a network."""
-
-    stage: int
-    """From 1. A stage is a run of steps whose states have the same number of elements."""
-    block: int
-    """From 0, within the stage. Both updates of a transformer block have one block number."""
-    part: int
-    """From 0, within the block: 0 is a transformer block's attention, 1 its MLP."""
-    kind: Kind
-    """`identity`: the shortcut is x_t itself. `projection`: a convolution, pool, ... of it."""
-    name: str
-    """The block's module name, e.g. `layer1.0`."""
-    owner: str
-    """The module whose forward makes the addition."""
-    owner_calls: int
-    """How often that module is called in one forward."""
-    owner_call: int
-    """In which of these calls, from 0, the addition is made."""
-    addition: int
-    """The addition's place, from 0, among those of that call that `could_be` this one."""
-    owner_additions: int
-    """How many of these there are."""
-    branch_operand: int
-    """Which operand of the addition (0 or 1) is the branch."""
-    overwrites: bool
-    """Whether the addition is written as a call of `add_`, whose caller may use the operand it
-    wrote to instead of its result (`+=` binds the result; torch itself sees no difference)."""
-    branch_modules: tuple[str, ...]
-    """Modules called once whose output is exactly the branch, innermost first."""
-    branch_shared: bool
-    """Whether something besides the addition reads the branch."""
-    shape: tuple[int, ...]
-    """The state's shape, batch included."""
-    channel_axis: int
-    activation: str
-    """What is applied to the sum before anything else sees it (`relu`), or an empty string."""
-    source: str
-    """File and line of the addition."""
-    graph_node: int
-    """The addition's node in the recorded graph, with its shortcut and branch nodes."""
-    shortcut_node: int
-    branch_node: int
-
-    @property
-    def label(self) -> str:
-        """`1.0`: stage and block, as on the reports' axes; `1.0:1` names a block's second part."""
-        return f"{self.stage}.{self.block}" + (f":{self.part}" if self.part else "")
-
-    @property
-    def channels(self) -> int:
-        return self.shape[self.channel_axis]
-
-    def could_be(self, shape: Sequence[int]) -> bool:
-        """Whether a same-shape addition of this shape could be the step's: same axes, same
-        channels. Not the whole shape, which depends on the images, and not every addition: whether
-        `scores + bias` adds tensors of one shape depends on the batch size."""
-        axis = self.channel_axis
-        return len(shape) == len(self.shape) and shape[axis] == self.shape[axis]
-
-    def candidates(self, graph: Graph) -> list[Node]:
-        """The additions of `graph` that could be this step's, in the order of execution."""
-        call = (self.owner, self.owner_call)
-        return [n for n in graph.nodes if call in n.inside and self.could_be(n.shape)]
-
-    def __str__(self) -> str:
-        return (
-            f"{self.label:7} {self.kind:10} {self.name:24} "
-            f"{'×'.join(map(str, self.shape[1:])):14} {self.source}"
-        )
 
 
 def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
@@ -155,34 +82,38 @@ def _called_once(graph: Graph, node: Node) -> tuple[str, ...]:
 def _describe(graph: Graph, addition: Addition) -> Step:
     node = graph.nodes[addition.node]
     shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
-    axis = shortcut.channel_axis if shortcut.channel_axis is not None else branch.channel_axis
-    if axis is None:
-        axis = 1 if len(node.shape) == 4 else len(node.shape) - 1
-    step = Step(
+    axis = (branch if shortcut.channel_axis is None else shortcut).channels_on
+    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0)
+    similar = key.candidates(graph)
+    return Step(
         stage=0,
         block=0,
         part=0,
         kind=addition.kind,
         name=_block_name(node.owner),
-        owner=node.owner,
+        key=replace(key, addition=similar.index(node)),
         owner_calls=graph.calls.get(node.owner, 1),
-        owner_call=node.call,
-        addition=0,
-        owner_additions=0,
+        owner_additions=len(similar),
         branch_operand=node.inputs.index(addition.branch),
         overwrites=node.in_place and "add_(" in node.statement,
-        branch_modules=_called_once(graph, branch),
+        branch_modules=_branch_modules(graph, branch),
         branch_shared=len(graph.users[branch.index]) > 1,
         shape=node.shape,
-        channel_axis=axis,
         activation=_activation_after(graph, node),
         source=node.source,
         graph_node=addition.node,
+        state_node=addition.state,
         shortcut_node=addition.shortcut,
         branch_node=addition.branch,
     )
-    similar = step.candidates(graph)
-    return replace(step, addition=similar.index(node), owner_additions=len(similar))
+
+
+def _branch_modules(graph: Graph, branch: Node) -> tuple[str, ...]:
+    """Also those behind which the branch is gated already."""
+    names = _called_once(graph, branch)
+    if branch.operation != "whole" or not branch.inputs:
+        return names
+    return _branch_modules(graph, graph.nodes[branch.inputs[0]]) + names
 
 
 def _block_name(owner: str) -> str:
@@ -218,12 +149,3 @@ def _numbered(found: list[Step]) -> list[Step]:
             block, part = block + 1, 0
         numbered.append(replace(step, stage=stage, block=block, part=part))
     return numbered
-
-
-def describe_plan(found: Sequence[Step]) -> str:
-    """`3 stages, blocks 3+4+6`: one line for receipts and messages."""
-    blocks = Counter({step.stage: 0 for step in found})
-    for step in found:
-        blocks[step.stage] = max(blocks[step.stage], step.block + 1)
-    counts = "+".join(str(blocks[stage]) for stage in sorted(blocks))
-    return f"{len(found)} steps in {len(blocks)} stages ({counts} blocks)"

@@ -2,12 +2,12 @@
 
 `where` is one of
 
-* `None`: every site;
+* `None` or `"all"`: every site;
 * `"stages:1,3"`: all blocks of these stages (from 1);
 * `"blocks:0,5"` or `"blocks:1.0,2.3"`: blocks by their number in the network (from 0), or as
   stage.block;
 * `"every:3"`: the first block and every third after it;
-* a list of module names: behind the output of each of these modules;
+* a list of module names, or a text with spaces between them: behind the output of each;
 * `"norms"`: behind each norm that feeds an activation, the papers' placement for VGG;
 * a predicate that is given each `Site`.
 """
@@ -17,11 +17,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnlab._errors import SelectionError, unknown_name
-from attnlab.insert.sites import Site
+from attnlab.insert.site import Site
 
 Where = str | Sequence[str] | Callable[[Site], bool] | None
+EVERYWHERE = "all"
 
 _FORMS = ("stages:1,2", "blocks:0,3", "blocks:1.0,2.3", "every:2", "norms")
+
+
+def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
+    """`where` as people type it and as files have it: None for every site, a selection or the name
+    of one module as a text, or a list of module names."""
+    if given is None or given == EVERYWHERE:
+        return None
+    if isinstance(given, str):
+        names = [given] if ":" in given else given.split()
+        where: str | list[str] = names[0] if len(names) == 1 else names
+    else:
+        where = list(given)
+    if not where:
+        raise SelectionError(
+            f"where={given!r} selects no site. Expected None or {EVERYWHERE!r} for every site, a "
+            f"selection such as {_FORMS[0]!r}, or names of modules."
+        )
+    return where
 
 
 def select(sites: Sequence[Site], where: Where) -> list[Site]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
 from attnlab._errors import unknown_name
-from attnlab.data import load_data
+from attnlab.data import Batch, load_data
 from attnlab.measure.config import MeasureConfig
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
@@ -76,6 +76,16 @@ def measure_run(
             StoredRun(folder).write_measured(found)
             done.append(found)
     return done
+
+
+def images_of_run(
+    directory: str | Path, *, limit: int | None = None, batch: int = 64
+) -> Iterator[Batch]:
+    """Batches of a run's own test images, `limit` of them, evenly spread; once."""
+    data = load_data(read_config(Path(directory)).data)
+    number = data.facts.test if limit is None else min(limit, data.facts.test)
+    chosen = torch.linspace(0, data.facts.test - 1, number).round().long()
+    return data.testing(list(chosen.split(batch)), torch.device("cpu"))
 
 
 def _subject(folder: Path) -> Subject:

@@ -18,9 +18,15 @@ _NEARLY_ZERO = 0.005
 
 
 def stiffest_step(network: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The step that the measurement calls the stiffest; None where it does not say it."""
-    known = [s for s in network["nsi"] if s.get("kept") and s.get("stiffest_share") is not None]
-    return max(known, key=lambda step: step["stiffest_share"], default=None)
+    """`label`, `name` and `share` of inputs of the step that the measurement calls the stiffest;
+    None where there is none, or where it is not stored."""
+    if "stiffest" in network:
+        found: Mapping[str, Any] | None = network["stiffest"]
+        return found
+    # Files of version 0.1 only have the shares, if these.
+    kept = [step for step in network["nsi"] if step.get("kept") and step.get("stiffest_share")]
+    step = max(kept, key=lambda step: step["stiffest_share"], default=None)
+    return step and {**step, "share": step["stiffest_share"]}
 
 
 def nsi_figure(steps: Sequence[Mapping[str, Any]], title: Spec | None = None) -> Spec:

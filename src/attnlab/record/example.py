@@ -51,10 +51,15 @@ def run_once(model: nn.Module, example: Example | None = None) -> Run:
 
 def measure(model: nn.Module, example: Example | None = None) -> tuple[Any, int]:
     """The output of `model` and its multiply-accumulates, run as by `run_once`."""
-    arguments, keywords = as_call(model, example)
     with evaluating(model), MacCounter() as counter:
-        output = model(*arguments, **keywords)
+        output = call(model, example)
     return output, counter.macs
+
+
+def call(model: nn.Module, example: Example | None) -> Any:
+    """The output of `model`, in the mode that it is in."""
+    arguments, keywords = as_call(model, example)
+    return model(*arguments, **keywords)
 
 
 @contextmanager

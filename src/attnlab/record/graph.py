@@ -53,6 +53,13 @@ class Node:
     def kind(self) -> operations.OperationKind:
         return operations.kind_of(self.operation)
 
+    @property
+    def channels_on(self) -> int:
+        """The channel axis; where it cannot be told, 1 of four axes and else the last."""
+        if self.channel_axis is not None:
+            return self.channel_axis
+        return 1 if len(self.shape) == 4 else len(self.shape) - 1
+
 
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""

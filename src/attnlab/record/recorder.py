@@ -30,6 +30,11 @@ _HERE = os.path.abspath(__file__)
 _TENSOR_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
 
 
+class RecordedWhole(nn.Module):
+    """A module that is recorded as one node `whole`, computed from the first tensor that it is
+    given, whatever it does inside: with it and without, the network has the same steps."""
+
+
 def record(
     model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[Graph, Any]:
@@ -78,6 +83,8 @@ class _Recorder(TorchFunctionMode):
         self.kept: list[Tensor] = []  # ids are only unique while the tensors live
         self.stack: list[tuple[str, int]] = []
         self.calls: Counter[str] = Counter()
+        self.whole: tuple[str, int] | None = None
+        """The call of a module that is recorded as one node, while it runs."""
 
     def graph(self) -> Graph:
         graph = Graph(self.nodes, dict(self.calls))
@@ -101,7 +108,7 @@ class _Recorder(TorchFunctionMode):
         del types
         kwargs = kwargs or {}
         name = _function_name(function)
-        if name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES:
+        if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
             return function(*args, **kwargs)
         inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
         same_shape_addition = operations.is_same_shape_addition(function, args, kwargs)
@@ -172,6 +179,8 @@ class _Recorder(TorchFunctionMode):
         call = self.calls[name]
         self.calls[name] += 1
         self.stack.append((name, call))
+        if self.whole is None and isinstance(module, RecordedWhole):
+            self.whole = (name, call)
         for tensor in _tensors(arguments):
             if id(tensor) in self.node_of:
                 self.nodes[self.node_of[id(tensor)]].consumed_by.append((name, call))
@@ -180,21 +189,32 @@ class _Recorder(TorchFunctionMode):
         entered = self.module_names.get(id(module))
         if entered is None:
             return
-        name, call = self.stack.pop()
+        name, call = self._left()
         while name != entered:  # modules that raised, and whose caller went on
-            name, call = self.stack.pop()
-        # What torch calls do not show (scripted modules, gates hidden at an addition) is one node
-        # that depends on all the module was given.
+            name, call = self._left()
+        if self.whole:
+            return
+        # What torch calls do not show (scripted modules) is one node that depends on all the module
+        # was given.
         given = tuple(
             self.node_of[id(tensor)] for tensor in _tensors(arguments) if id(tensor) in self.node_of
         )
+        operation = "opaque"
+        if isinstance(module, RecordedWhole):
+            operation, given = "whole", given[:1]
         for tensor in _tensors(output):
             if id(tensor) not in self.node_of:
-                node = self._new("opaque", tensor, given)
+                node = self._new(operation, tensor, given)
                 node.owner, node.call = name, call
                 self._register(tensor, node)
         if isinstance(output, Tensor):
             self.nodes[self.node_of[id(output)]].produced_by.append((name, call))
+
+    def _left(self) -> tuple[str, int]:
+        left = self.stack.pop()
+        if self.whole == left:
+            self.whole = None
+        return left
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -146,9 +146,9 @@ def where_section(record: StudyRecord) -> Section:
         return Section(title, "No run measured stiffness, so no block is known to be stiff.", [])
     counts = stiffest_counts(measured)
     lead = (
-        "Which block is the stiffest of a network, of most of its test images (the first of every "
-        "stage is not counted), over all runs. If attention acts on stiffness, gates at the few "
-        "stiff blocks should do most of the work: the lottery-ticket view."
+        "Which block is the stiffest of most test images (the first of every stage is not "
+        "counted), over all runs. If attention acts on stiffness, gates at the few stiff blocks "
+        "should do most of the work: the lottery-ticket view."
     )
     parts: list[Part | Folded] = []
     if counts:

@@ -39,7 +39,7 @@ def stiffness_page(result: Mapping[str, Any]) -> str:
     if stiffest is not None:
         verdict += (
             f" Block **{stiffest['label']}** ({stiffest['name']}) is the stiffest of "
-            f"{100 * stiffest['stiffest_share']:.0f} % of them."
+            f"{100 * stiffest['share']:.0f} % of them."
         )
     chips = [
         Chip(f"{result['inputs']} inputs"),

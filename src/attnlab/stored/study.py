@@ -82,7 +82,9 @@ class StoredStudy:
     format: int = field(default=2)
 
 
-_STUDY, _TABLE, _PLAN = TypeAdapter(StoredStudy), TypeAdapter(StudyTable), TypeAdapter(PlanRecord)
+_STUDY = TypeAdapter(StoredStudy)
+_TABLE = TypeAdapter(StudyTable)
+_PLAN = TypeAdapter(PlanRecord)
 
 
 def write_study(directory: Path, study: StoredStudy) -> Path:

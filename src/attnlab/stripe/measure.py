@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from attnlab._errors import InputError, OptionError
-from attnlab.record.example import Example, as_call, evaluating, input_shape
-from attnlab.stripe._gates import Source, find_gates, watching
-from attnlab.stripe._stream import GateStream, Reservoir
+from attnlab.insert import GateSource, watchable, watching
+from attnlab.record.example import call, evaluating
+from attnlab.record.inputs import head, inputs_of
+from attnlab.stripe._observer import GateStreams, usable_gates
+from attnlab.stripe._stream import GateStream
 from attnlab.stripe.result import SiteStripe, StripeResult
 
 
@@ -43,50 +45,33 @@ def stripe(
             f"Expected sample and channels to be at least 1 but got {sample} and {channels}."
         )
     began = time.perf_counter()
-    batches = _inputs(model, loader)
+    batches = (inputs_of(batch, model) for batch in loader)
     first = next(batches, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
-    sources, notes = find_gates(model, first)
-    streams = [GateStream(source.axis) for source in sources]
-    reservoir = Reservoir(sample)
-    batch, chosen = 0, [(0, 0)]
-
-    def gate(place: int, value: Tensor) -> None:
-        streams[place].see(value, batch, chosen)
-
-    def spatial(place: int, value: Tensor) -> None:
-        exact.append((place, value))
-
-    exact: list[tuple[int, Tensor]] = []
-    with evaluating(model), watching(model, sources, gate, spatial):
-        for example in _chain(first, batches):
-            arguments, keywords = as_call(model, example)
-            batch = input_shape(arguments, keywords)[0]
-            chosen = reservoir.choose(batch)
-            model(*arguments, **keywords)
-            # CBAM's own spatial factor takes the place of the gate's mean over channels.
-            for place, value in exact:
-                streams[place].see_map(value, chosen)
-            exact.clear()
-    sites = tuple(_site(s, g, channels) for s, g in zip(sources, streams, strict=True))
+    found = watchable(model, head(first, 1))
+    gates, notes = usable_gates(model, found.gates)
+    seen = GateStreams(gates, sample)
+    with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
+        for batch in chain([first], batches):
+            call(model, batch)
     return StripeResult(
         network=name or type(model).__name__,
-        images=reservoir.seen,
-        sites=sites,
+        images=seen.reservoir.seen,
+        sites=tuple(_site(gate, seen.streams[gate.name], channels) for gate in gates),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
 
 
-def _site(source: Source, stream: GateStream, channels: int) -> SiteStripe:
+def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
     number = len(stream.mean)
     kept = torch.linspace(0, number - 1, min(number, channels)).round().long()
     slots = sorted(stream.sample)
     return SiteStripe(
-        label=source.label,
-        name=source.name,
-        kind=source.kind,
+        label=gate.label,
+        name=gate.name,
+        kind=gate.kind,
         channels=number,
         mean=stream.mean.mean().item(),
         smallest=stream.low.min().item(),
@@ -106,20 +91,3 @@ def _site(source: Source, stream: GateStream, channels: int) -> SiteStripe:
 def _rounded(values: Tensor) -> tuple[float, ...]:
     """Five digits: these are for pictures, and JSON of all digits is three times as long."""
     return tuple(float(f"{value:.5g}") for value in values.tolist())
-
-
-def _inputs(model: nn.Module, loader: Iterable[Any]) -> Iterator[Example]:
-    parameter = next((p for p in model.parameters()), torch.empty(0))
-    for batch in loader:
-        inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
-        if not isinstance(inputs, Tensor | Mapping):
-            raise InputError(
-                f"Expected batches that are a tensor, start with one, or are a dictionary of "
-                f"inputs but got {type(batch).__name__}."
-            )
-        yield tree_map(lambda v: v.to(parameter.device) if isinstance(v, Tensor) else v, inputs)
-
-
-def _chain(first: Example, rest: Iterator[Example]) -> Iterator[Example]:
-    yield first
-    yield from rest

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._strict import Strict
 from attnlab.data import DataConfig
+from attnlab.insert.where import EVERYWHERE
 from attnlab.measure import MeasureConfig
 from attnlab.stored.table import Figure
 from attnlab.tasks import TaskConfig
@@ -21,7 +22,6 @@ from attnlab.train.config import Value
 
 PLAIN = "plain"
 """The row of the backbone without attention."""
-EVERYWHERE = "all"
 
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?)\s*)?")
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from attnlab._errors import OptionError, nearest
 from attnlab.data import DataConfig
+from attnlab.insert.where import parse_where
 from attnlab.stored.study import Cell
-from attnlab.study.definition import EVERYWHERE, Backbone, Dataset, Module, Study
+from attnlab.study.definition import Backbone, Dataset, Module, Study
 from attnlab.tasks import task_class
 from attnlab.train.config import RunConfig
 from attnlab.train.identity import Identity, identify
@@ -61,15 +62,20 @@ def planned_runs(study: Study) -> list[PlannedRun]:
 
 def _rows(study: Study) -> list[tuple[str, Module, Where]]:
     rows: list[tuple[str, Module, Where]] = []
+    places = [(text, _where(text)) for text in _where(study.where) or ()]
     for entry in study.attention:
         if entry.gate == "none" or entry.where is not None:
-            rows.append((entry.label, entry, entry.where))
+            rows.append((entry.label, entry, _where(entry.where)))
             continue
-        for where in study.where:
-            everywhere = where == EVERYWHERE
-            label = entry.label if everywhere else f"{entry.label} @ {where}"
-            rows.append((label, entry, None if everywhere else where))
+        for text, where in places:
+            label = entry.label if where is None else f"{entry.label} @ {text}"
+            rows.append((label, entry, where))
     return rows
+
+
+def _where(given: Where) -> Where:
+    where = parse_where(given)
+    return tuple(where) if isinstance(where, list) else where
 
 
 def _config(

@@ -1,66 +1,29 @@
-"""What the seeds say: mean ± std, paired differences with Student-t intervals, Holm's correction.
+"""What the seeds say: mean ± std, paired differences with two kinds of interval, Holm's correction.
 
 Runs of one seed share data order, augmentation and the initial weights of everything but the gate,
 so a module is compared with the plain network seed by seed. With the handful of seeds that anyone
-can afford, a bootstrap interval is far too narrow; Student's t is right for normal differences.
+can afford, a bootstrap interval is far too narrow; Student's t is right for normal differences and
+a number of seeds that was fixed beforehand. Who looks and then adds seeds needs the wider interval
+of `attnlab.study.anytime`. Values are in the units in which they are shown.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from attnlab._errors import InputError
+from attnlab._errors import InputError, unknown_name
+from attnlab.stored.table import Comparison, PairedDifference, Summary, Verdict
+from attnlab.study.anytime import anytime_p_value, radius, seeds_for_interval
 
 LEVEL = 0.95
 """Of the intervals, and one minus the error rate of a family of verdicts."""
 
-Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Mean and spread over seeds, as the papers print them."""
-
-    mean: float
-    std: float | None
-    """Of the sample (n − 1 below the line; the papers do not say which); None for one value."""
-    number: int
-
-    def text(self, digits: int = 2) -> str:
-        """`"94.26 ± 0.14"`."""
-        mean = f"{self.mean:.{digits}f}"
-        return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
-
-    def __str__(self) -> str:
-        return self.text()
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Module minus plain network over the seeds that both have."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    p_value: float | None
-    """Two-sided, of the paired t-test, before any correction."""
-    seeds: tuple[int, ...]
-    note: str = ""
-    """Why there is no interval; empty if there is one."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A paired difference among a family of others that were tested with it."""
-
-    difference: PairedDifference
-    adjusted_p: float | None
-    """By Holm over the family; None where there is no p-value."""
-    verdict: Verdict
+Direction = Literal["higher", "lower"]
+"""Which values of a metric are better."""
 
 
 def summarize(values: Sequence[float]) -> Summary:
@@ -72,9 +35,15 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def paired_difference(
-    module: Mapping[int, float], plain: Mapping[int, float], level: float = LEVEL
+    module: Mapping[int, float],
+    plain: Mapping[int, float],
+    level: float = LEVEL,
+    cannot_tell: str = "",
 ) -> PairedDifference:
-    """`module − plain` by seed, with its Student-t interval."""
+    """`module − plain` by seed, with its Student-t interval and its anytime interval.
+
+    `cannot_tell` is a reason for which no verdict may be given; empty if there is none.
+    """
     from scipy import stats  # here, because it takes a second that no worker needs
 
     seeds = tuple(sorted(module.keys() & plain.keys()))
@@ -83,20 +52,51 @@ def paired_difference(
             f"Expected runs with the same seeds but got {sorted(module)} for the module and "
             f"{sorted(plain)} for the plain network."
         )
-    differences = np.array([module[seed] - plain[seed] for seed in seeds])
+    pairs = np.array([(module[seed], plain[seed]) for seed in seeds], dtype=np.float64)
+    for seed, pair in zip(seeds, pairs.tolist(), strict=True):
+        if not all(map(math.isfinite, pair)):  # to leave the seed out would favour what diverges
+            note = f"seed {seed} has no finite value (module {pair[0]}, plain {pair[1]})"
+            return _without_interval(math.nan, seeds, note, cannot_tell or note)
+    differences = pairs[:, 0] - pairs[:, 1]
     mean = float(differences.mean())
     if len(seeds) == 1:
-        return PairedDifference(mean, None, None, None, seeds, "one seed: no interval")
-    scale = max(abs(value) for values in (module, plain) for value in values.values())
+        return _without_interval(mean, seeds, "one seed: no interval", cannot_tell)
     # Accuracies on a small test set are coarse, so equal differences are common. A t-test would
     # take them for certainty; rounding makes them differ in the last bits.
-    if np.ptp(differences) <= 1e-9 * max(scale, 1e-300):
+    if np.ptp(differences) <= 1e-9 * max(float(np.abs(pairs).max()), 1e-300):
         note = "the same difference for every seed: no spread to make an interval from"
-        return PairedDifference(mean, None, None, None, seeds, note)
+        return _without_interval(mean, seeds, note, cannot_tell)
     test = stats.ttest_1samp(differences, 0.0)
     interval = test.confidence_interval(level)
+    around = radius(differences.tolist(), level)
+    finite = math.isfinite(around)
     return PairedDifference(
-        mean, float(interval.low), float(interval.high), float(test.pvalue), seeds
+        mean=mean,
+        low=float(interval.low),
+        high=float(interval.high),
+        p_value=float(test.pvalue),
+        seeds=seeds,
+        std=float(differences.std(ddof=1)),
+        anytime_low=mean - around if finite else None,
+        anytime_high=mean + around if finite else None,
+        anytime_p=anytime_p_value(differences.tolist()),
+        anytime_note="" if finite else _too_few(len(seeds), level),
+        cannot_tell=cannot_tell,
+    )
+
+
+def _without_interval(
+    mean: float, seeds: tuple[int, ...], note: str, cannot_tell: str
+) -> PairedDifference:
+    return PairedDifference(
+        mean, None, None, None, seeds, note, anytime_note=note, cannot_tell=cannot_tell
+    )
+
+
+def _too_few(number: int, level: float) -> str:
+    return (
+        f"{number} seeds: the interval that stays right when seeds are added needs at least "
+        f"{seeds_for_interval(level)}"
     )
 
 
@@ -112,24 +112,53 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare(
-    differences: Mapping[str, PairedDifference], level: float = LEVEL
+    differences: Mapping[str, PairedDifference],
+    level: float = LEVEL,
+    *,
+    sequential: bool = False,
+    better: Direction = "higher",
+    also: Mapping[str, PairedDifference] | None = None,
 ) -> dict[str, Comparison]:
     """Verdicts on a family of modules that were compared with one plain network.
 
     "better" and "worse" need a Holm-adjusted p-value below 1 − `level`; that implies an interval
-    without zero, which is required all the same.
+    without zero, which is required all the same. A difference without a p-value counts in the
+    family as if it had p = 1: it has no verdict, and makes no other's easier.
+
+    Args:
+        differences: by the name of the module, in the metric's own direction.
+        level: one minus the error rate of the whole family.
+        sequential: p-values and intervals that stay right when the number of seeds was not fixed
+            beforehand, in place of the t-test's. Then fewer seeds than the interval needs give
+            "cannot tell".
+        better: which values of the metric are better; a module with a lower error is better.
+        also: differences that were looked at as well and have no row any more. They count in the
+            family, even under the name of one that is there, and are not returned.
     """
-    tested = {name: d.p_value for name, d in differences.items() if d.p_value is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
-    return {
-        name: Comparison(each, adjusted.get(name), _verdict(each, adjusted.get(name), level))
-        for name, each in differences.items()
-    }
+    if better not in ("higher", "lower"):
+        raise unknown_name("direction", better, ("higher", "lower"))
+    family = [*differences.values(), *(also or {}).values()]
+    tested = [None if each.cannot_tell else each.figures(sequential)[2] for each in family]
+    corrected = holm([1.0 if p is None else p for p in tested])
+    found = {}
+    # The rows come first in the family, so the others are left over.
+    for (name, each), p, holms in zip(differences.items(), tested, corrected, strict=False):
+        adjusted = None if p is None else holms
+        verdict = _verdict(each, adjusted, level, sequential, better)
+        found[name] = Comparison(each, adjusted, verdict, sequential)
+    return found
 
 
-def _verdict(difference: PairedDifference, adjusted: float | None, level: float) -> Verdict:
-    if difference.low is None or difference.high is None or adjusted is None:
+def _verdict(
+    difference: PairedDifference,
+    adjusted: float | None,
+    level: float,
+    sequential: bool,
+    better: Direction,
+) -> Verdict:
+    low, high, _ = difference.figures(sequential)
+    if low is None or high is None or adjusted is None:
         return "cannot tell"
-    if adjusted >= 1 - level or difference.low <= 0 <= difference.high:
+    if adjusted >= 1 - level or low <= 0 <= high:
         return "no difference shown"
-    return "better" if difference.mean > 0 else "worse"
+    return "better" if (difference.mean > 0) == (better == "higher") else "worse"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,14 +40,18 @@ class _Precision(Meters):
     """A label is given where its logit is positive."""
 
     def __init__(self, device: torch.device, labels: int) -> None:
+        from torchmetrics import SumMetric
         from torchmetrics.classification import MultilabelAveragePrecision
 
         self._precision = MultilabelAveragePrecision(labels, average="none").to(device)
+        self._images = [SumMetric().to(device) for _ in range(labels)]
         self._means = Means(("exact", "loss"), device)
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
-        # In float64, so that no two logits fall together in the sigmoid that torchmetrics applies.
+        # In float64, so that no two logits fall together in the sigmoid.
         self._precision.update(predictions.double().sigmoid(), targets)
+        for images, having in zip(self._images, targets.unbind(1), strict=True):
+            images.update(having)
         loss = F.binary_cross_entropy_with_logits(
             predictions, targets.to(predictions.dtype), reduction="none"
         )
@@ -53,9 +59,9 @@ class _Precision(Meters):
         self._means.update({"exact": exact, "loss": loss.mean(1)})
 
     def compute(self) -> dict[str, float | None]:
-        each = self._precision.compute()
-        known = each[~each.isnan()]  # a label that no test image has
-        return {
-            "map": float(known.double().mean()) if len(known) else None,
-            **self._means.compute(),
-        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "No positive samples found")
+            each = self._precision.compute().double()
+        known = torch.tensor([float(images.compute()) > 0 for images in self._images])
+        mean = float(each[known].mean()) if bool(known.any()) else None
+        return {"map": mean, **self._means.compute()}

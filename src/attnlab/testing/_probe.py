@@ -17,10 +17,11 @@ CHANNELS = (1, 3, 17, 58)
 MAPS = ((8, 8), (5, 7), (1, 9), (1, 1))
 
 
-def features(channels: int, size: tuple[int, int] = (5, 7), batch: int = 8) -> Tensor:
+def features(channels: int, size: tuple[int, ...] = (5, 7), batch: int = 8) -> Tensor:
     """Deterministic float64 maps whose channel means differ between inputs and in sign."""
     random = torch.Generator().manual_seed(batch * 1000 + channels * 10 + size[0])
-    offset = torch.randn(batch, channels, 1, 1, generator=random, dtype=torch.float64)
+    ones = (1,) * len(size)
+    offset = torch.randn(batch, channels, *ones, generator=random, dtype=torch.float64)
     noise = torch.randn(batch, channels, *size, generator=random, dtype=torch.float64)
     return 2 * offset + noise
 
@@ -66,10 +67,11 @@ class Probe(nn.Module):
         self.module = module
 
     def forward(self, branch: Tensor) -> Tensor:
+        turned = branch.flip(0, 3) if branch.dim() == 4 else branch.flip(0)
         if isinstance(self.module, StepGate):
-            return self.module(branch.flip(0, 3), branch)
+            return self.module(turned, branch)
         if isinstance(self.module, StageGate):
-            _, memory = self.module(branch.flip(0, 3), None)
+            _, memory = self.module(turned, None)
             gate, _ = self.module(branch, memory)
             return gate
         return self.module(branch)

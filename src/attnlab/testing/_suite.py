@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attnlab._errors import AttnlabError
-from attnlab.testing import _checks_export, _checks_form, _checks_learning, _checks_numerics
+from attnlab.testing import (
+    _checks_export,
+    _checks_form,
+    _checks_learning,
+    _checks_numerics,
+    _checks_ranks,
+)
 from attnlab.testing._probe import Build
 
 
@@ -33,7 +39,7 @@ class Check:
 
 def gate_checks() -> list[Check]:
     """All checks, for `pytest.mark.parametrize("check", gate_checks(), ids=str)`."""
-    modules = (_checks_form, _checks_numerics, _checks_learning, _checks_export)
+    modules = (_checks_form, _checks_numerics, _checks_learning, _checks_export, _checks_ranks)
     return [Check(run.__name__, run) for module in modules for run in module.CHECKS]
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError
-from attnlab._imported import is_path, source_digest
+from attnlab._imported import is_path
+from attnlab._sources import source_digest
 from attnlab._strict import Strict
 from attnlab.data import data_checksum
 from attnlab.train.config import RunConfig

@@ -18,7 +18,7 @@ from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
-from attnlab.insert import count_parameters
+from attnlab.insert.receipt import count_parameters
 from attnlab.record.example import measure
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
@@ -235,8 +235,8 @@ def _finish(
     """Write the weights and, last of all, the result: it marks the run as trained."""
     result = _result(config, identity, state, task, data)
     if fabric.is_global_zero:
-        weights = folder / "model.safetensors"
-        checkpoint.save(state.tested, weights, description(config, task))
+        weights = checkpoint.to_bytes(state.tested, description(config, task))
+        write_whole(folder / "model.safetensors", weights)
         write_metrics(folder, state.history)
         write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
     fabric.barrier()

@@ -11,7 +11,7 @@ from torch import nn
 from attnlab._errors import InputError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
-from attnlab.checkpoint import Description
+from attnlab.checkpoint import Description, without_weights
 from attnlab.insert import insert
 from attnlab.tasks import OutputsTask, Task, build_task
 from attnlab.train.config import RunConfig
@@ -48,19 +48,13 @@ def description(config: RunConfig, task: Task) -> Description | None:
     return Description(
         config.backbone,
         task.facts.outputs,
-        trained_options(config),
+        without_weights(config.backbone_options),
         None if config.attention == "none" else config.attention,
         list(config.where) if isinstance(config.where, tuple) else config.where,
         config.start,
         dict(config.gate_options),
         list(task.facts.shape),
     )
-
-
-def trained_options(config: RunConfig) -> dict[str, bool | int | float | str]:
-    """The options of the backbone without those that say what it started from: once trained, it can
-    be built where that file is not, and nothing is fetched."""
-    return {k: v for k, v in config.backbone_options.items() if k not in ("weights", "new_head")}
 
 
 def load_network(directory: str | Path) -> nn.Module:
@@ -70,7 +64,9 @@ def load_network(directory: str | Path) -> nn.Module:
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
     config = read_config(folder)
-    config = config.model_copy(update={"backbone_options": trained_options(config)})
+    config = config.model_copy(
+        update={"backbone_options": without_weights(config.backbone_options)}
+    )
     facts = read_facts(folder)
     network = build_network(config, build_task(config.task, facts), facts.shape)
     load_weights(network, weights)

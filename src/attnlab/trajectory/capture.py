@@ -1,30 +1,21 @@
-"""Watch the steps of a network while it runs: norms and gates, and no feature map kept.
-
-Each module that makes a residual addition runs its forward under a small function mode, which
-recognises the addition and measures both operands just before they are added. That is the only
-moment at which the state and the branch are both there and neither can have been overwritten:
-hooks on modules see a tensor after in-place operations have been at it.
-"""
+"""Watch the steps of a network while it runs: norms and gates, and no feature map kept."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
-from attnlab.insert import Attachment, Step, attachments
-from attnlab.record.example import Example
-from attnlab.record.operations import is_same_shape_addition
+from attnlab.insert import Observer, SeenGate, SeenStep, Step, StepKey, watching
+from attnlab.record.example import Example, input_shape
 from attnlab.trajectory.conventions import StepNorms
 from attnlab.trajectory.norms import norm, step_norms
-from attnlab.trajectory.plan import Plan, WatchedStep, plan
+from attnlab.trajectory.plan import Plan, plan
 from attnlab.trajectory.stages import Stages
 
 
@@ -35,26 +26,28 @@ class CapturedStep(NamedTuple):
     shortcut: Tensor
     """‖x_t‖."""
     branch: Tensor
-    """‖f(x_t)‖, before the gate if attnlab inserted one; else what the network adds."""
+    """‖f(x_t)‖, before the gates that attnlab inserted at the end of the branch; else what the
+    network adds. A gate further inside is a part of f."""
     update: Tensor
     """‖f(x_t) ⊗ Δt‖, what the network adds."""
     change: Tensor
     """‖x_{t+1} − x_t‖, after the activation that follows the addition, if any."""
     gate: Tensor | None
-    """Δt, (inputs, channels), averaged over space where it varies there; None without a gate."""
+    """Δt, (inputs, channels): the product of these gates, averaged over space where it varies
+    there; None without one."""
     mutated: bool
     """Whether x_t was changed in place between the owner's entry and the addition. The norms are
     those of what is really added; the state that the previous step left is another one."""
 
 
-class Captured:
+class Captured(Observer):
     """What the last forward of the watched network showed; a sequence of `CapturedStep`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._found: dict[int, CapturedStep] = {}
-        self._gates: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
-        self._calls: Counter[str] = Counter()
+        self._found: dict[StepKey, CapturedStep] = {}
+        self._gates: dict[StepKey, list[SeenGate]] = {}
+        self._branches: dict[StepKey, Tensor] = {}
         self._inputs = 0
 
     @property
@@ -74,64 +67,83 @@ class Captured:
         )
 
     def __iter__(self) -> Iterator[CapturedStep]:
-        missing = [w.step for n, w in enumerate(self.plan.watched) if n not in self._found]
+        missing = [step for step in self.plan.steps if step.key not in self._found]
         if missing:
             raise InputError(
                 f"{len(missing)} of {len(self)} steps were not seen in the last forward, the first "
                 f"of them {missing[0].label} ({missing[0].name}). Run the network inside the "
                 f"`with` block; if it takes another path on this input, pass example=."
             )
-        return (self._found[number] for number in range(len(self)))
+        return (self._found[step.key] for step in self.plan.steps)
 
     def __len__(self) -> int:
-        return len(self.plan.watched)
+        return len(self.plan.steps)
 
-    # --- called while the network runs
-
-    def begin(self, arguments: Any) -> None:
-        """A forward of the whole network starts: forget the last one."""
+    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Forget the last forward."""
         self._found.clear()
         self._gates.clear()
-        self._calls.clear()
-        leaves = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)]
-        self._inputs = leaves[0].shape[0] if leaves else 0
+        self._branches.clear()
+        self._inputs = (*input_shape(arguments, keywords), 0)[0]
 
-    def next_call(self, owner: str) -> int:
-        """Which call of `owner` in this forward starts now."""
-        self._calls[owner] += 1
-        return self._calls[owner] - 1
+    def gate_seen(self, seen: SeenGate) -> None:
+        if seen.gate.kind != "inserted":
+            return
+        if seen.position == "unknown":
+            raise InputError(
+                f"The gate {seen.gate.name!r} acts in a call that was not made on the example, so "
+                f"its step is not known. Pass an example that takes this path: example=..."
+            )
+        if seen.step is None or seen.position != "end" or seen.branch is None:
+            return
+        key = seen.step.key
+        if key not in self._gates:
+            self._branches[key] = norm(seen.branch.detach(), self._inputs)
+        self._gates.setdefault(key, []).append(seen)
 
-    def gated(self, attachment: Attachment, branch: Tensor, step_size: Tensor) -> None:
-        """A gate returned its value for a branch."""
-        site = attachment.site
-        key = (site.stage, site.block, site.part)
-        axes = [a for a in range(1, step_size.ndim) if a != site.channel_axis % step_size.ndim]
-        mean = step_size.detach().float().mean(axes) if axes else step_size.detach().float()
-        gate = mean.reshape(step_size.shape[0], -1)
-        if len(gate) > self._inputs:  # windows folded into the batch
-            gate = gate.view(self._inputs, -1, gate.shape[1]).mean(1)
-        gate = gate.expand(self._inputs, -1)
-        if key in self._gates:
-            branch_norm, before = self._gates[key]
-            self._gates[key] = branch_norm, before * gate
-        else:
-            self._gates[key] = norm(branch.detach(), self._inputs), gate
-
-    def added(
-        self, number: int, watched: WatchedStep, shortcut: Tensor, branch: Tensor, mutated: bool
-    ) -> None:
-        """Step `number` is about to be made."""
-        step, inputs = watched.step, self._inputs
-        if inputs == 0 or shortcut.shape[0] % inputs:
+    def step_seen(self, seen: SeenStep) -> None:
+        step, inputs = seen.step, self._inputs
+        if inputs == 0 or seen.shortcut.shape[0] % inputs:
             raise InputError(
                 f"Expected the state of step {step.label} ({step.name}) to have the {inputs} "
-                f"inputs along its first axis but got shape {tuple(shortcut.shape)}."
+                f"inputs along its first axis but got shape {tuple(seen.shortcut.shape)}."
             )
+        activation = self.plan.activations[step.key]
         with torch.no_grad():
-            state, update, change = step_norms(shortcut, branch, inputs, watched.activation)
-        before = self._gates.get((step.stage, step.block, step.part))
-        branch_norm, gate = (update, None) if before is None else before
-        self._found[number] = CapturedStep(step, state, branch_norm, update, change, gate, mutated)
+            norms = step_norms(seen.shortcut, seen.branch, inputs, activation)
+            gates = self._gates.pop(step.key, [])
+            gate = _product(gates, inputs) if gates else None
+        state, update, change = norms
+        branch = self._branches.pop(step.key, update)
+        self._found[step.key] = CapturedStep(
+            step, state, branch, update, change, gate, seen.mutated
+        )
+
+
+def _product(gates: list[SeenGate], inputs: int) -> Tensor:
+    """The product of the gates of a step, (inputs, channels), averaged over space."""
+    layouts: dict[tuple[int, Any], SeenGate] = {}
+    for seen in gates:
+        layout = (seen.gate.channel_axis, None if seen.branch is None else seen.branch.shape)
+        if layout in layouts:
+            seen = seen._replace(value=layouts[layout].value * seen.value)
+        layouts[layout] = seen
+    values = [_of_inputs(seen.by_channel(), inputs) for seen in layouts.values()]
+    if sum(value.shape[2] > 1 for value in values) > 1:
+        raise InputError(
+            f"{', '.join(repr(seen.gate.name) for seen in gates)}: these gates of one step differ "
+            f"from place to place, in two layouts, so their product is not known. Capture the "
+            f"network with one of them."
+        )
+    return reduce(torch.mul, [value.mean(2) for value in values]).expand(inputs, -1)
+
+
+def _of_inputs(gate: Tensor, inputs: int) -> Tensor:
+    """In float32 at least, with windows that are folded into the batch among the places."""
+    gate = gate.to(torch.promote_types(gate.dtype, torch.float32))
+    if len(gate) <= inputs:
+        return gate
+    return gate.unflatten(0, (inputs, -1)).movedim(1, 2).flatten(2)
 
 
 @contextmanager
@@ -146,113 +158,5 @@ def capture(model: nn.Module, example: Example | None = None) -> Iterator[Captur
     the steps with; one is made up when None.
     """
     captured = Captured(plan(model, example))
-    with watching(model, captured):
+    with watching(model, captured, found=captured.plan.found):
         yield captured
-
-
-@contextmanager
-def watching(model: nn.Module, captured: Captured) -> Iterator[None]:
-    """Tell `captured` of every forward, gate and step of `model` inside the block."""
-    with ExitStack() as cleaning:
-        handle = model.register_forward_pre_hook(
-            lambda _, arguments, keywords: captured.begin((arguments, keywords)),
-            with_kwargs=True,
-            prepend=True,
-        )
-        cleaning.callback(handle.remove)
-        for owner, steps in _by_owner(captured.plan).items():
-            module = model.get_submodule(owner)
-            _replace_method(cleaning, module, "forward", _watched(captured, owner, steps, module))
-        for _, attachment in attachments(model):
-            reading = _read_gate(captured, attachment)
-            _replace_method(cleaning, attachment, "step_size", reading)
-        yield
-
-
-_Numbered = list[tuple[int, WatchedStep]]
-
-
-def _by_owner(found: Plan) -> dict[str, _Numbered]:
-    owners: dict[str, _Numbered] = defaultdict(list)
-    for number, watched in enumerate(found.watched):
-        owners[watched.step.owner].append((number, watched))
-    return owners
-
-
-def _replace_method(
-    cleaning: ExitStack, module: nn.Module, name: str, method: Callable[..., Any]
-) -> None:
-    """Give one object its own method; taken off again, and what was there before put back."""
-    attributes = module.__dict__
-    if name in attributes:
-        cleaning.callback(attributes.__setitem__, name, attributes[name])
-    else:
-        cleaning.callback(attributes.pop, name)
-    attributes[name] = method
-
-
-def _watched(
-    captured: Captured, owner: str, steps: _Numbered, module: nn.Module
-) -> Callable[..., Any]:
-    original = module.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        call = captured.next_call(owner)
-        now = [(number, watched) for number, watched in steps if watched.call == call]
-        with _AdditionWatch(captured, now, (args, kwargs)):
-            return original(*args, **kwargs)
-
-    return forward
-
-
-def _read_gate(captured: Captured, attachment: Attachment) -> Callable[..., Tensor]:
-    original = attachment.step_size
-
-    def step_size(branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        size = original(branch, shortcut)
-        captured.gated(attachment, branch, size)
-        return size
-
-    return step_size
-
-
-class _AdditionWatch(TorchFunctionMode):
-    """Recognises the additions of one call of a module that are steps, and measures them."""
-
-    def __init__(self, captured: Captured, steps: _Numbered, arguments: Any) -> None:
-        super().__init__()
-        self.captured = captured
-        self.steps = steps
-        self.seen: Counter[int] = Counter()
-        self.versions = [
-            (leaf, leaf._version)
-            for leaf in tree_leaves(arguments)
-            if isinstance(leaf, Tensor) and not leaf.is_inference()
-        ]
-
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        del types
-        if is_same_shape_addition(function, args, kwargs):
-            with torch._C.DisableTorchFunction():
-                self._measure(args[0], args[1])
-        return function(*args, **(kwargs or {}))
-
-    def _measure(self, first: Tensor, second: Tensor) -> None:
-        for number, watched in self.steps:
-            if watched.step.could_be(first.shape):
-                self.seen[number] += 1
-                if self.seen[number] == watched.step.addition + 1:
-                    shortcut, branch = first, second
-                    if watched.step.branch_operand == 0:
-                        shortcut, branch = second, first
-                    mutated = self._mutated(shortcut)
-                    self.captured.added(number, watched, shortcut, branch, mutated)
-
-    def _mutated(self, tensor: Tensor) -> bool:
-        return any(leaf is tensor and leaf._version != then for leaf, then in self.versions)

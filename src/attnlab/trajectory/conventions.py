@@ -27,25 +27,25 @@ from attnlab._errors import unknown_name
 Convention = Literal["state", "branch", "paper"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
-PerBlock = Float[Tensor, "inputs blocks"]
-"""One value per input and block, in the order the network runs them."""
+PerStep = Float[Tensor, "inputs steps"]
+"""One value per input and step, in the order the network runs them."""
 
 
 class StepNorms(NamedTuple):
     """The 2-norms of every step of every input; all an NSI needs."""
 
-    shortcut: PerBlock
+    shortcut: PerStep
     """‖x_t‖."""
-    branch: PerBlock
+    branch: PerStep
     """‖f(x_t)‖, before the gate."""
-    update: PerBlock
+    update: PerStep
     """‖f(x_t) ⊗ Δt‖, what is added; equals `branch` without a gate."""
-    change: PerBlock
+    change: PerStep
     """‖x_{t+1} − x_t‖, after the block's last activation."""
 
 
-def nsi(norms: StepNorms, convention: Convention = "state") -> PerBlock:
-    """NSI per input and block; NaN where ‖x_t‖ is zero, so that such inputs can be counted."""
+def nsi(norms: StepNorms, convention: Convention = "state") -> PerStep:
+    """NSI per input and step; NaN where ‖x_t‖ is zero, so that such inputs can be counted."""
     if convention == "state":
         rate = norms.change
     elif convention == "branch":

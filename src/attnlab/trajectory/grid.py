@@ -1,6 +1,6 @@
 """The surface δ(M) and the stiffness proportion p̂(M) on a grid, as exact integer counts.
 
-Every input is stiff on a staircase of degrees M, every block on a rectangle. Instead of comparing
+Every input is stiff on a staircase of degrees M, every step on a rectangle. Instead of comparing
 each with each grid point, its corners go into a 2-D difference array, and two cumulative sums turn
 corners into counts. Counts are integers, so any split of the inputs over batches and processes
 gives the same result to the last bit.
@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.trajectory.conventions import PerBlock
-from attnlab.trajectory.stages import Stages, block_excess, kept_members, pick, stage_peaks
+from attnlab.trajectory.conventions import PerStep
+from attnlab.trajectory.stages import Stages, kept_members, pick, stage_peaks, step_excess
 
 Counts = Int[Tensor, "degrees1 degrees2"]
 
@@ -43,7 +43,7 @@ def regular_grid(relative: float = 4.0, absolute: float = 2.0, points: int = 33)
     )
 
 
-def surface_counts(nsi: PerBlock, stages: Stages, grid: Grid) -> Counts:
+def surface_counts(nsi: PerStep, stages: Stages, grid: Grid) -> Counts:
     """How many inputs have stiffness of each degree, inputs × δ(M). All must be `usable`."""
     peaks = stage_peaks(nsi.detach(), stages)
     excess, order = peaks.excess.sort(dim=1, descending=True)
@@ -55,29 +55,29 @@ def surface_counts(nsi: PerBlock, stages: Stages, grid: Grid) -> Counts:
     return _covered(corners)
 
 
-def proportion_counts(nsi: PerBlock, stages: Stages, grid: Grid) -> Counts:
-    """How many kept blocks, over all inputs, have stiffness of each degree. All must be `usable`.
+def proportion_counts(nsi: PerStep, stages: Stages, grid: Grid) -> Counts:
+    """How many kept steps, over all inputs, have stiffness of each degree. All must be `usable`.
 
-    Divided by inputs × kept blocks, p̂(M).
+    Divided by inputs × kept steps, p̂(M).
     """
     corners = torch.zeros(
         len(grid.relative) + 1, len(grid.absolute) + 1, dtype=torch.int64, device=nsi.device
     )
-    for blocks in kept_members(stages):
-        values = pick(nsi.detach(), blocks)
-        columns = _reached(grid.relative, block_excess(values))
+    for steps in kept_members(stages):
+        values = pick(nsi.detach(), steps)
+        columns = _reached(grid.relative, step_excess(values))
         corners += _corners(columns, _reached(grid.absolute, values), grid)
     return _covered(corners)
 
 
-def proportion_integral(nsi: PerBlock, stages: Stages) -> Float[Tensor, " inputs"]:
-    """∫ p̂(M) dM of every input, exactly: (1/L) Σ z (z/μ − 1)₊, L the number of kept blocks."""
+def proportion_integral(nsi: PerStep, stages: Stages) -> Float[Tensor, " inputs"]:
+    """∫ p̂(M) dM of every input, exactly: (1/L) Σ z (z/μ − 1)₊, L the number of kept steps."""
     members = kept_members(stages)
-    kept = sum(len(blocks) for blocks in members)
+    kept = sum(len(steps) for steps in members)
     total = nsi.new_zeros(nsi.shape[0])
-    for blocks in members:
-        values = pick(nsi, blocks)
-        total = total + (values * block_excess(values).clamp(min=0)).sum(1)
+    for steps in members:
+        values = pick(nsi, steps)
+        total = total + (values * step_excess(values).clamp(min=0)).sum(1)
     return total / max(kept, 1)
 
 

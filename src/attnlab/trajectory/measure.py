@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.insert import attachments
-from attnlab.record.example import Example, evaluating
-from attnlab.trajectory import _loading
+from attnlab.record.example import Example, call, evaluating
+from attnlab.record.inputs import Inputs, head
+from attnlab.trajectory._loading import batches
 from attnlab.trajectory.capture import capture
 from attnlab.trajectory.conventions import Convention, nsi
 from attnlab.trajectory.grid import Grid, regular_grid
 from attnlab.trajectory.plan import Plan
-from attnlab.trajectory.result import StepResult, StiffnessResult
+from attnlab.trajectory.result import StepResult, StiffnessResult, most_often_stiffest
 from attnlab.trajectory.stages import kept_members
 from attnlab.trajectory.step_index import StepIndex, step_indices
 
@@ -60,22 +60,23 @@ def stiffness(
 
     started = time.perf_counter()
     grid = regular_grid() if grid is None else grid
-    inputs = _loading.batches(loader, _loading.device_of(model), progress)
+    inputs = batches(loader, model, progress)
     first = next(inputs, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
     if example is None:
-        example = _loading.head(first, 1)
+        example = head(first, 1)
     mutated: set[str] = set()
     with evaluating(model), capture(model, example) as steps:
         meters = Meters(steps.stages, grid)
         for batch in chain([first], inputs):
-            _loading.run(model, batch)
+            call(model, batch)
             meters.update(nsi(steps.norms, convention).cpu())
             mutated.update(step.step.label for step in steps if step.mutated)
     found = meters.compute()
     indices = _indices(model, first, si, example) if si else []
     total = found.total.mean.item()
+    results = _step_results(steps.plan, found, indices)
     return StiffnessResult(
         network=name or type(model).__name__,
         convention=convention,
@@ -86,21 +87,19 @@ def stiffness(
         tns=total,
         tns_spread=found.total.spread.item(),
         stiffest_share_of_tns=found.stiffest.share.item(),
-        nsi=_step_results(model, steps.plan, found, indices),
+        stiffest=most_often_stiffest(results),
+        nsi=results,
         relative_degrees=tuple(grid.relative.tolist()),
         absolute_degrees=tuple(grid.absolute.tolist()),
         surface=tuple(map(tuple, found.surface.tolist())),
         proportion=tuple(map(tuple, found.proportion.values.tolist())),
         proportion_integral=found.proportion.integral.item(),
         seconds=time.perf_counter() - started,
-        notes=tuple(_notes(model, steps.plan, convention, mutated, total)),
+        notes=tuple(_notes(steps.plan, convention, mutated, total)),
     )
 
 
-def _step_results(
-    model: nn.Module, plan: Plan, found: Measured, indices: list[StepIndex]
-) -> tuple[StepResult, ...]:
-    gated = {(a.site.stage, a.site.block, a.site.part) for _, a in attachments(model)}
+def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tuple[StepResult, ...]:
     values = found.nsi
     low, middle, high = values.quantiles.tolist()
     shares = (found.stiffest.inputs / found.counts.inputs).tolist()
@@ -112,7 +111,7 @@ def _step_results(
             name=step.name,
             kind=step.kind,
             kept=plan.kept[n],
-            gated=(step.stage, step.block, step.part) in gated,
+            gated=step.key in plan.gated,
             mean=values.mean[n].item(),
             spread=values.spread[n].item(),
             minimum=values.minimum[n].item(),
@@ -128,11 +127,9 @@ def _step_results(
     )
 
 
-def _notes(
-    model: nn.Module, plan: Plan, convention: Convention, mutated: set[str], total: float
-) -> Iterator[str]:
+def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) -> Iterator[str]:
     members = kept_members(plan.stages)
-    if all(len(blocks) == 1 for blocks in members):
+    if all(len(steps) == 1 for steps in members):
         note = (
             f"{plan.describe()}: no stage keeps more than one step after its first, so TNS is "
             f"identically zero, whatever the weights. Use a deeper network."
@@ -144,7 +141,7 @@ def _notes(
             "Every step's branch is zero, as in networks that start with zero-initialised last "
             "norms and were not trained: TNS is 0."
         )
-    if any(True for _ in attachments(model)):
+    if any(gate.kind == "inserted" for gate in plan.found.gates):
         effect = {
             "paper": "counts the branch before its gate: a gate of 0.5 doubles NSI and TNS, so "
             "networks with attention score higher by convention alone",
@@ -159,10 +156,8 @@ def _notes(
         )
 
 
-def _indices(
-    model: nn.Module, first: _loading.Inputs, si: int, example: Example
-) -> list[StepIndex]:
-    images = _loading.head(first, si)
+def _indices(model: nn.Module, first: Inputs, si: int, example: Example) -> list[StepIndex]:
+    images = head(first, si)
     if not isinstance(images, Tensor):
         raise InputError(
             f"SI needs batches with one input tensor but the loader gives {type(images).__name__}."

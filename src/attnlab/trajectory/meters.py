@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.trajectory import metrics
-from attnlab.trajectory.conventions import PerBlock
+from attnlab.trajectory.conventions import PerStep
 from attnlab.trajectory.grid import Grid
 from attnlab.trajectory.stages import Stages, kept_members
 
@@ -33,11 +33,11 @@ class Meters:
         self.total = metrics.TotalNeuralStiffness(stages)
         self.surface = metrics.StiffnessSurface(stages, grid)
         self.proportion = metrics.StiffnessProportion(stages, grid)
-        self.stiffest = metrics.StiffestBlock(stages)
-        self.blocks = len(stages)
+        self.stiffest = metrics.StiffestStepCounter(stages)
+        self.steps = len(stages)
         self.any_kept = bool(kept_members(stages))
 
-    def update(self, nsi: PerBlock) -> None:
+    def update(self, nsi: PerStep) -> None:
         """Add a batch of inputs."""
         for metric in (self.counts, self.nsi, self.total, self.surface, self.proportion):
             metric.update(nsi)
@@ -49,17 +49,17 @@ class Meters:
         # torchmetrics takes the axis off tensors of one element, and a network may have one step.
         nsi = self.nsi.compute()
         nsi = nsi._replace(
-            mean=nsi.mean.reshape(self.blocks),
-            spread=nsi.spread.reshape(self.blocks),
-            minimum=nsi.minimum.reshape(self.blocks),
-            maximum=nsi.maximum.reshape(self.blocks),
+            mean=nsi.mean.reshape(self.steps),
+            spread=nsi.spread.reshape(self.steps),
+            minimum=nsi.minimum.reshape(self.steps),
+            maximum=nsi.maximum.reshape(self.steps),
         )
         stiffest = metrics.StiffestCounts(
-            torch.zeros(self.blocks, dtype=torch.int64), torch.tensor(torch.nan)
+            torch.zeros(self.steps, dtype=torch.int64), torch.tensor(torch.nan)
         )
         if self.any_kept:
             stiffest = self.stiffest.compute()
-            stiffest = stiffest._replace(inputs=stiffest.inputs.reshape(self.blocks))
+            stiffest = stiffest._replace(inputs=stiffest.inputs.reshape(self.steps))
         return Measured(
             self.counts.compute(),
             nsi,

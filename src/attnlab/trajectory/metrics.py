@@ -1,8 +1,8 @@
 """Stiffness as torchmetrics: streams over any number of inputs and processes, in a few kilobytes.
 
-Each metric takes `update(nsi)` with the NSI of a batch, (inputs, blocks), all blocks.
+Each metric takes `update(nsi)` with the NSI of a batch, (inputs, steps), all steps.
 
-Inputs whose NSI is not finite in some kept block are skipped and counted. Counts are integers and
+Inputs whose NSI is not finite in some kept step are skipped and counted. Counts are integers and
 sums are float64, so one, two or four processes give the same result.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from attnlab._errors import InputError
-from attnlab.trajectory.conventions import PerBlock
+from attnlab.trajectory.conventions import PerStep
 from attnlab.trajectory.grid import (
     Grid,
     proportion_counts,
@@ -26,7 +26,7 @@ from attnlab.trajectory.grid import (
     surface_counts,
 )
 from attnlab.trajectory.quantiles import BINS, histogram, quantile
-from attnlab.trajectory.stages import Stages, check_nsi, kept_blocks, usable
+from attnlab.trajectory.stages import Stages, check_nsi, kept_steps, usable
 from attnlab.trajectory.stiffest import stiffest
 from attnlab.trajectory.total import tns
 
@@ -45,7 +45,7 @@ class StiffnessMetric(Metric):
         self.add_state("inputs", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("skipped", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, nsi: PerBlock) -> None:
+    def update(self, nsi: PerStep) -> None:
         """Add a batch of inputs."""
         check_nsi(nsi, self.stages)
         nsi = nsi.detach().double()
@@ -57,7 +57,7 @@ class StiffnessMetric(Metric):
             self.accumulate(nsi if kept == len(nsi) else nsi[good])
 
     @abstractmethod
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         """Add inputs that are all usable, in float64."""
 
     def require_inputs(self) -> None:
@@ -83,7 +83,7 @@ class InputCounts(NamedTuple):
 class CountedInputs(StiffnessMetric):
     """How many inputs were measured and how many were skipped, over all processes."""
 
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         """Counting is all there is to do."""
 
     def compute(self) -> InputCounts:
@@ -91,19 +91,19 @@ class CountedInputs(StiffnessMetric):
 
 
 class NsiStatistics(NamedTuple):
-    """NSI over the inputs, per block."""
+    """NSI over the inputs, per step."""
 
-    mean: Float[Tensor, " blocks"]
-    spread: Float[Tensor, " blocks"]
+    mean: Float[Tensor, " steps"]
+    spread: Float[Tensor, " steps"]
     """Standard deviation over inputs (divided by their number)."""
-    minimum: Float[Tensor, " blocks"]
-    maximum: Float[Tensor, " blocks"]
-    quantiles: Float[Tensor, "probabilities blocks"]
+    minimum: Float[Tensor, " steps"]
+    maximum: Float[Tensor, " steps"]
+    quantiles: Float[Tensor, "probabilities steps"]
     """Each within 4.4 % of the exact one, see `attnlab.trajectory.quantiles`."""
 
 
 class NeuralStiffnessIndex(StiffnessMetric):
-    """Mean, spread, extremes and quantiles of NSI per block; NaN in blocks that have none."""
+    """Mean, spread, extremes and quantiles of NSI per step; NaN in steps that have none."""
 
     number: Tensor
     sum: Tensor
@@ -117,18 +117,18 @@ class NeuralStiffnessIndex(StiffnessMetric):
     ) -> None:
         super().__init__(stages, **options)
         self.probabilities = probabilities
-        blocks = len(stages)
-        zeros = torch.zeros(blocks, dtype=torch.float64)
-        self.add_state("number", torch.zeros(blocks, dtype=torch.int64), dist_reduce_fx="sum")
+        steps = len(stages)
+        zeros = torch.zeros(steps, dtype=torch.float64)
+        self.add_state("number", torch.zeros(steps, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("sum", zeros.clone(), dist_reduce_fx="sum")
         self.add_state("squares", zeros.clone(), dist_reduce_fx="sum")
         self.add_state("minimum", zeros + torch.inf, dist_reduce_fx="min")
         self.add_state("maximum", zeros - torch.inf, dist_reduce_fx="max")
-        counts = torch.zeros(blocks, BINS, dtype=torch.int32)
+        counts = torch.zeros(steps, BINS, dtype=torch.int32)
         self.add_state("counts", counts, dist_reduce_fx="sum")
 
-    def accumulate(self, nsi: PerBlock) -> None:
-        # The first block of a stage may have no NSI, in an input that is usable all the same.
+    def accumulate(self, nsi: PerStep) -> None:
+        # The first step of a stage may have no NSI, in an input that is usable all the same.
         finite = nsi.isfinite()
         values = torch.where(finite, nsi, 0.0)
         self.number += finite.sum(0)
@@ -171,7 +171,7 @@ class TotalNeuralStiffness(StiffnessMetric):
         self.add_state("sum", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         values = tns(nsi, self.stages)
         self.sum += values.sum()
         self.squares += values.square().sum()
@@ -208,7 +208,7 @@ class GridMetric(StiffnessMetric):
 class StiffnessSurface(GridMetric):
     """δ(M): the share of inputs with stiffness of degree M, exact at every grid point."""
 
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         self.counts += surface_counts(nsi, self.stages, self.grid)
 
     def compute(self) -> Float[Tensor, "degrees1 degrees2"]:
@@ -217,7 +217,7 @@ class StiffnessSurface(GridMetric):
 
 
 class Proportion(NamedTuple):
-    """p̂(M), with L the number of kept blocks."""
+    """p̂(M), with L the number of kept steps."""
 
     values: Float[Tensor, "degrees1 degrees2"]
     integral: Float[Tensor, ""]
@@ -225,7 +225,7 @@ class Proportion(NamedTuple):
 
 
 class StiffnessProportion(GridMetric):
-    """p̂(M): the share of kept blocks with stiffness of degree M, exact, and its exact integral."""
+    """p̂(M): the share of kept steps with stiffness of degree M, exact, and its exact integral."""
 
     integral: Tensor
 
@@ -233,27 +233,27 @@ class StiffnessProportion(GridMetric):
         super().__init__(stages, grid, **options)
         self.add_state("integral", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         self.counts += proportion_counts(nsi, self.stages, self.grid)
         self.integral += proportion_integral(nsi, self.stages).sum()
 
     def compute(self) -> Proportion:
         self.require_inputs()
-        kept = max(int(kept_blocks(self.stages).sum()), 1)
+        kept = max(int(kept_steps(self.stages).sum()), 1)
         return Proportion(self.counts.double() / (self.inputs * kept), self.integral / self.inputs)
 
 
 class StiffestCounts(NamedTuple):
-    """Which blocks are the stiffest of an input, and how much of TNS that one block has."""
+    """Which steps are the stiffest of an input, and how much of TNS that one step has."""
 
-    inputs: Int[Tensor, " blocks"]
-    """Of how many inputs each block is the stiffest."""
+    inputs: Int[Tensor, " steps"]
+    """Of how many inputs each step is the stiffest."""
     share: Float[Tensor, ""]
-    """Mean share of TNS that the stiffest block has on its own; NaN if TNS is 0 for every input."""
+    """Mean share of TNS that the stiffest step has on its own; NaN if TNS is 0 for every input."""
 
 
-class StiffestBlock(StiffnessMetric):
-    """Which block is the stiffest, counted over inputs. Needs a stage with at least two blocks."""
+class StiffestStepCounter(StiffnessMetric):
+    """Which step is the stiffest, counted over inputs. Needs a stage with at least two steps."""
 
     counts: Tensor
     shares: Tensor
@@ -266,9 +266,9 @@ class StiffestBlock(StiffnessMetric):
         self.add_state("shares", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("shared", torch.tensor(0), dist_reduce_fx="sum")
 
-    def accumulate(self, nsi: PerBlock) -> None:
+    def accumulate(self, nsi: PerStep) -> None:
         found = stiffest(nsi, self.stages)
-        self.counts += torch.bincount(found.block, minlength=len(self.stages))
+        self.counts += torch.bincount(found.step, minlength=len(self.stages))
         self.shares += found.share.nansum()
         self.shared += found.share.isfinite().sum()
 

@@ -10,44 +10,40 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnlab._errors import StepsNotFoundError
-from attnlab.insert import Step
-from attnlab.insert.steps import find_steps
-from attnlab.record.example import Example, run_once
+from attnlab.insert import Step, StepKey, Watchable, watchable
+from attnlab.record.example import Example
 from attnlab.record.graph import Graph, Ref
 from attnlab.trajectory.norms import Activation
-from attnlab.trajectory.stages import Stages, kept_blocks
-
-
-@dataclass(frozen=True)
-class WatchedStep:
-    """A step with what watching it needs besides."""
-
-    step: Step
-    call: int
-    """In which call of the owner, within one forward, the addition is made."""
-    activation: Activation | None
-    """What the network applies to the sum, ready to be applied again."""
+from attnlab.trajectory.stages import Stages, kept_steps
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a network in the order of execution."""
+    """The steps of a network in the order of execution, and what watching them needs besides."""
 
-    watched: tuple[WatchedStep, ...]
+    found: Watchable
+    activations: dict[StepKey, Activation | None]
+    """What the network applies to the sum of each step, ready to be applied again."""
 
     @property
-    def steps(self) -> list[Step]:
-        return [watched.step for watched in self.watched]
+    def steps(self) -> tuple[Step, ...]:
+        return self.found.steps
+
+    @property
+    def gated(self) -> set[StepKey]:
+        """The steps on whose branch attnlab inserted a gate, at its end or further inside."""
+        ours = [gate for gate in self.found.gates if gate.kind == "inserted"]
+        return {step.key for gate in ours for step, _ in gate.calls.values() if step is not None}
 
     @property
     def stages(self) -> Stages:
         """The stage of every step."""
-        return torch.tensor([watched.step.stage for watched in self.watched])
+        return torch.tensor([step.stage for step in self.steps])
 
     @property
     def kept(self) -> list[bool]:
         """Whether a step counts; the first of every stage does not."""
-        return kept_blocks(self.stages).tolist()
+        return kept_steps(self.stages).tolist()
 
     def describe(self) -> str:
         """`4 stages of 3+4+6+3 steps`."""
@@ -58,20 +54,16 @@ class Plan:
 
 def plan(model: nn.Module, example: Example | None = None) -> Plan:
     """Find the steps of `model` by one run on `example` (or on one made up)."""
-    run = run_once(model, example)
-    found = find_steps(run.graph)
-    if not found:
+    found = watchable(model, example)
+    if not found.steps:
         raise StepsNotFoundError(
             f"{type(model).__name__} has no residual step x + f(x), so it has no trajectory of "
             f"states and no stiffness: NSI compares a state with the next one of the same shape. "
             f"(VGG has no shortcut; DenseNet concatenates instead of adding.) Seen in one run on "
-            f"an input of shape {run.input_shape}."
+            f"an input of shape {found.run.input_shape}."
         )
-    return Plan(tuple(_watched(model, run.graph, step) for step in found))
-
-
-def _watched(model: nn.Module, graph: Graph, step: Step) -> WatchedStep:
-    return WatchedStep(step, step.owner_call, _activation(model, graph, step))
+    graph = found.run.graph
+    return Plan(found, {step.key: _activation(model, graph, step) for step in found.steps})
 
 
 def _activation(model: nn.Module, graph: Graph, step: Step) -> Activation | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ class StepResult:
     kept: bool
     """Whether it counts for TNS; the first step of every stage does not."""
     gated: bool
-    """Whether attnlab inserted a gate there."""
+    """Whether attnlab inserted a gate on its branch, at its end or further inside."""
     mean: float
     spread: float
     minimum: float
@@ -45,6 +46,25 @@ class StepResult:
     """Mean SI of the branch over the sampled inputs."""
     si_residual: float | None = None
     """The largest residual of those."""
+
+
+@dataclass(frozen=True)
+class StiffestStep:
+    """The step that is the stiffest of most inputs."""
+
+    label: str
+    name: str
+    share: float
+    """Of the inputs."""
+
+
+def most_often_stiffest(steps: Sequence[StepResult]) -> StiffestStep | None:
+    """The step that is the stiffest of most inputs, the first if tied; None where no stage keeps a
+    step. What is stiffest of one input says `attnlab.trajectory.stiffest`."""
+    step = max(steps, key=lambda step: step.stiffest_share)
+    if step.stiffest_share == 0:
+        return None
+    return StiffestStep(step.label, step.name, step.stiffest_share)
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,8 @@ class StiffnessResult:
     """Its standard deviation over inputs."""
     stiffest_share_of_tns: float
     """Mean share of an input's TNS that its stiffest step has on its own."""
+    stiffest: StiffestStep | None
+    """None where no stage keeps a step after its first."""
     nsi: tuple[StepResult, ...]
     relative_degrees: tuple[float, ...]
     """M₁ of the grid."""
@@ -78,11 +100,6 @@ class StiffnessResult:
     seconds: float
     notes: tuple[str, ...] = field(default=())
     """What to know when reading the numbers."""
-
-    @property
-    def stiffest(self) -> StepResult:
-        """The step that is the stiffest of most inputs."""
-        return max(self.nsi, key=lambda step: step.stiffest_share)
 
     @property
     def depth(self) -> int:
@@ -119,7 +136,11 @@ class StiffnessResult:
             data[key] = tuple(tuple(row) for row in data[key])
         for key in ("relative_degrees", "absolute_degrees", "notes"):
             data[key] = tuple(data[key])
-        return cls(nsi=steps, **_with_nan(data, cls))
+        # Files of version 0.1 do not say which step is the stiffest.
+        stiffest = most_often_stiffest(steps)
+        if data.get("stiffest") is not None:
+            stiffest = StiffestStep(**data["stiffest"])
+        return cls(nsi=steps, **{**_with_nan(data, cls), "stiffest": stiffest})
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""
@@ -150,10 +171,13 @@ class StiffnessResult:
 
     def __repr__(self) -> str:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
+        stiffest = ""
+        if self.stiffest is not None:
+            share = f"{100 * self.stiffest.share:.0f} %"
+            stiffest = f", stiffest {self.stiffest.label} in {share} of them"
         return (
             f"StiffnessResult({self.network}: TNS {self.tns:.4g} ± {self.tns_spread:.2g} over "
-            f"{self.inputs} inputs{skipped}, convention {self.convention!r}, {self.plan}, "
-            f"stiffest {self.stiffest.label} in {100 * self.stiffest.stiffest_share:.0f} % of them)"
+            f"{self.inputs} inputs{skipped}, convention {self.convention!r}, {self.plan}{stiffest})"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which blocks count, and what a stage contributes: its largest NSI, and how far above the mean."""
+"""Which steps count, and what a stage contributes: its largest NSI, and how far above the mean."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.trajectory.conventions import PerBlock
+from attnlab.trajectory.conventions import PerStep
 
-Stages = Int[Tensor, " blocks"]
-"""The stage of every block, any integers, blocks in the order the network runs them."""
+Stages = Int[Tensor, " steps"]
+"""The stage of every step, any integers, steps in the order the network runs them."""
 
 PerStage = Float[Tensor, "inputs stages"]
 
 
-def kept_blocks(stages: Stages) -> Bool[Tensor, " blocks"]:
-    """True for every block but the first of its stage, whose state changes shape."""
+def kept_steps(stages: Stages) -> Bool[Tensor, " steps"]:
+    """True for every step but the first of its stage, whose state changes shape."""
     seen: set[int] = set()
     kept = []
     for stage in stages.tolist():
@@ -28,26 +28,26 @@ def kept_blocks(stages: Stages) -> Bool[Tensor, " blocks"]:
 
 
 def kept_members(stages: Stages) -> list[list[int]]:
-    """The kept blocks of each stage, in order; a stage of one block has none and is left out."""
+    """The kept steps of each stage, in order; a stage of one step has none and is left out."""
     members: dict[int, list[int]] = {}
-    for block, stage in enumerate(stages.tolist()):
-        members.setdefault(stage, []).append(block)
-    return [blocks[1:] for blocks in members.values() if len(blocks) > 1]
+    for step, stage in enumerate(stages.tolist()):
+        members.setdefault(stage, []).append(step)
+    return [steps[1:] for steps in members.values() if len(steps) > 1]
 
 
-def check_nsi(nsi: PerBlock, stages: Stages) -> None:
-    """Raise `InputError` unless `nsi` is (inputs, blocks) with one stage per block."""
+def check_nsi(nsi: PerStep, stages: Stages) -> None:
+    """Raise `InputError` unless `nsi` is (inputs, steps) with one stage per step."""
     if nsi.ndim != 2 or stages.ndim != 1 or nsi.shape[1] != stages.numel():
         raise InputError(
-            f"Expected nsi of shape (inputs, blocks) and one stage per block but got "
+            f"Expected nsi of shape (inputs, steps) and one stage per step but got "
             f"{tuple(nsi.shape)} and {tuple(stages.shape)} stages."
         )
 
 
-def usable(nsi: PerBlock, stages: Stages) -> Bool[Tensor, " inputs"]:
-    """True for inputs whose NSI is finite in every kept block; the others are to be skipped."""
+def usable(nsi: PerStep, stages: Stages) -> Bool[Tensor, " inputs"]:
+    """True for inputs whose NSI is finite in every kept step; the others are to be skipped."""
     check_nsi(nsi, stages)
-    members = [block for blocks in kept_members(stages) for block in blocks]
+    members = [step for steps in kept_members(stages) for step in steps]
     # Multiplying by zero leaves 0 for a finite sum and NaN otherwise: one pass and no mask.
     return (pick(nsi, members).sum(1) * 0) == 0
 
@@ -61,19 +61,19 @@ class StagePeaks(NamedTuple):
     """a = b / μ − 1: how far the peak is above the stage's mean."""
 
 
-def pick(nsi: PerBlock, blocks: list[int]) -> PerBlock:
-    """Columns of `nsi`; a view when they are neighbours, as the blocks of a stage mostly are."""
-    if blocks and blocks == list(range(blocks[0], blocks[-1] + 1)):
-        return nsi[:, blocks[0] : blocks[-1] + 1]
-    return nsi[:, blocks]
+def pick(nsi: PerStep, steps: list[int]) -> PerStep:
+    """Columns of `nsi`; a view when they are neighbours, as the steps of a stage mostly are."""
+    if steps and steps == list(range(steps[0], steps[-1] + 1)):
+        return nsi[:, steps[0] : steps[-1] + 1]
+    return nsi[:, steps]
 
 
-def stage_peaks(nsi: PerBlock, stages: Stages, means: PerStage | None = None) -> StagePeaks:
-    """Peak and excess of each stage that keeps at least one block.
+def stage_peaks(nsi: PerStep, stages: Stages, means: PerStage | None = None) -> StagePeaks:
+    """Peak and excess of each stage that keeps at least one step.
 
     Args:
-        nsi: (inputs, blocks).
-        stages: the stage of every block.
+        nsi: (inputs, steps).
+        stages: the stage of every step.
         means: μ of each stage, (1, stages) or (inputs, stages), in the order in which the stages
             appear. Per input and from `nsi` itself when None; a mean over a batch would make the
             result depend on the batch size. With given means the excess may be negative.
@@ -83,22 +83,22 @@ def stage_peaks(nsi: PerBlock, stages: Stages, means: PerStage | None = None) ->
     if not members:
         empty = nsi.new_zeros(nsi.shape[0], 0)
         return StagePeaks(empty, empty)
-    peak = torch.stack([pick(nsi, blocks).amax(1) for blocks in members], 1)
+    peak = torch.stack([pick(nsi, steps).amax(1) for steps in members], 1)
     if means is None:
         # A mean is never above the largest value; rounding can say otherwise.
-        mean = torch.stack([pick(nsi, blocks).mean(1) for blocks in members], 1).minimum(peak)
+        mean = torch.stack([pick(nsi, steps).mean(1) for steps in members], 1).minimum(peak)
     elif means.ndim == 2 and means.shape[1] == len(members):
         mean = means
     else:
         raise InputError(
             f"Expected means of shape (1 or inputs, {len(members)}), one per stage that keeps a "
-            f"block, but got {tuple(means.shape)}."
+            f"step, but got {tuple(means.shape)}."
         )
     return StagePeaks(peak, relative_excess(peak, mean))
 
 
-def block_excess(values: PerBlock) -> PerBlock:
-    """z / μ − 1 of every block of one stage, given the NSI of its kept blocks."""
+def step_excess(values: PerStep) -> PerStep:
+    """z / μ − 1 of every step of one stage, given the NSI of its kept steps."""
     return relative_excess(
         values, values.mean(1, keepdim=True).minimum(values.amax(1, keepdim=True))
     )

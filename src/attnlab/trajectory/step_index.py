@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.insert import Step
+from attnlab.insert import Observer, SeenStep, Step, StepKey, watching
 from attnlab.record.example import Example
-from attnlab.trajectory.capture import Captured, watching
-from attnlab.trajectory.plan import WatchedStep, plan
+from attnlab.trajectory.plan import Plan, plan
 from attnlab.trajectory.spectrum import FEWEST_VECTORS, SpectralIndex, transposed_index
 
 Map = Literal["branch", "state"]
@@ -26,7 +25,7 @@ class StepIndex(NamedTuple):
     reason: str
 
 
-class _StepMap(NamedTuple):
+class StepMap(NamedTuple):
     """A step's map inside the autograd graph of one forward."""
 
     state: Tensor
@@ -34,25 +33,31 @@ class _StepMap(NamedTuple):
     rate: Tensor
 
 
-class _MapCapture(Captured):
+class StepMaps(Observer):
     """Keeps, for each step, the state's place in the autograd graph and a copy of the branch."""
 
-    def __init__(self, *args: Any, of: Map) -> None:
-        super().__init__(*args)
+    def __init__(self, plan: Plan, of: Map) -> None:
+        self.plan = plan
         self.of = of
-        self.maps: dict[int, _StepMap | None] = {}
+        self.maps: dict[StepKey, StepMap | str] = {}
+        """Of each step that was seen, or why it has none."""
 
-    def added(
-        self, number: int, watched: WatchedStep, shortcut: Tensor, branch: Tensor, mutated: bool
-    ) -> None:
-        del mutated
-        self.maps[number] = None
-        if shortcut.requires_grad and branch.requires_grad:
+    def step_seen(self, seen: SeenStep) -> None:
+        shortcut, branch, key = seen.shortcut, seen.branch, seen.step.key
+        if not torch.is_grad_enabled():
+            self.maps[key] = (
+                "it runs without gradients, as inside a re-entrant checkpoint: use_reentrant=False"
+            )
+        elif not (shortcut.requires_grad and branch.requires_grad):
+            self.maps[key] = "the step does not depend on the input"
+        else:
             # The edge and the copy are taken now: an in-place addition re-labels its operand.
-            rate = branch.clone()
-            if self.of == "state" and watched.activation is not None:
-                rate = watched.activation(shortcut + branch) - shortcut
-            self.maps[number] = _StepMap(shortcut.detach(), get_gradient_edge(shortcut), rate)
+            rate, activation = branch.clone(), self.plan.activations[key]
+            if self.of == "state" and activation is not None:
+                # A checkpoint around the step must not count what is saved here.
+                with saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
+                    rate = activation(shortcut + branch) - shortcut
+            self.maps[key] = StepMap(shortcut.detach(), get_gradient_edge(shortcut), rate)
 
 
 def step_indices(
@@ -91,27 +96,25 @@ def step_indices(
             f"mode, whose output for one input depends on all others. Call model.eval() first."
         )
     found = plan(model, images[:1] if example is None else example)
-    rectified = [w.step for w in found.watched if w.activation is torch.relu]
+    rectified = [step for step in found.steps if found.activations[step.key] is torch.relu]
     if of == "state" and rectified and not accept_artefact:
         raise OptionError(
             f"The state after step {rectified[0].label} ({rectified[0].name}) is cut by a ReLU, so "
             f"every switched-off unit has an eigenvalue of exactly -1 and SI is at least 1, "
             f"whatever the network does. Use of='branch', or accept_artefact=True to see it."
         )
-    maps = _MapCapture(found, of=of)
-    with watching(model, maps), torch.enable_grad():
+    seen = StepMaps(found, of)
+    with watching(model, seen, found=found.found), torch.enable_grad():
         model(images.detach().clone().requires_grad_(True))
-    return [
-        _index(watched.step, maps.maps.get(number), vectors, seed)
-        for number, watched in enumerate(found.watched)
-    ]
+    unseen = "the network does not make it on these images"
+    return [_index(step, seen.maps.get(step.key, unseen), vectors, seed) for step in found.steps]
 
 
-def _index(step: Step, taken: _StepMap | None, vectors: int, seed: int) -> StepIndex:
+def _index(step: Step, taken: StepMap | str, vectors: int, seed: int) -> StepIndex:
     if step.kind != "identity":
         return StepIndex(step, None, "the shortcut is a projection, not the state itself")
-    if taken is None:
-        return StepIndex(step, None, "the step does not depend on the input")
+    if isinstance(taken, str):
+        return StepIndex(step, None, taken)
     state, edge, rate = taken
 
     def transposed(vector: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
 """Total neural stiffness (TNS), exactly.
 
-Definition 2 of the ICCV paper: a trajectory is stiff with degree M = (M₁, M₂) when some block has
+Definition 2 of the ICCV paper: a trajectory is stiff with degree M = (M₁, M₂) when some step has
 NSI ≥ max(μ(1 + M₁), M₂), μ the mean NSI of its stage; TNS is the integral of the indicator over all
 M ≥ 0, averaged over inputs.
 
-For one input, block t of stage s is stiff on the rectangle [0, z_t/μ_s − 1] × [0, z_t]. Both sides
+For one input, step t of stage s is stiff on the rectangle [0, z_t/μ_s − 1] × [0, z_t]. Both sides
 grow with z_t, so within a stage the rectangle of the largest NSI contains all others and the
 indicator is that of a union of one rectangle per stage, anchored at the origin. Its area needs a
 sort of as many numbers as there are stages. No grid, no box, no truncation, and a gradient.
@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnlab.trajectory.conventions import PerBlock
+from attnlab.trajectory.conventions import PerStep
 from attnlab.trajectory.stages import PerStage, Stages, stage_peaks
 
 
 def tns(
-    nsi: PerBlock,
+    nsi: PerStep,
     stages: Stages,
     *,
     means: PerStage | None = None,
@@ -32,8 +32,8 @@ def tns(
     NaN where the input is not `usable`: select with `usable` before a backward pass.
 
     Args:
-        nsi: (inputs, blocks), all blocks; the first of every stage is left out of peak and mean.
-        stages: the stage of every block.
+        nsi: (inputs, steps), all steps; the first of every stage is left out of peak and mean.
+        stages: the stage of every step.
         means: μ of each stage; per input when None, see `stage_peaks`.
         box: integrate over M₁ ≤ box[0], M₂ ≤ box[1] only. To see what a truncated integral loses.
     """

@@ -8,7 +8,7 @@ recognises the addition. Both survive deepcopy, pickle, torch.compile and torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
-from attnlab.insert._attachment import Attachment
-from attnlab.insert.steps import Step
+from attnlab.insert.attachment import Attachment
+from attnlab.insert.step import Step
 from attnlab.record.operations import is_same_shape_addition
 
 _SITES = "_attnlab_additions"
@@ -113,7 +113,8 @@ class _Additions:
 
     def add(self, step: Step, attachment: Attachment) -> None:
         for gated in self.gated:
-            if _same_addition(gated.step, step):
+            # The owner is called otherwise where the network was put into another in between.
+            if replace(gated.step.key, owner=step.owner) == step.key:
                 gated.attachments.append(attachment)
                 return
         self.gated.append(_Gated(step, [attachment]))
@@ -123,10 +124,6 @@ class _Additions:
         for gated in self.gated:
             gated.attachments = [a for a in gated.attachments if id(a) not in gone]
         self.gated = [gated for gated in self.gated if gated.attachments]
-
-
-def _same_addition(a: Step, b: Step) -> bool:
-    return a.addition == b.addition and a.could_be(b.shape)
 
 
 class _AdditionMode(TorchFunctionMode):
@@ -152,8 +149,8 @@ class _AdditionMode(TorchFunctionMode):
             return function(*args, **(kwargs or {}))
         found = None
         for number, gated in enumerate(self.additions.gated):
-            if gated.step.could_be(args[0].shape):
-                if self.seen[number] == gated.step.addition:
+            if gated.step.key.could_be(args[0].shape):
+                if self.seen[number] == gated.step.key.addition:
                     found = gated
                 self.seen[number] += 1
         if found is None:
@@ -210,4 +207,8 @@ def _gate_addition(owner: nn.Module, attachment: Attachment, step: Step) -> None
     if _SITES not in owner.__dict__:
         owner.__dict__[_SITES] = _Additions()
         owner.__class__ = _gated_class(type(owner))
+        for module in owner.modules():
+            for hook in module._forward_hooks.values():
+                if isinstance(hook, OutputHook):
+                    hook.hidden = True
     owner.__dict__[_SITES].add(step, attachment)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attnlab._errors import InputError
+from attnlab.data.batches import check_batches, evaluation_chunks, training_chunks
 from attnlab.train import Recipe
-from attnlab.train.batches import check_batches, evaluation_chunks, training_chunks
 
 
 def recipe(batch_size: int, drop_last: bool = False) -> Recipe:

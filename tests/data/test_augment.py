@@ -7,11 +7,11 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from attnlab.train import Recipe
-from attnlab.train.augment import Draws, cropped, draw, normalised, padded
-from attnlab.train.data import Pixels, channel_statistics, subset
+from attnlab.data import Augmentation
+from attnlab.data.augment import Draws, cropped, draw, normalised, padded
+from attnlab.data.memory import Pixels, channel_statistics, subset
 
-RECIPE = Recipe(epochs=1, batch_size=8, lr=0.1)
+PADDED = Augmentation()
 
 
 def some_images(number: int = 20, side: int = 9) -> torch.Tensor:
@@ -21,7 +21,7 @@ def some_images(number: int = 20, side: int = 9) -> torch.Tensor:
 
 def test_crop_and_mirror_are_torchvisions() -> None:
     images = some_images()
-    draws = draw(RECIPE, 20, 8, seed=0, epoch=0)
+    draws = draw(PADDED, 20, 8, seed=0, epoch=0)
     chosen = torch.tensor([3, 19, 0, 3, 7])
     ours = cropped(padded(images, 4), chosen, draws.of(chosen), (9, 9))
     for crop, number in zip(ours, chosen.tolist(), strict=True):
@@ -34,7 +34,7 @@ def test_crop_and_mirror_are_torchvisions() -> None:
 
 
 def test_crops_reach_every_offset_evenly_and_half_are_mirrored() -> None:
-    draws = draw(RECIPE, 90_000, 8, seed=1, epoch=0)
+    draws = draw(PADDED, 90_000, 8, seed=1, epoch=0)
     places = torch.bincount(draws.top * 9 + draws.left, minlength=81)
     # 81 cells of a mean of 1111: five standard deviations.
     assert (places - 90_000 / 81).abs().max() < 5 * (90_000 / 81) ** 0.5
@@ -43,7 +43,7 @@ def test_crops_reach_every_offset_evenly_and_half_are_mirrored() -> None:
 
 def test_draws_change_with_seed_and_epoch_and_nothing_else() -> None:
     def tops(seed: int, epoch: int) -> list[int]:
-        return draw(RECIPE, 50, 8, seed, epoch).top.tolist()
+        return draw(PADDED, 50, 8, seed, epoch).top.tolist()
 
     assert tops(0, 0) == tops(0, 0)
     assert tops(0, 0) != tops(0, 1)
@@ -51,7 +51,7 @@ def test_draws_change_with_seed_and_epoch_and_nothing_else() -> None:
 
 
 def test_digits_are_never_mirrored() -> None:
-    straight = RECIPE.model_copy(update={"flip": False})
+    straight = PADDED.model_copy(update={"flip": False})
     assert not draw(straight, 1000, 2, 0, 0).mirrored.any()
 
 
@@ -83,7 +83,7 @@ def test_a_subset_has_the_same_share_of_every_class() -> None:
     labels = torch.tensor([0] * 40 + [1] * 40 + [2] * 20)
     whole = Pixels(some_images(100, 2), labels)
     part = subset(whole, 10, "test")
-    assert torch.bincount(part.labels).tolist() == [4, 4, 2]
+    assert torch.bincount(part.targets).tolist() == [4, 4, 2]
     # The first of each class, in order.
     kept = [0, 1, 2, 3, 40, 41, 42, 43, 80, 81]
     assert torch.equal(part.images, whole.images[kept])

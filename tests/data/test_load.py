@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,18 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from attnlab._errors import InputError, OptionError
-from attnlab.train import DataConfig, Recipe
-from attnlab.train import folder as folders
-from attnlab.train.batches import training_chunks
-from attnlab.train.data import Data
-from attnlab.train.sources import CIFAR, load_data
+from attnlab.data import Data, DataConfig, data_checksum, load_data, stream
+from attnlab.data import folder as folders
+from attnlab.data.batches import training_chunks
+from attnlab.data.known import CIFAR
+from attnlab.train import Recipe
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(epochs=1, batch_size=4, lr=0.1)
 
 
-def load(recipe: Recipe = RECIPE, **settings: Any) -> Data:
-    return load_data(DataConfig(**settings), recipe)
+def load(**settings: Any) -> Data:
+    return load_data(DataConfig(**settings))
 
 
 def pixels_of(data: Data, number: int) -> np.ndarray:
@@ -37,7 +38,7 @@ def pixels_of(data: Data, number: int) -> np.ndarray:
 
 def test_digits() -> None:
     data = load(name="digits")
-    assert (data.facts.train, data.facts.test, data.facts.classes) == (1438, 359, 10)
+    assert (data.facts.train, data.facts.test, data.facts.outputs) == (1438, 359, 10)
     assert data.facts.shape == (3, 8, 8)
     source = load_digits()
     expected = (source.images[4::5] * 255 / 16).round()
@@ -50,10 +51,33 @@ def test_size_and_subset() -> None:
     data = load(name="digits", size=16, train_subset=50, test_subset=20)
     assert (data.facts.train, data.facts.test, data.facts.shape) == (50, 20, (3, 16, 16))
     chunks = training_chunks(50, RECIPE, 0, 0)
-    images, labels = next(data.training(chunks, RECIPE, 0, 0, CPU))
+    images, labels = next(data.training(chunks, 0, 0, CPU))
     assert images.shape == (4, 3, 16, 16)
     assert images.dtype == torch.float32
     assert labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10"])
+def test_the_checksum_is_known_without_the_files_of_well_known_data(name: str) -> None:
+    from torchvision import datasets
+
+    published = getattr(datasets, name.upper()).tgz_md5
+    assert data_checksum(DataConfig(name=name, root="nowhere")) == f"md5:{published}"
+
+
+def test_the_checksum_of_a_folder_is_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    pictures(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+
+    def checksum(name: str) -> str:
+        return data_checksum(DataConfig(name="folder", root=str(tmp_path / name), size=12))
+
+    before = checksum("a")
+    assert checksum("b") == before
+    (tmp_path / "b" / "train" / "cat" / "3.png").unlink()
+    assert checksum("b") != before
+    (tmp_path / "a" / "val" / "dog" / "0.png").rename(tmp_path / "a" / "val" / "cat" / "9.png")
+    assert checksum("a") != before  # the same pictures, one of them with another class
 
 
 def test_the_checksum_sees_one_pixel(tmp_path: Path) -> None:
@@ -80,7 +104,7 @@ def archive(path: Path, **changed: np.ndarray) -> dict[str, np.ndarray]:
 def test_npz(tmp_path: Path) -> None:
     arrays = archive(tmp_path / "images.npz")
     data = load(name="npz", root=str(tmp_path / "images.npz"))
-    assert data.facts.classes == 3
+    assert data.facts.outputs == 3
     assert np.array_equal(pixels_of(data, 6), arrays["test_x"].transpose(0, 3, 1, 2))
 
 
@@ -109,8 +133,9 @@ def test_npz(tmp_path: Path) -> None:
         ),
         (
             {"train_y": np.zeros(12)},
-            "images.npz (train): expected one whole number per image as label but got float64 of "
-            "shape (12,).",
+            "images.npz (train): expected one whole number per image as label (or a row of 0 and 1 "
+            "as labels, or a row of floating-point numbers as values) but got float64 of shape "
+            "(12,).",
         ),
     ],
 )
@@ -177,7 +202,7 @@ def test_stl10_trains_on_crops_and_tests_whole(crop: int, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(datasets, "STL10", Small)
     data = load(name="stl10", stl_crop=crop)
-    images, _ = next(data.training(training_chunks(20, RECIPE, 0, 0), RECIPE, 0, 0, CPU))
+    images, _ = next(data.training(training_chunks(20, RECIPE, 0, 0), 0, 0, CPU))
     assert images.shape == (4, 3, crop, crop)
     assert next(data.testing([torch.arange(2)], CPU))[0].shape == (2, 3, 96, 96)
 
@@ -195,7 +220,7 @@ def pictures(root: Path, side: int = 12) -> None:
 def test_a_folder_in_memory_is_the_centre_of_its_pictures(tmp_path: Path) -> None:
     pictures(tmp_path)
     data = load(name="folder", root=str(tmp_path), size=12)
-    assert (data.facts.classes, data.facts.train, data.facts.test) == (2, 8, 4)
+    assert (data.facts.outputs, data.facts.train, data.facts.test) == (2, 8, 4)
     expected = np.asarray(Image.open(tmp_path / "val" / "dog" / "0.png"))[:, 2:14]
     assert np.array_equal(pixels_of(data, 4)[2], expected.transpose(2, 0, 1))
 
@@ -204,21 +229,20 @@ def test_a_folder_too_large_for_memory_gives_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures(tmp_path)
-    monkeypatch.setattr(folders.os, "cpu_count", lambda: 1)  # read in this process
+    monkeypatch.setattr(stream.os, "cpu_count", lambda: 1)  # read in this process
     whole = load(name="folder", root=str(tmp_path), size=12)
     monkeypatch.setattr(folders, "MEMORY_LIMIT", 0)
     streamed = load(name="folder", root=str(tmp_path), size=12)
-    assert isinstance(streamed, folders.FolderData)
+    assert isinstance(streamed, stream.StreamData)
     assert np.array_equal(pixels_of(whole, 4), pixels_of(streamed, 4))
-    resized = RECIPE.model_copy(update={"crop": "resized"})
-    chunks = training_chunks(8, resized, 0, 0)
-    first, again = (
-        torch.cat([images for images, _ in streamed.training(chunks, resized, 0, epoch, CPU)])
-        for epoch in (0, 0)
+    resized = load(name="folder", root=str(tmp_path), size=12, augmentation={"crop": "resized"})
+    chunks = training_chunks(8, RECIPE, 0, 0)
+    first, again, later = (
+        torch.cat([images for images, _ in resized.training(chunks, 0, epoch, CPU)])
+        for epoch in (0, 0, 1)
     )
     assert first.shape == (8, 3, 12, 12)
     assert torch.equal(first, again)
-    later = torch.cat([images for images, _ in streamed.training(chunks, resized, 0, 1, CPU)])
     assert not torch.equal(first, later)
 
 
@@ -252,7 +276,7 @@ def test_wrong_folders(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs the side of the images, size = 224"):
         load(name="folder", root=str(tmp_path / "y"))
     with pytest.raises(OptionError, match="crop = 'resized' cuts from the original photographs"):
-        load(RECIPE.model_copy(update={"crop": "resized"}), name="digits")
+        load(name="digits", augmentation={"crop": "resized"})
     with pytest.raises(InputError, match="has 1438 images but a subset of 2000 was asked for"):
         load(name="digits", train_subset=2000)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnlab.attention import BranchGate, StageGate, StepGate
+from attnlab.attention import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
 from attnlab.insert._layout import gate_to_layout, to_channel_first
-from attnlab.insert.sites import Site
+from attnlab.insert.site import Site
+from attnlab.record.recorder import RecordedWhole
 
 
-class Attachment(nn.Module, ABC):
+class Attachment(RecordedWhole, ABC):
     """A gate at a site of a host network. Calling it returns `branch ⊗ step size`.
 
     `scale` is there only after `start="identity"`: the reciprocal of the gate's first value. It is
@@ -29,9 +31,22 @@ class Attachment(nn.Module, ABC):
         else:
             self.scale = None
 
+    @property
+    @abstractmethod
+    def gate_module(self) -> Gate:
+        """The gate, which attachments of one stage may share."""
+
     @abstractmethod
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         """What the branch is multiplied by, broadcastable to it."""
+
+    def constant(self) -> Tensor | None:
+        """The step size in float64, one value per channel, if it is the same for every input."""
+        if not isinstance(self.gate_module, LearnedVectorGate):
+            return None
+        with torch.no_grad():
+            constant = copy.deepcopy(self.gate_module).cpu().double().constant()
+            return constant if self.scale is None else constant * self.scale.cpu().double()
 
     def forward(self, branch: Tensor, shortcut: Tensor | None = None) -> Tensor:
         return branch * self.step_size(branch, shortcut)
@@ -55,6 +70,10 @@ class BranchAttachment(Attachment):
         super().__init__(site, scale)
         self.gate = gate
 
+    @property
+    def gate_module(self) -> Gate:
+        return self.gate
+
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
         return self._placed(self.gate(self._seen(branch)), branch)
@@ -66,6 +85,10 @@ class StepAttachment(Attachment):
     def __init__(self, gate: StepGate, site: Site, scale: float | None = None) -> None:
         super().__init__(site, scale)
         self.gate = gate
+
+    @property
+    def gate_module(self) -> Gate:
+        return self.gate
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         assert shortcut is not None, "a step gate is only ever attached to an addition"
@@ -103,6 +126,10 @@ class StageAttachment(Attachment):
         self._shared = (gate,)  # in a tuple, so that it is not registered once more
         self._memory = memory
         self._first, self._last = first, last
+
+    @property
+    def gate_module(self) -> Gate:
+        return self._shared[0]
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut

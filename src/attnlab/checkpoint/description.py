@@ -1,0 +1,148 @@
+"""How to build a network, in words that a file can hold."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import OptionError
+from attnlab._imported import is_path
+from attnlab.create import create
+from attnlab.fold import restructure
+from attnlab.insert import attachments, insert, remove
+from attnlab.record.example import example_input
+
+if TYPE_CHECKING:
+    from attnlab.fold import FoldReceipt
+
+# What a network starts from, by the names that timm and torchvision have for it. Some fetch it.
+_START = (
+    "weights",
+    "new_head",
+    "weights_backbone",
+    "pretrained",
+    "pretrained_backbone",
+    "checkpoint_path",
+)
+
+
+@dataclass(frozen=True)
+class Description:
+    """How to build a network: the arguments of `create` and `insert`, and what was folded.
+
+    A file holds the fields that have not their default, so the defaults never change.
+    """
+
+    model: str
+    num_classes: int | None = None
+    model_options: dict[str, Any] = field(default_factory=dict)
+    gate: str | None = None
+    where: str | list[str] | None = None
+    start: Literal["paper", "identity"] = "paper"
+    gate_options: dict[str, Any] = field(default_factory=dict)
+    input_size: list[int] | None = None
+    """Channels, height, width of the images; what the network says of itself if None."""
+    kept: list[str] | None = None
+    """After a fold, the gates that stay; None before."""
+    removed: list[str] = field(default_factory=list)
+    """Modules of the network that were folded away."""
+    fused: bool = False
+    affine: list[str] = field(default_factory=list)
+    """Norms that a fold gave affine parameters."""
+
+    def __post_init__(self) -> None:
+        own = inspect.signature(create).parameters
+        _refuse("model_options", self.model_options, (*own, *_START))
+        _refuse("gate_options", self.gate_options, inspect.signature(insert).parameters)
+
+    def build(self) -> nn.Module:
+        """The network, with its first weights."""
+        network = create(self.model, self.num_classes, **self.model_options)
+        if self.gate is not None and self.kept != []:
+            network, _ = insert(
+                network,
+                self.gate,
+                self.where,
+                self.start,
+                example=self.example(network),
+                inplace=True,
+                **self.gate_options,
+            )
+            if self.kept is not None:
+                remove(network, keep=frozenset(self.kept))
+        restructure(
+            network,
+            removed=self.removed,
+            affine=self.affine,
+            fused=self.fused,
+            example=self.example(network),
+        )
+        return network
+
+    def after_fold(self, network: nn.Module, receipt: FoldReceipt) -> Description:
+        """The description of `network`, which `fold` made of the described one."""
+        return replace(
+            self,
+            kept=[name for name, _ in attachments(network)],
+            removed=[*self.removed, *receipt.removed],
+            fused=self.fused or receipt.fused,
+            affine=[*self.affine, *receipt.affine],
+        )
+
+    @property
+    def own_classes(self) -> list[str]:
+        """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
+        library, _, _ = self.model.rpartition(":")
+        gates = [] if self.gate is None else re.split(r"[+:*]", self.gate)
+        return [name for name in (*([] if library else [self.model]), *gates) if is_path(name)]
+
+    def example(self, network: nn.Module, batch: int = 1) -> Tensor:
+        """An input of the described size for `network`, the same each time."""
+        if self.input_size is None:
+            return example_input(network, batch)
+        generator = torch.Generator().manual_seed(0)
+        images = torch.randn(batch, *self.input_size, generator=generator)
+        parameter = next((p for p in network.parameters() if p.is_floating_point()), images)
+        return images.to(parameter.device, parameter.dtype)
+
+    def shown(self) -> str:
+        """The Python that makes it, without what has its default."""
+        changed = [f"{name}={value!r}" for name, value in self._changed().items()]
+        return f"Description({', '.join([repr(self.model), *changed])})"
+
+    def to_json(self) -> str:
+        """What a file holds."""
+        try:
+            return json.dumps({"model": self.model, **self._changed()})
+        except TypeError as error:
+            raise OptionError(
+                f"{self.shown()} cannot be written to a file: {error}. Expected texts, numbers and "
+                f"lists of them; for `where`, name the modules: where=list(receipt.sites)."
+            ) from error
+
+    def _changed(self) -> dict[str, Any]:
+        default = Description(self.model)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: v for name, v in values.items() if v != getattr(default, name)}
+
+
+def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a network without those that say what it started from: once trained, it can be
+    built where that file is not, and nothing is fetched."""
+    return {name: value for name, value in options.items() if name not in _START}
+
+
+def _refuse(what: str, options: Mapping[str, Any], names: Collection[str]) -> None:
+    for name in options:
+        if name in names:
+            raise OptionError(
+                f"Expected {what} to be options of what is built but got {name!r}. What has a "
+                f"field of its own goes there, and weights come from the file."
+            )

@@ -1,0 +1,205 @@
+"""The lines that every command prints under "In Python" run as they stand, and do the same."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tests.cli.fresh import FreshPython
+from tests.fold.networks import stir, stir_gates
+from tests.study._small import HereExecutor
+
+from attnlab.checkpoint import Description, save
+from attnlab.cli import COMMANDS, main
+from attnlab.study import load_study, planned_runs
+from attnlab.train import RunConfig, train
+
+STUDY = """
+title = "Small"
+data = { name = "digits", train_subset = 40, test_subset = 20 }
+backbone = "resnet20"
+attention = ["none", "asr:se"]
+seeds = 1
+recipe = { name = "digits", epochs = 1, warmup_epochs = 0, batch_size = 20 }
+measure = { images = 8, inference_images = 0 }
+"""
+THEIRS = """
+import torch
+from torch import nn
+from attnlab.attention import VectorGate
+
+class Scaled(VectorGate):
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.weight = nn.Parameter(torch.ones(channels))
+    def forward(self, branch):
+        return self.of_vector(branch.mean((2, 3)), torch.sigmoid)[:, :, None, None]
+    def of_vector(self, vector, activation):
+        return activation(self.weight * vector)
+    def start_constant(self):
+        nn.init.zeros_(self.weight)
+        return 0.5
+"""
+OWN = "asr:their_gates.Scaled"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command, and what to compare after its lines were run."""
+
+    command: str
+    check: str = ""
+    """Python that runs behind the lines, in their namespace."""
+    same: tuple[str, ...] = ()
+    """Files that the lines write as the command did, byte for byte."""
+
+
+def read(attribute: str, file: str) -> str:
+    """A check: `result.attribute` is what the command wrote to `file`."""
+    return f"import json; assert result.{attribute} == json.load(open({file!r}))[{attribute!r}]"
+
+
+STRIPE = (
+    "import json; assert [site.mean for site in result.sites] == "
+    "[site['mean'] for site in json.load(open('{}/stripe.json'))['sites']]"
+)
+SMALL = "--channels 16 --size 6 --kernel-size 3 --batch 1"
+NAMED = "--model resnet20 --gate asr:se --num-classes 5"
+TABLE = [
+    Entry("doctor"),
+    Entry("modules"),
+    Entry(f"operators {SMALL}"),
+    Entry(f"operators {SMALL} --no-time"),
+    Entry("try se", "assert len(receipt.sites) == 9"),
+    Entry(
+        "try step --where stages:2,3 --start identity --set inputs=shortcut",
+        "assert receipt.relative_change <= 1e-6",
+    ),
+    Entry("try eca --where layer1.0.bn2 layer3.2.bn2", "assert len(receipt.sites) == 2"),
+    Entry("stiffness resnet20 --data digits --limit 8 --out a", read("tns", "a/stiffness.json")),
+    Entry(
+        "stiffness resnet20 --weights w.pt --attention se --size 16 --batch 3 --limit 7 --si 1 "
+        "--convention paper --out b",
+        read("tns", "b/stiffness.json") + "; assert result.nsi[1].si is not None",
+    ),
+    Entry(
+        "stiffness resnet20 resnet32 --weights none none --limit 4 --shortcut zero_pad --out c",
+        "import json; assert [each.tns for each in results] == [json.load(open(f"
+        "'c/{name}/stiffness.json'))['tns'] for name in ('resnet20', 'resnet32')]",
+    ),
+    Entry(
+        "stiffness resnet20 resnet32 resnet44 --limit 4 --accuracy 91.7,92.6,93.1",
+        "assert [row.accuracy for row in comparison.rows] == [91.7, 92.6, 93.1]",
+    ),
+    Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
+    Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
+    Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
+    Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    pytest.param(Entry("dynamics theorem2"), marks=pytest.mark.slow, id="dynamics theorem2"),
+    Entry("dynamics three-body --trajectories 5"),
+    Entry("fold RUN -o f.safetensors", same=("f.safetensors",)),
+    Entry("fold OWN -o g.safetensors", same=("g.safetensors",)),
+    Entry("fold OWN/model.safetensors --trust -o h.safetensors", same=("h.safetensors",)),
+    Entry("fold asr.safetensors -o i.safetensors --onnx i.onnx", same=("i.safetensors",)),
+    Entry("fold asr.safetensors --size 16 -o j.safetensors", same=("j.safetensors",)),
+    Entry(f"fold asr.pt {NAMED} -o k.safetensors --partial", same=("k.safetensors",)),
+    Entry("fold repvgg_a0 --num-classes 7 --fuse -o l.safetensors", same=("l.safetensors",)),
+    Entry(
+        "fold timm:mobilenetv3_small_050 --constants fake --limit 4 --tolerance 1 --size 64 "
+        "--add-affine -o m.safetensors",
+        same=("m.safetensors",),
+    ),
+    Entry("report runs -o n.html", same=("n.html", "n.csv", "n.tex")),
+    Entry("report runs --study small -o o.html", same=("o.html",)),
+    Entry("report measured/stiffness.json -o p.html", same=("p.html",)),
+    Entry("study plan small.toml"),
+    Entry("study run small.toml"),
+    Entry("study status small.toml"),
+    Entry("study measure small --only speed"),
+    Entry("study show small.toml"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the commands run: a finished study, a run with a gate of one's own, weights."""
+    made = tmp_path_factory.mktemp("session")
+    (made / "small.toml").write_text(STUDY)
+    (made / "their_gates.py").write_text(THEIRS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        patch.syspath_prepend(made)
+        patch.setattr("attnlab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
+        main(["study", "run", "small.toml"])
+        main(["stiffness", "resnet20", "--limit", "2", "--out", "measured"])
+        config = RunConfig.model_validate(
+            {
+                "data": {"name": "digits", "train_subset": 40, "test_subset": 20},
+                "backbone": "resnet20",
+                "attention": OWN,
+                "recipe": {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 20},
+            }
+        )
+        train(config, made / "own", threads=1, progress=lambda _: None)
+        torch.manual_seed(0)
+        description = Description("resnet20", num_classes=5, gate="asr:se")
+        network = stir_gates(stir(description.build())).eval()
+        save(network, made / "asr.safetensors", description)
+        torch.save(network.state_dict(), made / "asr.pt")
+        torch.save(stir(Description("resnet20").build()).state_dict(), made / "w.pt")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def python(folder: Path) -> Iterator[FreshPython]:
+    running = FreshPython(folder)
+    yield running
+    running.close()
+
+
+def printed_lines(text: str) -> str:
+    """What stands under "In Python:", to the first line that is not indented."""
+    _, heading, below = text.partition("In Python:\n")
+    assert heading, f"no line of Python in\n{text}"
+    block = re.match(r"(?:  .*\n)+", below)
+    assert block is not None
+    return textwrap.dedent(block[0])
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.command)
+def test_printed_lines_do_the_same(
+    entry: Entry, folder: Path, python: FreshPython, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = [
+        run.run_id
+        for run in planned_runs(load_study(folder / "small.toml"))
+        if run.config.attention == "asr:se"
+    ]
+    command = entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own")
+    main(command.split())
+    lines = printed_lines(capsys.readouterr().out)
+    before = {name: (folder / name).read_bytes() for name in entry.same}
+    for name in entry.same:
+        (folder / name).unlink()
+    failure = python.run(f"{lines}\n{entry.check}")
+    assert not failure, f"{lines}\n{failure}"
+    assert {name: (folder / name).read_bytes() for name in entry.same} == before
+
+
+def test_every_command_is_in_the_table() -> None:
+    entries = [each if isinstance(each, Entry) else each.values[0] for each in TABLE]
+    used = {tuple(entry.command.split()[:2]) for entry in entries}
+    assert {each[0] for each in used} == set(COMMANDS)
+    studies = {each[1] for each in used if each[0] == "study"}
+    assert studies == {
+        "plan",
+        "run",
+        "status",
+        "show",
+        "measure",
+    }  # new makes a file and computes nothing

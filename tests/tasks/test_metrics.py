@@ -1,0 +1,134 @@
+"""The tasks' metrics against scikit-learn and numpy, batch by batch and over processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import (
+    average_precision_score,
+    mean_absolute_error,
+    r2_score,
+    root_mean_squared_error,
+    top_k_accuracy_score,
+)
+from tests.tasks import processes
+
+from attnlab._errors import InputError, OptionError, UnknownNameError
+from attnlab.data import Facts
+from attnlab.tasks import Metric, Task, TaskConfig, build_task
+
+CPU = torch.device("cpu")
+
+
+def facts(targets: str, outputs: int) -> Facts:
+    return Facts("made", targets, outputs, (3, 8, 8), 10, 10, (0.0,) * 3, (1.0,) * 3, "")  # type: ignore[arg-type]
+
+
+def measured(task: Task, predictions: torch.Tensor, targets: torch.Tensor) -> dict:
+    """In batches of unequal size."""
+    meters = task.meters(CPU)
+    for part, known in zip(predictions.split(7), targets.split(7), strict=True):
+        meters.update(part, known)
+    return meters.compute()
+
+
+def test_classification() -> None:
+    numbers = torch.Generator().manual_seed(0)
+    logits = torch.randn(53, 9, generator=numbers)
+    classes = torch.randint(9, (53,), generator=numbers)
+    found = measured(build_task(TaskConfig(), facts("class", 9)), logits, classes)
+    scores, known = logits.double().numpy(), classes.numpy()
+    for name, k in (("top1", 1), ("top5", 5)):
+        expected = top_k_accuracy_score(known, scores, k=k, labels=np.arange(9))
+        assert found[name] == pytest.approx(expected, abs=1e-12)
+    log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    assert found["loss"] == pytest.approx(-log[np.arange(53), known].mean(), rel=1e-6)
+
+
+def test_five_guesses_of_five_classes_mean_nothing() -> None:
+    logits, classes = torch.eye(5), torch.arange(5)
+    found = measured(build_task(TaskConfig(), facts("class", 5)), logits, classes)
+    assert (found["top1"], found["top5"]) == (1.0, None)
+
+
+def test_multilabel() -> None:
+    numbers = torch.Generator().manual_seed(1)
+    logits = torch.randn(61, 6, generator=numbers)
+    labels = (torch.rand(61, 6, generator=numbers) < 0.3).long()
+    labels[:, 4] = 0  # a label that no image has is left out
+    task = build_task(TaskConfig(name="multilabel"), facts("labels", 6))
+    found = measured(task, logits, labels)
+    each = [average_precision_score(labels[:, n], logits[:, n]) for n in (0, 1, 2, 3, 5)]
+    assert found["map"] == pytest.approx(np.mean(each), abs=1e-6)
+    exact = ((logits.numpy() > 0) == (labels.numpy() > 0)).all(1).mean()
+    assert found["exact"] == pytest.approx(exact, abs=1e-12)
+
+
+def test_regression() -> None:
+    numbers = torch.Generator().manual_seed(2)
+    values = torch.randn(40, 2, generator=numbers)
+    guesses = values + 0.3 * torch.randn(40, 2, generator=numbers)
+    task = build_task(TaskConfig(name="regression"), facts("values", 2))
+    found = measured(task, guesses, values)
+    known, made = values.double().numpy(), guesses.double().numpy()
+    assert found["mae"] == pytest.approx(mean_absolute_error(known, made), rel=1e-12)
+    flat = known.ravel(), made.ravel()
+    assert found["rmse"] == pytest.approx(root_mean_squared_error(*flat), rel=1e-12)
+    assert found["r2"] == pytest.approx(r2_score(known, made), rel=1e-9)
+
+
+def test_a_task_refuses_data_of_another_kind() -> None:
+    with pytest.raises(InputError) as caught:
+        build_task(TaskConfig(), facts("values", 1))
+    assert str(caught.value) == (
+        "Task Classification learns classes, but data 'made' has values. Set another task or other "
+        "data."
+    )
+
+
+def test_unknown_tasks_and_options() -> None:
+    with pytest.raises(OptionError) as caught:
+        TaskConfig(name="regresion")
+    assert str(caught.value) == (
+        "Unknown task 'regresion'. Did you mean 'regression'? Expected one of: classification, "
+        "multilabel, regression."
+    )
+    with pytest.raises(OptionError) as wrong:
+        build_task(TaskConfig(options={"smoothing": 0.1}), facts("class", 3))
+    assert str(wrong.value) == (
+        "Task 'classification' has no option 'smoothing'. Did you mean 'label_smoothing'? It "
+        "takes: label_smoothing."
+    )
+    with pytest.raises(OptionError, match="at least 0 and below 1 but got 1"):
+        build_task(TaskConfig(options={"label_smoothing": 1}), facts("class", 3))
+    with pytest.raises(UnknownNameError, match="There is no module 'no_such'"):
+        build_task(TaskConfig(name="no_such.Task"), facts("class", 3))
+
+
+def test_how_a_metric_is_shown() -> None:
+    accuracy = Metric(name="top1", label="top-1", unit="%", scale=100)
+    assert (accuracy.title, accuracy.text(0.96423), accuracy.difference_unit) == (
+        "top-1 %",
+        "96.42 %",
+        "pt",
+    )
+    assert accuracy.best([0.2, 0.9, 0.9, 0.1]) == 1
+    error = Metric(name="mae", label="mean |error|", unit="°", better="lower", digits=1)
+    assert (error.text(3.14), error.difference_unit) == ("3.1 °", "°")
+    assert error.best([3.0, 1.0, 2.0, 1.0]) == 1
+
+
+def test_two_processes_measure_as_one(tmp_path: Path) -> None:
+    script = [sys.executable, "-m", "tests.tasks.processes", str(tmp_path)]
+    subprocess.run(script, check=True, cwd=Path(__file__).parents[2])
+    alone = processes.measured(0, 1)
+    for rank in (0, 1):
+        together = json.loads((tmp_path / f"{rank}.json").read_text())
+        for task, values in alone.items():
+            assert together[task] == pytest.approx(values, rel=1e-6), task
