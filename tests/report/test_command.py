@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from tests.report.simulated import simulate
+from tests.report.simulated import CLASSIFICATION, REGRESSION, make_table, simulate
 
 import attnlab
 from attnlab._errors import AttnlabError
@@ -17,6 +18,8 @@ from attnlab.fold import FoldReceipt
 from attnlab.report.read import find_study, read_record
 from attnlab.report.small import fold_page, stiffness_page
 from attnlab.report.write import write_file_page
+from attnlab.stored import StoredRun
+from attnlab.stored.table import Row
 
 
 @pytest.fixture
@@ -38,6 +41,38 @@ def test_study(small, tmp_path, capsys):
         "page.html",
         "page.tex",
     ]
+
+
+def test_the_study_room_says_what_the_runs_say(tmp_path):
+    """Its table against that of the simulation: scipy's t-test, and Holm's procedure by hand."""
+    from attnlab.study import Store, refresh
+
+    for task, data in ((CLASSIFICATION, "cifar10"), (REGRESSION, "faces")):
+        out = tmp_path / data
+        # Some verdicts of the best epoch are others, which the alert of the page names.
+        study = simulate(out, task=task, data=(data,), blocks=("1.0", "1.1"), epochs=40)
+        found, expected = refresh(Store(out), study.name), make_table(out, study)
+        assert (found.metrics, found.finished) == (expected.metrics, expected.finished)
+        (group,), (known,) = found.groups, expected.groups
+        assert [_figures(row) for row in group.rows] == [_figures(row) for row in known.rows]
+        verdicts = {row.comparison.verdict for row in group.rows if row.comparison}
+        assert verdicts == {"better", "no difference shown"}
+        assert any(r.comparison and r.best_verdict != r.comparison.verdict for r in group.rows)
+        assert read_record(out, study.name).is_current
+
+
+def _figures(row: Row) -> list[object]:
+    """Of a row, all but what the simulation makes up: the anytime interval."""
+    compared = row.comparison
+    found = [row.label, row.seeds, row.parameters, row.best_verdict]
+    for summary in (*row.values.values(), row.best, row.tns, row.folded):
+        found += [None] if summary is None else [summary.mean, summary.std]
+    found += [row.inference_speed, row.train_speed, row.fold_error]
+    if compared is not None:
+        difference = compared.difference
+        found += [difference.mean, difference.low, difference.high, difference.p_value]
+        found += [compared.adjusted_p, compared.verdict]
+    return [pytest.approx(x, rel=1e-6) if isinstance(x, float) else x for x in found]
 
 
 def test_opens_the_page(small, tmp_path, monkeypatch):
@@ -174,6 +209,8 @@ def test_stripe_of_a_run_refuses_other_data(tmp_path, capsys):
 
 
 def test_stripe_of_a_run(tmp_path, capsys):
+    from attnlab.measure import MeasureConfig, measure_run
+    from attnlab.measure.epoch import epoch_record
     from attnlab.train import RunConfig, train
 
     config = RunConfig(
@@ -181,9 +218,11 @@ def test_stripe_of_a_run(tmp_path, capsys):
         backbone="resnet20",
         attention="se",
         recipe={"name": "digits", "epochs": 2},
-        measure={"images": 8, "inference_images": 0, "every_epoch": True},
     )
-    train(config, tmp_path, progress=lambda _: None)
+    measure = MeasureConfig(images=8, inference_images=0)
+    every_epoch = partial(epoch_record, measure)
+    train(config, tmp_path, progress=lambda _: None, each_epoch=every_epoch)
+    measure_run(tmp_path, measure)
     main(["stripe", str(tmp_path), "--limit", "16"])
     printed = capsys.readouterr().out
     assert "16 images" in printed
@@ -192,15 +231,17 @@ def test_stripe_of_a_run(tmp_path, capsys):
     from safetensors.numpy import load_file
 
     from attnlab.stripe import GateHistory
-    from attnlab.trajectory import StiffnessResult
 
     tensors = load_file(tmp_path / "gates.safetensors")
     assert tensors["layer1.0.attnlab.sample"].shape[1] == 16
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    history = GateHistory.of_records([json.loads(line) for line in lines])
+    stored = StoredRun(tmp_path)
+    history = GateHistory.of_records(stored.history)
     assert history.epochs == [1, 2]
     assert history.difference("layer3.2.attnlab").shape == (1, 64)
-    assert StiffnessResult.load(tmp_path / "stiffness.json").depth == 9
+    steps = stored.measurements["stiffness"].found["nsi"]
+    gates = stored.measurements["gates"].found["gates"]
+    assert [gate["label"] for gate in gates] == [step["label"] for step in steps]
+    assert len(steps) == 9
 
 
 def test_stiffness_page():

@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 
 from attnlab.stored import Metric, RunResult, StoredRun
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
-from attnlab.stored.table import Comparison, Figure, Group, PairedDifference, Row, StudyTable
+from attnlab.stored.table import (
+    Comparison,
+    Figure,
+    Group,
+    PairedDifference,
+    Row,
+    StudyTable,
+    Verdict,
+)
 from attnlab.study.history import History, stale_reasons, study_history
 from attnlab.study.statistics import LEVEL, compare, paired_difference, summarize
 from attnlab.study.store import Store
@@ -98,7 +106,10 @@ def _group(
 ) -> Group:
     entries = [entry for entry in study.runs if entry.cell.group == name]
     cells = list(dict.fromkeys(entry.cell for entry in entries))
-    comparisons = _comparisons(cells, metric, finished, history, store, why)
+    comparisons, by_best = (
+        _comparisons(cells, metric, finished, history, store, why, read)
+        for read in (_last_value, _best_value)
+    )
     figures = _paper(study, name)
     rows = []
     for cell in cells:
@@ -112,6 +123,7 @@ def _group(
                 tuple(sorted(e.seed for e in own if (cell, e.seed) not in finished)),
                 tuple(stale_reasons(stale, own)),
                 comparisons.get(cell.row),
+                by_best[cell.row].verdict if cell.row in by_best else None,
                 {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
                 metric,
             )
@@ -135,10 +147,11 @@ def _comparisons(
     history: History,
     store: Store,
     why: str,
+    read: Callable[[RunResult], float],
 ) -> dict[str, Comparison]:
     values = {
         cell: {
-            seed: metric.shown(one.result.value) for (c, seed), one in finished.items() if c == cell
+            seed: metric.shown(read(one.result)) for (c, seed), one in finished.items() if c == cell
         }
         for cell in cells
     }
@@ -146,7 +159,7 @@ def _comparisons(
     gone: dict[Cell, dict[int, float]] = {}
     for entry in history.dropped:
         if entry.cell.group == cells[0].group and not entry.cell.plain:
-            shown = metric.shown(store.run(entry).result.value)
+            shown = metric.shown(read(store.run(entry).result))
             gone.setdefault(entry.cell, {})[entry.seed] = shown
 
     def differences(of: dict[Cell, dict[int, float]]) -> dict[str, PairedDifference]:
@@ -164,12 +177,21 @@ def _comparisons(
     )
 
 
+def _last_value(result: RunResult) -> float:
+    return result.value
+
+
+def _best_value(result: RunResult) -> float:
+    return result.best_value
+
+
 def _row(
     cell: Cell,
     runs: Sequence[_Finished],
     missing: tuple[int, ...],
     stale: tuple[str, ...],
     comparison: Comparison | None,
+    best_verdict: Verdict | None,
     paper: dict[str, Figure],
     metric: Metric,
 ) -> Row:
@@ -194,6 +216,7 @@ def _row(
         by_seed=by_seed,
         best=summarize(list(best.values())),
         best_by_seed=best,
+        best_verdict=best_verdict,
         comparison=comparison,
         parameters=results[0].parameters,
         macs=results[0].macs,
