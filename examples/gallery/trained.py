@@ -17,15 +17,15 @@ import attnlab
 from attnlab.data import load_data
 from attnlab.measure import MeasureConfig
 from attnlab.measure.epoch import epoch_record
+from attnlab.plot.gates import gates_figure
 from attnlab.plot.raster import raster_figure
 from attnlab.plot.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.block_figures import heat_figure
 from attnlab.report.features import nsi_cells
 from attnlab.report.figures import CostPoint, cost_figure, forest_figure
-from attnlab.report.read import StudyRecord, read_study
+from attnlab.report.read import StudyRecord, read_record
 from attnlab.report.standing import forest_rows
 from attnlab.stripe import GateHistory
-from attnlab.stripe.figures import gates_figure
 from attnlab.stripe.result import StripeResult
 from attnlab.study import LocalExecutor, load_study, run_study
 from attnlab.train import RunConfig, identify, load_network, train
@@ -52,9 +52,9 @@ def long_run(out: Path) -> Path:
 
 
 def pictures(out: Path) -> dict[str, Spec]:
-    record = read_study(out, "gallery")
-    first = {run.row: run for run in record.runs if run.seed == 0}
-    networks = {row: load_network(run.directory) for row, run in first.items()}
+    record = read_record(out, "gallery")
+    first = {run.entry.cell.row: run for run in record.runs if run.entry.seed == 0}
+    networks = {row: load_network(run.stored.directory) for row, run in first.items()}
     gates = {
         row: attnlab.stripe(networks[row], test_images()) for row in networks if row != "plain"
     }
@@ -81,7 +81,7 @@ def test_images() -> Iterable[Any]:
 def study_pictures(record: StudyRecord) -> dict[str, Spec]:
     (group,) = record.table.groups
     return {
-        "forest": forest_figure(forest_rows(record, group), "Digits, ResNet-20, four seeds"),
+        "forest": forest_figure(forest_rows(group), record.metric, "Digits, ResNet-20, four seeds"),
         "nsi": heat_figure(nsi_cells(record, group), legend="NSI", title="NSI, mean of four seeds"),
     }
 
@@ -99,7 +99,7 @@ def latency_figure(record: StudyRecord, networks: dict[str, nn.Module]) -> Spec:
         )
         for name in contestants
     ]
-    return cost_figure(points, "Digits, ResNet-20")
+    return cost_figure(points, record.metric, "Digits, ResNet-20")
 
 
 @torch.inference_mode()
@@ -144,8 +144,9 @@ def conventions_figure(record: StudyRecord) -> Spec:
     """NSI of the same networks in the three conventions; prints TNS, mean ± std over seeds."""
     cells = []
     images = test_images()
-    for row in dict.fromkeys(run.row for run in record.runs):
-        networks = [load_network(run.directory) for run in record.runs if run.row == row]
+    (group,) = record.table.groups
+    for row in (row.label for row in group.rows):
+        networks = [load_network(run.stored.directory) for run in record.of(group, row)]
         for convention in ("state", "branch", "paper"):
             found = [
                 attnlab.stiffness(network, images, convention=convention, progress=False)
@@ -215,7 +216,7 @@ def step_size_figure(gates: dict[str, StripeResult]) -> Spec:
 
 def stripes_figure(found: StripeResult) -> Spec:
     shown = [found.sites[place] for place in (1, 4, 7)]
-    figures = [gates_figure(site) for site in shown]
+    figures = [gates_figure(vars(site)) for site in shown]
     return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
 
 

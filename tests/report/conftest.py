@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.report.simulated import simulate
 
-from attnlab.report import report
+from attnlab.report.write import write_study_page
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """150 runs of ResNet-164's 54 blocks and 164 epochs."""
     folder = tmp_path_factory.mktemp("whole")
     blocks = [f"{stage}.{block}" for stage in (1, 2, 3) for block in range(18)]
-    runs = simulate(folder / "runs", blocks=blocks)
-    assert len(runs) == 150
+    study = simulate(folder / "runs", blocks=blocks)
+    assert len(study.runs) == 150
     began = time.process_time()
-    page = report(folder / "runs", folder / "report.html")
+    page = write_study_page(folder / "runs", study.name, folder / "report.html")
     return Written(folder / "runs", page, time.process_time() - began)

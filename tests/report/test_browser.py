@@ -10,7 +10,7 @@ import torch
 from tests.report.browser import browsing
 
 import attnlab
-from attnlab.report.small import stripe_page
+from attnlab.report.write import write_file_page
 
 VIEWS = [(1180, False), (1180, True), (390, False), (390, True)]
 
@@ -54,8 +54,8 @@ def test_study_page(browser, whole, width, dark):
 def test_stripe_page(browser, tmp_path, width, dark):
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "cbam")
-    page = tmp_path / "stripe.html"
-    page.write_text(stripe_page(attnlab.stripe(network, [torch.randn(8, 3, 32, 32)])))
+    found = attnlab.stripe(network, [torch.randn(8, 3, 32, 32)])
+    page = write_file_page(found.save(tmp_path / "stripe.json"), tmp_path / "stripe.html")
     _check(browser, page, width, dark)
 
 

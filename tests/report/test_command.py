@@ -14,8 +14,9 @@ import attnlab
 from attnlab._errors import AttnlabError
 from attnlab.cli import main
 from attnlab.fold import FoldReceipt
-from attnlab.report.read import read_study
+from attnlab.report.read import find_study, read_record
 from attnlab.report.small import fold_page, stiffness_page
+from attnlab.report.write import write_file_page
 
 
 @pytest.fixture
@@ -46,20 +47,25 @@ def test_opens_the_page(small, tmp_path, monkeypatch):
     assert opened == [(tmp_path / "page.html").resolve().as_uri()]
 
 
-def test_folder_of_one_study(small):
-    assert read_study(small / "studies" / "one").table.study == "one"
+def test_folder_of_one_study(small, monkeypatch):
+    assert find_study(small / "studies" / "one") == (small, "one")
+    monkeypatch.chdir(small / "studies" / "one")
+    assert find_study(".") == (small, "one")
+    with pytest.raises(AttnlabError) as error:
+        find_study(small / "studies" / "one", "two")
+    assert str(error.value) == "Unknown study 'two'. Expected one of: one."
 
 
 def test_several_studies_need_a_name(small):
     simulate(small, name="two", data=("stl10",), gains={"se": 0.4}, seeds=2, epochs=4)
     with pytest.raises(AttnlabError) as error:
-        read_study(small)
+        find_study(small)
     assert str(error.value) == (
         f"{str(small)!r} holds 2 studies: one, two. Choose one with --study NAME."
     )
-    assert read_study(small, "two").table.study == "two"
+    assert read_record(*find_study(small, "two")).table.study == "two"
     with pytest.raises(AttnlabError) as error:
-        read_study(small, "twoo")
+        find_study(small, "twoo")
     assert str(error.value) == (
         "Unknown study 'twoo'. Did you mean 'two'? Expected one of: one, two."
     )
@@ -107,14 +113,19 @@ def test_a_file_has_no_study_to_choose(tmp_path, capsys):
     )
 
 
-def test_newer_file_is_refused(tmp_path):
+def test_file_of_another_version_and_damaged_file(tmp_path):
     file = tmp_path / "p.fold.json"
-    file.write_text(json.dumps({"format": "attnlab fold 2"}))
-    with pytest.raises(AttnlabError) as error:
-        attnlab.report(file, tmp_path / "page.html")
-    assert str(error.value) == (
-        "Expected a file written by to_json ('attnlab fold 1') but got another."
-    )
+    for content, message in {
+        '{"format": "attnlab fold 2"}': f"{str(file)!r} has the format 'attnlab fold 2', expected "
+        f"'attnlab fold 1': another version of attnlab wrote it.",
+        '{"format": "attnlab fold 1"}': f"{str(file)!r} has the format 'attnlab fold 1' but lacks "
+        f"'rows': it is not as attnlab wrote it.",
+    }.items():
+        file.write_text(content)
+        with pytest.raises(AttnlabError) as error:
+            write_file_page(file, tmp_path / "page.html")
+        assert str(error.value) == message
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_fold_command_leaves_its_receipt_and_page(tmp_path, capsys):
@@ -195,7 +206,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
 def test_stiffness_page():
     torch.manual_seed(0)
     result = attnlab.stiffness(attnlab.create("resnet20", 10), [torch.randn(4, 3, 32, 32)])
-    text = stiffness_page(result)
+    text = stiffness_page(json.loads(result.to_json()))
     assert f"TNS <strong>{result.tns:.4g}</strong> over 4 inputs." in text
     assert len(re.findall("<tr><th scope=row", text)) == 9
     assert text.count("<image ") == 2
@@ -205,7 +216,7 @@ def test_fold_page():
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "asr:se")
     _, receipt = attnlab.fold(network)
-    text = fold_page(receipt)
+    text = fold_page(json.loads(receipt.to_json()))
     assert "<strong>9 of 9</strong> gates are folded away; the output changes by" in text
     assert f"{receipt.parameters_before:,} → {receipt.parameters_after:,}" in text
     assert ">exact<" in text
@@ -220,7 +231,7 @@ def test_page_of_an_approximate_fold_says_so():
         network, constants=[torch.randn(4, 3, 32, 32) for _ in range(2)], tolerance=0.5
     )
     assert receipt.relative_change > 1e-6
-    text = fold_page(receipt)
+    text = fold_page(json.loads(receipt.to_json()))
     assert ">approximate<" in text
     assert "replaced by their mean over data" in text
     assert f"<strong>{receipt.relative_change:.1e}</strong>" in text
@@ -230,9 +241,9 @@ def test_page_of_a_partial_fold_and_of_none(tmp_path):
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "asr:se+se")
     _, receipt = attnlab.fold(network, partial=True)
-    text = fold_page(receipt)
+    text = fold_page(json.loads(receipt.to_json()))
     assert ">9 kept<" in text
     assert f"{receipt.rows[0].site} keeps a gate." in text
     without = replace(receipt, rows=(), max_change=None, float64_change=None)
-    assert "There was no gate to fold" in fold_page(without)
+    assert "There was no gate to fold" in fold_page(json.loads(without.to_json()))
     assert FoldReceipt.load(receipt.save(tmp_path / "a.fold.json")) == receipt

@@ -5,22 +5,20 @@ from __future__ import annotations
 import base64
 import io
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from attnlab.report.bibliography import bibliography
 from PIL import Image
 from scipy.stats import kendalltau
+from tests.report.simulated import REGRESSION, TOP1
 
 from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
+from attnlab.plot.stiffness import stiffest_step, surface_pictures
 from attnlab.report import block_figures, figures
-from attnlab.report.features import rank_sentence, stiffest_counts, stiffness_surfaces
+from attnlab.report.features import rank_sentence, stiffest_counts
 from attnlab.report.tables import latex
-from attnlab.trajectory import StiffnessResult
-from attnlab.trajectory.result import StiffestStep
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
@@ -41,7 +39,7 @@ def _places(svg: str, label: str) -> tuple[float, float]:
 
 
 def test_forest_marks_lie_where_their_values_say():
-    svg = to_svg(figures.forest_figure(ROWS))
+    svg = to_svg(figures.forest_figure(ROWS, TOP1))
     centres = {row.module: _places(svg, f"{row.module}: ") for row in ROWS}
     low, _ = _places(svg, "se, seed 0")
     high, _ = _places(svg, "se, seed 1")
@@ -55,11 +53,47 @@ def test_forest_marks_lie_where_their_values_say():
 
 
 def test_forest_colours_say_what_holds():
-    svg = to_svg(figures.forest_figure(ROWS))
+    svg = to_svg(figures.forest_figure(ROWS, TOP1))
     fills = dict(re.findall(r'aria-label="(\w+): [^"]*"[^>]*fill="([^"]+)"', svg))
     assert fills == {"se": BLUE, "ie": RED, "eca": GREY, "sge": "white", "srm": GREY}
     assert "sge: +0.20 pt [+0.10, +0.30], n = 2, before correction only" in svg
     assert "srm: +0.20 pt, n = 1, no interval" in svg
+
+
+def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
+    metric = REGRESSION.metrics[0]
+    row = figures.ForestRow("se", -0.0088, -0.0126, -0.005, "gain", {0: -0.0088})
+    cost, curve = figures.CostPoint("se", 2.0, 0.3035, folds=False), [0.4, 0.3035]
+    for spec, texts in {
+        "forest": (
+            figures.forest_figure([row], metric),
+            (
+                "Δ mean |error|, paired by seed (mm)",
+                "se: -0.0088 mm [-0.0126, -0.0050], n = 1, gain",
+            ),
+        ),
+        "cost": (
+            figures.cost_figure([cost], metric),
+            ("mean |error| mm, mean over seeds", "se: 0.3035 mm at 2 ms per image"),
+        ),
+        "curves": (
+            figures.curves_figure([figures.Curve("se", curve, curve, curve)], [], metric),
+            ("mean |error| mm, test images", "se: 0.3035 mm after epoch 2"),
+        ),
+        "stiffness": (
+            block_figures.stiffness_figure([("se", 1.5, 0.3035)], metric),
+            ("mean |error| mm, mean over seeds", "se: TNS 1.5, 0.3035 mm"),
+        ),
+        "sites": (
+            block_figures.sites_figure([("se", 9, -0.0088, None, None)], metric),
+            ("Δ mean |error| mm", "se: 9 gates, -0.0088 mm"),
+        ),
+    }.values():
+        svg = to_svg(spec)
+        for text in (*texts, "lower is better"):
+            assert text in svg
+        assert "%" not in svg
+    assert "lower is better" not in to_svg(figures.forest_figure(ROWS, TOP1))
 
 
 def test_cost_marks_fold_by_shape():
@@ -67,7 +101,7 @@ def test_cost_marks_fold_by_shape():
         figures.CostPoint("se", 2.0, 92.0, folds=False),
         figures.CostPoint("asr:se", 2.1, 92.1, folds=True),
     ]
-    spec = figures.cost_figure(points)
+    spec = figures.cost_figure(points, TOP1)
     assert [value["shape"] for value in spec["data"]["values"]] == ["square", "circle"]
     svg = to_svg(spec)
     assert "asr:se: 92.10 % at 2.1 ms per image, folds exactly" in svg
@@ -81,7 +115,7 @@ def test_labels_of_points_in_one_place_go_to_different_sides():
 
 def test_curves_have_one_line_each_and_a_rule_per_drop():
     curves = [figures.Curve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")]
-    spec = figures.curves_figure(curves, [2, 3])
+    spec = figures.curves_figure(curves, [2, 3], TOP1)
     assert spec["layer"][0]["data"]["values"] == [{"drop": 2}, {"drop": 3}]
     svg = to_svg(spec)
     assert "se: 3.00 % after epoch 3" in svg
@@ -105,20 +139,16 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
     degrees = tuple(0.5 * n for n in range(9))
     surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
     half = [[value / 2 for value in row] for row in surface]
-    found = {name: StiffnessResult.__new__(StiffnessResult) for name in ("plain", "se")}
-    for result, values in zip(found.values(), (surface, half), strict=True):
-        for key, value in {
-            "relative_degrees": degrees,
-            "absolute_degrees": degrees,
-            "surface": values,
-            "proportion": values,
-            "tns": 1.5,
-        }.items():
-            object.__setattr__(result, key, value)
-    rows = stiffness_surfaces(found)
+    degrees_and_tns = {"relative_degrees": degrees, "absolute_degrees": degrees, "tns": 1.5}
+    rows = surface_pictures(
+        {
+            name: {**degrees_and_tns, "surface": values, "proportion": values}
+            for name, values in {"plain": surface, "se": half}.items()
+        }
+    )
     assert [len(row) for row in rows] == [2, 2]
-    for figure in (figure for row in rows for figure in row):
-        axes = figure.spec["layer"][1]["encoding"]
+    for spec in (spec for row in rows for spec in row):
+        axes = spec["layer"][1]["encoding"]
         # Two and three fields are not empty, one more is shown: up to the degrees 1.5 and 2.
         assert axes["x"]["scale"]["domain"] == [0.0, 1.5]
         assert axes["y"]["scale"]["domain"] == [0.0, 2.0]
@@ -128,7 +158,7 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
 def test_sites_figure_shows_number_of_gates():
     svg = to_svg(
         block_figures.sites_figure(
-            [("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)]
+            [("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)], TOP1
         )
     )
     assert "se @ stages:1: 3 gates, +0.30 pt" in svg
@@ -176,26 +206,24 @@ def test_rank_sentence_with_ties_and_without_information():
     assert rank_sentence("TNS", [1, 2], [1, 2]) == "TNS: 2 networks, too few to rank"
 
 
-def test_the_stiffest_block_is_what_each_result_says():
-    """Not the largest mean NSI: that of 2.1 is larger here."""
-    means = {"1.0": 9.0, "1.1": 1.0, "2.0": 8.0, "2.1": 2.0}
-    steps = tuple(SimpleNamespace(label=label, mean=mean) for label, mean in means.items())
-    stiff = SimpleNamespace(nsi=steps, stiffest=StiffestStep("1.1", "layer1.1", 0.6))
-    flat = SimpleNamespace(nsi=steps, stiffest=None)
-    found = stiffest_counts([stiff, stiff, flat])
-    assert found == [("1.0", 0), ("1.1", 2), ("2.0", 0), ("2.1", 0)]
-
-
-def test_bibliography_of_composed_gates():
-    text = bibliography(["none", "asr:se*2", "asr:se+eca", "iebn"], stiffness=True)
-    assert re.findall(r"@\w+{(\w+),", text) == [
-        "huang2023understanding",
-        "huang2024stripe",
-        "hu2018squeeze",
-        "wang2020eca",
-        "liang2020instance",
+def test_the_stiffest_block_is_what_each_measurement_says():
+    """Not the largest mean NSI, nor a block that does not count."""
+    blocks = {"1.0": (9.0, False, 0.0), "1.1": (1.0, True, 0.6), "2.1": (2.0, True, 0.4)}
+    keys = ("mean", "kept", "stiffest_share")
+    steps = [
+        {"label": label, "name": f"layer{label}", **dict(zip(keys, values, strict=True))}
+        for label, values in blocks.items()
     ]
-    assert text.count("{") == text.count("}")
+    old = {"nsi": steps}  # files of 0.1 only have the shares
+    assert stiffest_step(old)["label"] == "1.1"
+    assert stiffest_counts([old, old]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]
+    named = {"nsi": steps, "stiffest": {"label": "2.1", "name": "layer2.1", "share": 0.4}}
+    assert stiffest_counts([old, named]) == [("1.0", 0), ("1.1", 1), ("2.1", 1)]
+    # No step is kept, and what 0.1 put into the result itself, without shares.
+    flat = {"nsi": steps, "stiffest": None}
+    bare = {"nsi": [{"label": "1.1", "mean": 2.0, "spread": 0.1, "gated": False}]}
+    assert stiffest_counts([flat, bare]) == []
+    assert stiffest_counts([flat, bare, named]) == [("1.0", 0), ("1.1", 0), ("2.1", 1)]
 
 
 def test_latex_escapes():

@@ -11,12 +11,12 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from tests.report.simulated import simulate
+from tests.report.simulated import simulate, write_failure
 
-from attnlab.report import report
 from attnlab.report.page import bold, inline_svg, minus
-from attnlab.report.read import read_study
+from attnlab.report.read import find_study, read_record
 from attnlab.report.standing import forest_rows
+from attnlab.report.write import write_study_page
 
 TITLES = [
     "Does it help?",
@@ -58,6 +58,13 @@ class _Outline(HTMLParser):
         assert self.stack.pop() == tag
 
 
+def _page(out, **settings) -> str:
+    """The text of the page of a simulated study."""
+    study = simulate(out, **settings)
+    page = write_study_page(out, study.name, out / "page.html")
+    return html.unescape(page.read_text(encoding="utf-8"))
+
+
 def _outline(text: str) -> _Outline:
     outline = _Outline()
     outline.feed(text)
@@ -88,9 +95,9 @@ def test_well_formed_and_refers_to_nothing_outside(whole):
 
 def test_every_seed_and_interval_is_a_mark_with_its_values(whole):
     text = html.unescape(whole.page.read_text(encoding="utf-8"))
-    record = read_study(whole.runs)
+    record = read_record(*find_study(whole.runs))
     for group in record.table.groups:
-        for row in forest_rows(record, group):
+        for row in forest_rows(group):
             values = f"{row.mean:+.2f} pt [{row.low:+.2f}, {row.high:+.2f}], n = 5, {row.standing}"
             assert f'aria-label="{row.module}: {values}"' in text
     # 3 data sets × 9 modules × 5 seeds
@@ -104,18 +111,16 @@ def test_every_seed_and_interval_is_a_mark_with_its_values(whole):
 def test_csv_has_the_numbers_of_the_runs(whole):
     rows = list(csv.DictReader(io.StringIO(whole.page.with_suffix(".csv").read_text())))
     assert len(rows) == 30
-    record = read_study(whole.runs)
+    record = read_record(*find_study(whole.runs))
     for row in rows:
-        own = {
-            run.seed: 100 * run.result.top1
-            for run in record.runs
-            if (run.planned.cell.data, run.row) == (row["data"], row["module"])
-        }
-        plain = {
-            run.seed: 100 * run.result.top1
-            for run in record.runs
-            if (run.planned.cell.data, run.row) == (row["data"], "plain")
-        }
+        own, plain = (
+            {
+                run.entry.seed: 100 * run.result.values["top1"]
+                for run in record.runs
+                if (run.entry.cell.data, run.entry.cell.row) == (row["data"], name)
+            }
+            for name in (row["module"], "plain")
+        )
         assert float(row["top1"]) == pytest.approx(sum(own.values()) / 5, rel=1e-12)
         if row["module"] != "plain":
             delta = sum(own[seed] - plain[seed] for seed in own) / 5
@@ -137,7 +142,7 @@ def test_latex_compiles(whole, tmp_path):
 
 
 def test_unfinished_study_says_what_is_missing(tmp_path):
-    simulate(
+    text = _page(
         tmp_path,
         data=("cifar10",),
         gains={"se": 0.4, "asr:se": 0.3},
@@ -146,8 +151,6 @@ def test_unfinished_study_says_what_is_missing(tmp_path):
         finished=0.6,
         failed="The loss is nan in epoch 3.",
     )
-    page = report(tmp_path, tmp_path / "page.html")
-    text = html.unescape(page.read_text(encoding="utf-8"))
     assert "5 / 9 runs" in text
     assert "5 of 9 runs are finished, so this may change." in text
     assert "cifar10: seeds are missing.</strong> plain 2; se 2; asr:se 1, 2." in text
@@ -157,22 +160,17 @@ def test_unfinished_study_says_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize("finished", [0.0, 0.12])
 def test_hardly_begun_study_renders(tmp_path, finished):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=4, epochs=5, finished=finished)
-    text = report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    text = _page(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=4, finished=finished)
     assert _outline(text).stack == []
     assert [html.unescape(t) for t in re.findall(r"<h2>\d · (.*?)</h2>", text)] == TITLES
     assert ("Nothing is finished yet: 0 of 8 runs." in text) == (finished == 0)
 
 
 def test_study_of_failures_says_so_once(tmp_path):
-    from attnlab.study.store import Store, write_failure
-
-    runs = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=3, finished=0.0)
-    for run in runs:
-        folder = Store(tmp_path).directory(run.run_id)
-        folder.mkdir(parents=True)
-        write_failure(folder, "The loss is nan in epoch 1.")
-    text = report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=3, finished=0.0)
+    for entry in study.runs:
+        write_failure(tmp_path, entry, "The loss is nan in epoch 1.")
+    text = write_study_page(tmp_path, study.name, tmp_path / "page.html").read_text()
     assert "<strong>All 6 runs failed</strong>, so there is nothing to compare." in text
     assert text.count("The loss is nan in epoch 1.") == 1
     assert "cifar10 resnet20 se seed 1 and 2 more." in text
@@ -180,23 +178,9 @@ def test_study_of_failures_says_so_once(tmp_path):
 
 
 def test_one_seed_claims_no_interval(tmp_path):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=1, epochs=4)
-    text = report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    text = _page(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=1, epochs=4)
     assert "There is no interval and no colour" in text
     assert "Student-t interval of the paired mean" not in text
-
-
-def test_reproduce_names_the_study_as_it_can_be_run():
-    from attnlab.report.study_page import reproduce_commands
-
-    report_line = "attnlab report runs --study {} -o report.html"
-    for name, given in {
-        "demo": "demo",
-        "stepnet-table1-small": "stepnet-table1 --small",
-        "of-my-own": "of-my-own.toml",
-    }.items():
-        expected = f"attnlab study run {given}\n{report_line.format(name)}"
-        assert reproduce_commands(name) == expected
 
 
 def test_numbers_have_a_minus_and_names_keep_their_hyphen():
@@ -235,11 +219,10 @@ def test_with_one_data_set_related_figures_stand_side_by_side(tmp_path):
         (("cifar10", "cifar100", "stl10"), 3),
     ):
         out = tmp_path / str(len(data))
-        simulate(out, data=data, gains={"se": 0.3, "step": 0.5}, seeds=2, epochs=4)
-        page = report(out, out / "report.html").read_text()
+        page = _page(out, data=data, gains={"se": 0.3, "step": 0.5}, seeds=2, epochs=4)
         for number in (2, 3):  # cost with curves, NSI with TNS
             section = page.partition(f'<section id="s{number}">')[2].partition("</section>")[0]
             rows = section.split('<div class="row">')[1:]
             assert rows[0].count("<figure") == beside
-            headed = "TNS against accuracy</h3>" in section
+            headed = "TNS against top-1</h3>" in section
             assert headed == (number == 3 and len(data) > 1)

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from attnlab.train.result import RunResult
 from scipy import stats
-from tests.report.simulated import simulate
+from tests.report.simulated import BLOCKS, simulate
 
 from attnlab.report.alerts import alerts
 from attnlab.report.features import gate_counts
-from attnlab.report.read import StudyRecord, read_study
+from attnlab.report.read import StudyRecord, read_record
 from attnlab.report.standing import forest_rows
 from attnlab.report.study_page import study_page
-from attnlab.study.grid import planned_runs
-from attnlab.study.store import Store
+from attnlab.stored import RunResult
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "v0_1"
 Differences = dict[str, dict[str, np.ndarray]]
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory) -> StudyRecord:
     runs = tmp_path_factory.mktemp("runs")
-    simulate(runs, data=("cifar10", "stl10"), blocks=("1.0", "1.1"))
-    return read_study(runs)
+    return _record(runs, data=("cifar10", "stl10"), blocks=("1.0", "1.1"))
+
+
+def _record(out, **settings) -> StudyRecord:
+    return read_record(out, simulate(out, **settings).name)
 
 
 def _differences(record: StudyRecord, read: Callable[[RunResult], float]) -> Differences:
     """Data set → module → 100 · (module − plain), seed by seed, straight from the runs."""
     values: dict[tuple[str, str, int], float] = {}
     for run in record.runs:
-        values[run.planned.cell.data, run.row, run.seed] = 100 * read(run.result)
+        cell = run.entry.cell
+        values[cell.data, cell.row, run.entry.seed] = 100 * read(run.result)
     found: Differences = {}
     for data, row, _ in values:
         if row != "plain":
@@ -57,12 +56,12 @@ def _verdicts(differences: dict[str, np.ndarray]) -> dict[str, str]:
 
 
 def test_forest_has_the_t_interval_and_the_verdict_after_holm(record):
-    differences = _differences(record, lambda result: result.top1)
+    differences = _differences(record, lambda result: result.values["top1"])
     standings = set()
     for group in record.table.groups:
         own = differences[group.data]
         verdicts = _verdicts(own)
-        rows = forest_rows(record, group)
+        rows = forest_rows(group)
         assert [row.module for row in rows] == list(own)
         for row in rows:
             test = stats.ttest_1samp(own[row.module], 0)
@@ -81,8 +80,8 @@ def test_forest_has_the_t_interval_and_the_verdict_after_holm(record):
 
 
 def test_alert_of_the_best_epoch_names_the_verdicts_that_it_would_change(record):
-    last = _differences(record, lambda result: result.top1)
-    best = _differences(record, lambda result: result.best_top1)
+    last = _differences(record, lambda result: result.values["top1"])
+    best = _differences(record, lambda result: result.best_value)
     changed = [
         f"{row} on {data}"
         for data in last
@@ -91,7 +90,7 @@ def test_alert_of_the_best_epoch_names_the_verdicts_that_it_would_change(record)
     ]
     assert changed  # else this shows nothing
     (alert,) = (a for a in alerts(record) if a.text == "Results are of the last epoch.")
-    gaps = [100 * (run.result.best_top1 - run.result.top1) for run in record.runs]
+    gaps = [100 * (run.result.best_value - run.result.value) for run in record.runs]
     assert f"would add {np.mean(gaps):.2f} pt on average" in alert.detail
     assert alert.detail.endswith(f"It would change the verdict on {', '.join(changed)}.")
     assert alert.tone == "warn"
@@ -100,7 +99,7 @@ def test_alert_of_the_best_epoch_names_the_verdicts_that_it_would_change(record)
 def test_alert_of_the_correction_names_its_modules(record):
     texts = [alert.text for alert in alerts(record)]
     for group in record.table.groups:
-        rows = forest_rows(record, group)
+        rows = forest_rows(group)
         only = [row.module for row in rows if row.standing == "before correction only"]
         expected = f"{group.data}: {', '.join(only)} not significant after Holm."
         assert (expected in texts) == bool(only)
@@ -108,40 +107,27 @@ def test_alert_of_the_correction_names_its_modules(record):
 
 @pytest.mark.parametrize(("above", "weak"), [(0.2, False), (1.5, True)])
 def test_weak_baseline_is_an_alert(tmp_path, above, weak):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, epochs=4, above=above)
-    found = [alert for alert in alerts(read_study(tmp_path)) if "Weak baseline" in alert.text]
+    record = _record(tmp_path, data=("cifar10",), gains={"se": 0.4}, epochs=4, above=above)
+    found = [alert for alert in alerts(record) if "Weak baseline" in alert.text]
     assert [alert.tone for alert in found] == (["warn"] if weak else [])
 
 
 def test_mixed_commits_are_an_alert(tmp_path):
-    runs = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
-    file = Store(tmp_path).directory(runs[0].run_id) / "environment.json"
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    file = tmp_path / study.runs[0].folder / "environment.json"
     environment = json.loads(file.read_text())
     file.write_text(json.dumps({**environment, "commit": "f" * 40 + "+"}))
-    (alert,) = (a for a in alerts(read_study(tmp_path)) if "commits" in a.text)
+    (alert,) = (a for a in alerts(read_record(tmp_path, study.name)) if "commits" in a.text)
     assert alert.text == "Runs come from 2 commits."
     assert alert.detail.startswith("a1b2c3d, fffffff+.")
 
 
 def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_path):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 0.4, "eca": 0.2}, seeds=2, epochs=4)
-    plain = read_study(tmp_path)
+    settings = {"data": ("cifar10",), "gains": {"se": 0.4, "eca": 0.2}, "seeds": 2, "epochs": 4}
+    plain = _record(tmp_path / "plain", **settings)
     assert gate_counts(plain, plain.table.groups[0]) == []
-    study = plain.study.model_copy(update={"where": ("all", "stages:1"), "name": "places"})
-    runs = planned_runs(study)
-    Store(tmp_path).write_study(study, runs)
-    whole = {run.planned.config.attention: run for run in plain.runs}
-    for run in runs:
-        folder = Store(tmp_path).directory(run.run_id)
-        if not folder.exists():
-            folder.mkdir()
-            result = whole[run.config.attention].result
-            nsi = tuple(s.model_copy(update={"gated": s.label < "2"}) for s in result.nsi)
-            own = result.model_copy(update={"run_id": run.run_id, "nsi": nsi})
-            (folder / "result.json").write_text(own.model_dump_json())
-            (folder / "config.json").write_text(run.config.to_json())
-        shutil.copy(GOLDEN / "runs" / "afd4582c7e78" / "stiffness.json", folder)
-    record = read_study(tmp_path, "places")
+    where = {"": BLOCKS, " @ stages:1": BLOCKS[:3]}
+    record = _record(tmp_path / "places", **settings, where=where)
     found = gate_counts(record, record.table.groups[0])
     assert sorted((row, gates) for row, gates, *_ in found) == [
         ("eca", 9),
@@ -151,5 +137,3 @@ def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_
     ]
     parts = next(s for s in study_page(record).sections if s.title == "Where?").parts
     assert [part.kind for part in parts] == ["figure", "heading", "figure"]
-    # That network's 1.1 is the stiffest of all its images, as its file of version 0.1 says.
-    assert f"block 1.1: stiffest of {len(runs)} of {len(runs)} runs" in str(parts[0].spec)

@@ -6,10 +6,14 @@ import pytest
 from tests.report.simulated import simulate
 
 from attnlab.report.alerts import alerts
-from attnlab.report.read import read_study
+from attnlab.report.read import StudyRecord, find_study, read_record
 from attnlab.report.verdict import study_chips, study_verdict, verdict_sentence
 
 GAIN, LOSS, NONE, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
+
+
+def _record(out, **settings) -> StudyRecord:
+    return read_record(out, simulate(out, **settings).name)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def test_sentence(verdicts, sentence):
 
 
 def test_chips_of_a_whole_study(whole):
-    chips = [(chip.text, chip.tone) for chip in study_chips(read_study(whole.runs))]
+    chips = [(chip.text, chip.tone) for chip in study_chips(read_record(*find_study(whole.runs)))]
     assert chips[:4] == [
         ("150 / 150 runs", "good"),
         ("5 seeds", "neutral"),
@@ -71,8 +75,7 @@ def test_chips_of_a_whole_study(whole):
 
 def test_gain_and_loss_of_simulated_runs(tmp_path):
     gains = {"se": 0.8, "eca": -0.8}
-    simulate(tmp_path, data=("cifar10",), gains=gains, noise=0.05, epochs=4)
-    record = read_study(tmp_path)
+    record = _record(tmp_path, data=("cifar10",), gains=gains, noise=0.05, epochs=4)
     assert study_verdict(record) == (
         "**se** beats the plain resnet20 on cifar10 by more than seed noise. **eca** is worse than "
         "the plain resnet20 by more than seed noise. 1 of 2 modules shows no gain."
@@ -80,15 +83,16 @@ def test_gain_and_loss_of_simulated_runs(tmp_path):
 
 
 def test_noise_of_simulated_runs(tmp_path):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 0.0, "eca": 0.0}, noise=0.5, epochs=4)
-    assert study_verdict(read_study(tmp_path)) == (
+    gains = {"se": 0.0, "eca": 0.0}
+    record = _record(tmp_path, data=("cifar10",), gains=gains, noise=0.5, epochs=4)
+    assert study_verdict(record) == (
         "**No module** differs from the plain resnet20 by more than seed noise (5 seeds)."
     )
 
 
 def test_one_seed_is_no_evidence(tmp_path):
-    simulate(tmp_path, data=("cifar10",), gains={"se": 3.0}, seeds=1, epochs=4, paper=False)
-    record = read_study(tmp_path)
+    gains = {"se": 3.0}
+    record = _record(tmp_path, data=("cifar10",), gains=gains, seeds=1, epochs=4, paper=False)
     assert study_verdict(record) == (
         "One seed has no interval, so no module can be said to help or harm the plain resnet20."
     )
@@ -100,7 +104,7 @@ def test_one_seed_is_no_evidence(tmp_path):
 
 
 def test_alerts_name_best_epoch_convention_and_latency(whole):
-    texts = [f"{chip.text} {chip.detail}" for chip in alerts(read_study(whole.runs))]
+    texts = [f"{chip.text} {chip.detail}" for chip in alerts(read_record(*find_study(whole.runs)))]
     assert any(
         t.startswith("Results are of the last epoch. Choosing the best epoch") for t in texts
     )

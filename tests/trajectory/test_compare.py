@@ -11,9 +11,9 @@ from scipy.stats import kendalltau, spearmanr
 
 import attnlab
 from attnlab import _errors
+from attnlab._ranks import rank_test
 from attnlab.plot.render import to_svg
 from attnlab.trajectory import compare, stiffness
-from attnlab.trajectory.compare import rank_test
 from attnlab.trajectory.figures import comparison_figure
 
 

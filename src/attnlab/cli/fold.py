@@ -243,8 +243,7 @@ def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | 
 
 def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
     """Beside the weights, as data and as a page."""
-    from attnlab._files import write_whole
-    from attnlab.report.small import fold_page
+    from attnlab.report.write import write_file_page
 
     file = receipt.save(output.with_suffix(".fold.json"))
-    print(f"wrote {file} and {write_whole(file.with_suffix('.html'), fold_page(receipt))}")
+    print(f"wrote {file} and {write_file_page(file, file.with_suffix('.html'))}")

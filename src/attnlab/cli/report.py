@@ -34,7 +34,7 @@ def report(
         open: show the page in the browser.
     """
     from attnlab._errors import OptionError
-    from attnlab.report import report as write_report
+    from attnlab.reporting import report as write_report
 
     if result.is_file() and study is not None:
         raise OptionError(f"--study chooses in a folder of runs, and {str(result)!r} is a file.")

@@ -211,17 +211,16 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
-    from attnlab._files import write_whole
     from attnlab.plot.render import write_svg
-    from attnlab.report.small import stiffness_page
+    from attnlab.report.write import write_file_page
 
     if out is None:
         return
     folder = out if alone else out / _file_name([result.network])
     for name, spec in result.figures().items():
         print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
-    print(f"wrote {result.save(folder / 'stiffness.json')}")
-    print(f"wrote {write_whole(folder / 'stiffness.html', stiffness_page(result))}")
+    saved = result.save(folder / "stiffness.json")
+    print(f"wrote {saved}\nwrote {write_file_page(saved, saved.with_suffix('.html'))}")
 
 
 def _file_name(parts: Sequence[str]) -> str:

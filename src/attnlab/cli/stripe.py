@@ -145,12 +145,11 @@ def _print(result: StripeResult, trained: bool) -> None:
 
 
 def _save(result: StripeResult, out: Path) -> None:
-    from attnlab._files import write_whole
     from attnlab.plot.render import write_svg
-    from attnlab.report.small import stripe_page
+    from attnlab.report.write import write_file_page
 
     for name, spec in result.figures().items():
         write_svg(spec, out / f"{name.replace(' ', '-')}.svg")
     print(f"wrote {len(result.figures())} figures to {out}")
-    print(f"wrote {result.save(out / 'stripe.json')}")
-    print(f"wrote {write_whole(out / 'stripe.html', stripe_page(result))}")
+    saved = result.save(out / "stripe.json")
+    print(f"wrote {saved}\nwrote {write_file_page(saved, saved.with_suffix('.html'))}")

@@ -10,11 +10,12 @@ from attnlab.plot.render import BLUE, Spec
 def scatter(
     values: Sequence[Spec],
     x: tuple[str, str],
-    y: tuple[str, str],
+    y: tuple[str, str | list[str]],
     title: str,
     shape: Spec | None = None,
 ) -> Spec:
-    """`values` at the fields `x` and `y`, each (field, title); `text` of a value describes it."""
+    """`values` at the fields `x` and `y`, each (field, title, in lines if it is long); `text` of
+    a value describes it."""
     label = "row" if "row" in (values[0] if values else {}) else "module"
     mark = {"type": "point", "size": 70, "opacity": 0.9, "color": BLUE}
     encoding: Spec = {"description": {"field": "text"}}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from attnlab.plot.render import GREY, Spec
 from attnlab.plot.scatter import scatter
+from attnlab.report.figures import directed
+from attnlab.stored import Metric
 
 
 def natural_order(name: str) -> list[str]:
@@ -84,22 +86,26 @@ def heat_figure(
     }
 
 
-def stiffness_figure(points: Sequence[tuple[str, float, float]], title: str = "") -> Spec:
-    """(module, TNS, accuracy), one point each."""
+def stiffness_figure(
+    points: Sequence[tuple[str, float, float]], metric: Metric, title: str = ""
+) -> Spec:
+    """(module, TNS, result), one point each."""
     values = [
         {
             "module": module,
             "tns": tns,
-            "accuracy": accuracy,
-            "text": f"{module}: TNS {tns:.4g}, {accuracy:.2f} %",
+            "result": result,
+            "text": f"{module}: TNS {tns:.4g}, {metric.shown_text(result)}",
         }
-        for module, tns, accuracy in points
+        for module, tns, result in points
     ]
-    y = ("accuracy", "top-1 %, mean over seeds")
+    y = ("result", directed(f"{metric.title}, mean over seeds", metric))
     return scatter(values, ("tns", "TNS, mean over seeds"), y, title)
 
 
-def sites_figure(points: Sequence[tuple[str, int, float, float | None, float | None]]) -> Spec:
+def sites_figure(
+    points: Sequence[tuple[str, int, float, float | None, float | None]], metric: Metric
+) -> Spec:
     """(row, number of gates, Δ, low, high): do a few gates do as well as all of them?"""
     values = [
         {
@@ -108,11 +114,12 @@ def sites_figure(points: Sequence[tuple[str, int, float, float | None, float | N
             "delta": delta,
             "low": delta if low is None else low,
             "high": delta if high is None else high,
-            "text": f"{row}: {gates} gates, {delta:+.2f} pt",
+            "text": f"{row}: {gates} gates, {metric.difference_text(delta)}",
         }
         for row, gates, delta, low, high in points
     ]
-    base = scatter(values, ("gates", "number of gates"), ("delta", "Δ top-1 (pt)"), "")
+    y = ("delta", directed(f"Δ {metric.label} {metric.difference_unit}".strip(), metric))
+    base = scatter(values, ("gates", "number of gates"), y, "")
     base["encoding"]["x"]["axis"] = {"tickMinStep": 1}
     interval = {
         "mark": {"type": "rule", "strokeWidth": 2, "color": GREY, "aria": False},

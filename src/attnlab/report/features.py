@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
-
-from attnlab.plot.raster import raster_figure
+from attnlab._ranks import rank_test
+from attnlab.plot.stiffness import stiffest_step, surface_pictures
 from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.read import StudyRecord
-from attnlab.study.table import Group
-
-if TYPE_CHECKING:
-    from attnlab.trajectory.result import StiffnessResult
+from attnlab.stored.table import Group
 
 _SHOWN_MODULES = 3
-_NEARLY_ZERO = 0.005
-"""Shares up to which a surface may be cut off."""
 
 
 def stiffness_section(record: StudyRecord) -> Section:
@@ -34,13 +28,13 @@ def stiffness_section(record: StudyRecord) -> Section:
     if not maps:
         missing = "No run measured stiffness: either none is finished or measure.images is 0."
         return Section("What does it do to the features?", missing, [])
-    ranked = _against_accuracy(record)
+    ranked = _against_result(record)
     parts: list[Part | Folded]
     if len(maps) == len(ranked) == 1:  # one data set: both fit side by side
         parts = [Row([*maps, *ranked])]
     else:
         parts = [Row(maps)]
-        parts += [Heading("TNS against accuracy"), Row(ranked)] if ranked else []
+        parts += [Heading(f"TNS against {record.metric.label}"), Row(ranked)] if ranked else []
     parts += _surfaces(record)
     lead = (
         "NSI of each residual block: how far a step moves the features, relative to their length "
@@ -56,148 +50,122 @@ def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]
     cells = []
     for row in group.rows:
         by_block: dict[str, list[float]] = {}
-        for result in record.results(group, row.label):
-            for step in result.nsi:
-                by_block.setdefault(step.label, []).append(step.mean)
+        for found in record.found(group, row.label, "stiffness"):
+            for step in found["nsi"]:
+                if step["mean"] is not None:
+                    by_block.setdefault(step["label"], []).append(step["mean"])
         cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
     return cells
 
 
-def rank_sentence(name: str, values: Sequence[float], accuracy: Sequence[float]) -> str:
-    """Kendall's τ with accuracy and its p-value, exact where that can be."""
+def rank_sentence(name: str, values: Sequence[float], result: Sequence[float]) -> str:
+    """Kendall's τ with the result and its p-value, exact where that can be."""
     from scipy.stats import kendalltau
-
-    from attnlab.trajectory.compare import rank_test
 
     number = len(values)
     if number < 3:
         return f"{name}: {number} networks, too few to rank"
-    if len(set(values)) == 1 or len(set(accuracy)) == 1:
+    if len(set(values)) == 1 or len(set(result)) == 1:
         return f"{name}: the same for all {number}, so it ranks nothing"
-    if len({*values}) == number == len({*accuracy}):
-        test = kendalltau(values, accuracy, method="exact")
+    if len({*values}) == number == len({*result}):
+        test = kendalltau(values, result, method="exact")
         tau, p, how = float(test.statistic), float(test.pvalue), "exact p"
     else:
-        ranked = rank_test(name, values, accuracy)
+        ranked = rank_test(name, values, result)
         tau, p, how = ranked.kendall, ranked.kendall_p, "exact p" if ranked.exact else "p"
     return f"{name}: Kendall τ = {tau:+.2f}, {how} = {p:.2g}, n = {number}"
 
 
-def _against_accuracy(record: StudyRecord) -> list[Figure]:
-    """TNS against accuracy per data set, over all of its backbones."""
-    found = []
+def _against_result(record: StudyRecord) -> list[Figure]:
+    """TNS against the result per data set, over all of its backbones."""
+    figures, metric = [], record.metric
     several = len({group.backbone for group in record.table.groups}) > 1
     for data in dict.fromkeys(group.data for group in record.table.groups):
         points, depths, sizes = [], [], []
         for group in (group for group in record.table.groups if group.data == data):
             for row in group.rows:
-                if row.tns is None or row.top1 is None:
+                value = row.values.get(metric.name)
+                measured = record.found(group, row.label, "stiffness")
+                if row.tns is None or value is None or not measured:
                     continue
                 label = f"{group.backbone} {row.label}" if several else row.label
-                points.append((label, row.tns.mean, row.top1.mean))
-                depths.append(float(len(record.results(group, row.label)[0].nsi)))
+                points.append((label, row.tns.mean, value.mean))
+                depths.append(float(len(measured[0]["nsi"])))
                 sizes.append(float(row.parameters or 0))
         if not points:
             continue
-        accuracy = [point[2] for point in points]
+        results = [point[2] for point in points]
         texts = [
-            rank_sentence("TNS", [point[1] for point in points], accuracy),
-            rank_sentence("Depth", depths, accuracy),
-            rank_sentence("Parameters", sizes, accuracy),
+            rank_sentence("TNS", [point[1] for point in points], results),
+            rank_sentence("Depth", depths, results),
+            rank_sentence("Parameters", sizes, results),
         ]
-        found.append(Figure(stiffness_figure(points, data), f"{'. '.join(texts)}."))
-    return found
+        figures.append(Figure(stiffness_figure(points, metric, data), f"{'. '.join(texts)}."))
+    return figures
 
 
 def _surfaces(record: StudyRecord) -> list[Part | Folded]:
-    from attnlab.trajectory.result import StiffnessResult
-
-    found: dict[str, StiffnessResult] = {}
-    for group in record.table.groups[:1]:
-        for row in group.rows[: _SHOWN_MODULES + 1]:
-            files = [run.directory / "stiffness.json" for run in record.of(group, row.label)]
-            file = next((file for file in files if file.is_file()), None)
-            if file is not None:
-                found[row.label] = StiffnessResult.load(file)
-    if not found:
+    networks: dict[str, Mapping[str, Any]] = {}
+    group = record.table.groups[0]
+    for row in group.rows[: _SHOWN_MODULES + 1]:
+        every = record.found(group, row.label, "stiffness")
+        whole = next((found for found in every if "surface" in found), None)
+        if whole is not None:
+            networks[row.label] = whole
+    if not networks:
         return [
             Text(
-                "The surfaces δ(M) and p̂(M) are not on disk: no run has a stiffness.json. For one "
+                "The surfaces δ(M) and p̂(M) are not on disk: no run has stored them. For one "
                 "network, attnlab stiffness draws them.",
                 quiet=True,
             )
         ]
     text = (
-        f"On {record.name_of(record.table.groups[0])}, first seed. δ(M): share of inputs with a "
-        f"step above M₁ (relative to its stage) and M₂ (NSI itself); p̂(M): share of steps."
+        f"On {record.name_of(group)}, first seed. δ(M): share of inputs with a step above M₁ "
+        f"(relative to its stage) and M₂ (NSI itself); p̂(M): share of steps."
     )
+    first = _degrees(next(iter(networks.values())))
+    alike = {label: found for label, found in networks.items() if _degrees(found) == first}
+    if len(alike) < len(networks):
+        others = ", ".join(label for label in networks if label not in alike)
+        text += f" Measured on other M and left out: {others}."
     heading = Heading("How many inputs, how many steps are stiff?")
-    return [heading, Text(text, quiet=True), *map(Row, stiffness_surfaces(found))]
+    rows = [Row([Figure(spec) for spec in specs]) for specs in surface_pictures(alike)]
+    return [heading, Text(text, quiet=True), *rows]
 
 
-def stiffness_surfaces(found: Mapping[str, StiffnessResult]) -> list[list[Figure]]:
-    """δ(M) and then p̂(M) of some networks as small pictures, over the same M and colours."""
-    kinds = {
-        "δ(M)": {label: np.array(result.surface) for label, result in found.items()},
-        "p̂(M)": {label: np.array(result.proportion) for label, result in found.items()},
-    }
-    first = next(iter(found.values()))
-    wide, high = _extent([values for kind in kinds.values() for values in kind.values()])
-    # A field of the picture reaches from its own M to the next.
-    x_end = first.relative_degrees[min(wide, len(first.relative_degrees) - 1)]
-    y_end = first.absolute_degrees[min(high, len(first.absolute_degrees) - 1)]
-    return [
-        [
-            Figure(
-                raster_figure(
-                    values[:wide, :high].T,
-                    description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
-                    f"{found[label].tns:.4g}",
-                    x=("M₁", 0.0, x_end),
-                    y=("M₂", 0.0, y_end),
-                    legend=name,
-                    low=0.0,
-                    high=max(float(surface.max()) for surface in surfaces.values()),
-                    title=label,
-                    size=(130, 130),
-                    y_from_bottom=True,
-                )
-            )
-            for label, values in surfaces.items()
-        ]
-        for name, surfaces in kinds.items()
-    ]
-
-
-def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:
-    """How many degrees M₁ and M₂ show all that is not nearly zero, and one more."""
-    seen = np.any([values > _NEARLY_ZERO for values in surfaces], axis=0)
-    wide, high = (int(np.flatnonzero(seen.any(axis)).max(initial=0)) + 2 for axis in (1, 0))
-    return min(wide, seen.shape[0]), min(high, seen.shape[1])
+def _degrees(found: Mapping[str, Any]) -> tuple[Any, Any]:
+    return found["relative_degrees"], found["absolute_degrees"]
 
 
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
-    from attnlab.trajectory.result import StiffnessResult
-
     title = "Where?"
-    files = [run.directory / "stiffness.json" for run in record.finished]
-    results = [StiffnessResult.load(file) for file in files if file.is_file()]
-    if not results:
+    measured = [found for run in record.finished if (found := run.found("stiffness"))]
+    if not measured:
         return Section(title, "No run measured stiffness, so no block is known to be stiff.", [])
-    counts = stiffest_counts(results)
+    counts = stiffest_counts(measured)
     lead = (
         "Which block is the stiffest of most test images (the first of every stage is not "
         "counted), over all runs. If attention acts on stiffness, gates at the few stiff blocks "
         "should do most of the work: the lottery-ticket view."
     )
-    parts: list[Part | Folded] = [Figure(counts_figure(counts, len(results)), wide=True)]
+    parts: list[Part | Folded] = []
+    if counts:
+        total = sum(number for _, number in counts)
+        parts.append(Figure(counts_figure(counts, total), wide=True))
+    else:
+        text = (
+            f"What is stored does not say which block is the stiffest; attnlab study measure "
+            f"{record.table.study} --only stiffness measures it."
+        )
+        parts.append(Text(text, quiet=True))
     several = False
     for group in record.table.groups:
         points = gate_counts(record, group)
         if points:
             several = True
-            parts += [Heading(record.name_of(group)), Figure(sites_figure(points))]
+            parts += [Heading(record.name_of(group)), Figure(sites_figure(points, record.metric))]
     if not several:
         text = (
             "No module is there once with more and once with fewer gates, so this study cannot "
@@ -208,11 +176,12 @@ def where_section(record: StudyRecord) -> Section:
     return Section(title, lead, parts)
 
 
-def stiffest_counts(results: Sequence[StiffnessResult]) -> list[tuple[str, int]]:
-    """(block, number of runs of which it is the stiffest), in the order of the blocks."""
-    counts: Counter[str] = Counter(step.label for result in results for step in result.nsi)
-    stiffest = Counter(result.stiffest.label for result in results if result.stiffest)
-    return [(block, stiffest[block]) for block in counts]
+def stiffest_counts(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """(block, number of networks of which it is the stiffest), in the order of the blocks; empty
+    where none says it."""
+    stiffest = Counter(step["label"] for found in measured if (step := stiffest_step(found)))
+    blocks = dict.fromkeys(step["label"] for found in measured for step in found["nsi"])
+    return [(block, stiffest[block]) for block in blocks] if stiffest else []
 
 
 def gate_counts(
@@ -221,12 +190,11 @@ def gate_counts(
     """(row, number of gates, Δ, low, high) of the modules that are there with several numbers."""
     modules: dict[str, list[tuple[str, int, float, float | None, float | None]]] = {}
     for row in group.rows:
-        runs = record.of(group, row.label)
-        if row.comparison is None or not runs or runs[0].result is None:
+        runs, compared = record.of(group, row.label), row.comparison
+        gates = runs[0].found("gates").get("gates") if runs else None
+        if compared is None or gates is None:
             continue
-        difference = row.comparison.difference
-        gates = sum(step.gated for step in runs[0].result.nsi)
-        point = (row.label, gates, difference.mean, difference.low, difference.high)
-        modules.setdefault(runs[0].planned.config.attention, []).append(point)
+        point = (row.label, len(gates), compared.difference.mean, compared.low, compared.high)
+        modules.setdefault(runs[0].entry.attention, []).append(point)
     varied = (points for points in modules.values() if len({p[1] for p in points}) > 1)
     return [point for points in varied for point in points]

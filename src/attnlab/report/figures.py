@@ -8,10 +8,13 @@ from typing import Literal
 
 from attnlab.plot.render import BLUE, GREY, ORANGE, RED, Spec
 from attnlab.plot.scatter import scatter
+from attnlab.stored import Metric
 
-Standing = Literal["gain", "loss", "within noise", "before correction only", "no interval"]
+Standing = Literal[
+    "gain", "loss", "within noise", "before correction only", "no interval", "cannot tell"
+]
 """`before correction only`: zero is outside of the module's own interval, but among so many modules
-that happens by chance."""
+that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
 
 INK = "#1b2130"
 CURVES = [GREY, BLUE, ORANGE]
@@ -21,12 +24,13 @@ _COLOURS = {
     "within noise": GREY,
     "before correction only": BLUE,
     "no interval": GREY,
+    "cannot tell": GREY,
 }
 
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One module against the plain backbone, in points of percent."""
+    """One module against the plain backbone, in the shown unit of a metric."""
 
     module: str
     mean: float
@@ -36,7 +40,12 @@ class ForestRow:
     seeds: Mapping[int, float]
 
 
-def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
+def directed(title: str, metric: Metric) -> str | list[str]:
+    """The title of an axis; on a second line where less is better."""
+    return [title, metric.direction] if metric.direction else title
+
+
+def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") -> Spec:
     """Paired differences: a dot per seed, the mean, and its interval; grey where zero is inside."""
     names = [row.module for row in rows]
     interval = [
@@ -47,12 +56,16 @@ def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
             "high": row.mean if row.high is None else row.high,
             "colour": _COLOURS[row.standing],
             "hollow": row.standing == "before correction only",
-            "text": _forest_text(row),
+            "text": _forest_text(row, metric),
         }
         for row in rows
     ]
     seeds = [
-        {"module": row.module, "mean": value, "text": f"{row.module}, seed {seed}: {value:+.2f} pt"}
+        {
+            "module": row.module,
+            "mean": value,
+            "text": f"{row.module}, seed {seed}: {metric.difference_text(value)}",
+        }
         for row in rows
         for seed, value in row.seeds.items()
     ]
@@ -63,10 +76,11 @@ def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
         "title": None,
         "axis": {"domain": False, "ticks": False, "grid": False, "labelLimit": 130},
     }
+    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
     x = {
         "field": "mean",
         "type": "quantitative",
-        "title": "Δ top-1, paired by seed (pt)",
+        "title": directed(f"Δ {metric.label}, paired by seed{unit}", metric),
         "axis": {"grid": False, "tickCount": 6},
     }
     colour = {"field": "colour", "type": "nominal", "scale": None}
@@ -122,9 +136,11 @@ def forest_figure(rows: Sequence[ForestRow], title: str = "") -> Spec:
     }
 
 
-def _forest_text(row: ForestRow) -> str:
-    spread = "" if row.low is None else f" [{row.low:+.2f}, {row.high:+.2f}]"
-    return f"{row.module}: {row.mean:+.2f} pt{spread}, n = {len(row.seeds)}, {row.standing}"
+def _forest_text(row: ForestRow, metric: Metric) -> str:
+    low, high = row.low, row.high
+    spread = "" if low is None or high is None else f" {metric.interval_text(low, high)}"
+    mean = metric.difference_text(row.mean)
+    return f"{row.module}: {mean}{spread}, n = {len(row.seeds)}, {row.standing}"
 
 
 @dataclass(frozen=True)
@@ -133,27 +149,27 @@ class CostPoint:
 
     module: str
     milliseconds: float
-    accuracy: float
+    result: float
     folds: bool
 
 
-def cost_figure(points: Sequence[CostPoint], title: str = "") -> Spec:
-    """Accuracy against latency; a round mark folds away, so it costs nothing once deployed."""
+def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") -> Spec:
+    """Result against latency; a round mark folds away, so it costs nothing once deployed."""
     values = [
         {
             "module": p.module,
             "ms": p.milliseconds,
-            "accuracy": p.accuracy,
+            "result": p.result,
             "shape": "circle" if p.folds else "square",
-            "text": f"{p.module}: {p.accuracy:.2f} % at {p.milliseconds:.3g} ms per image, "
-            + ("folds exactly" if p.folds else "does not fold"),
+            "text": f"{p.module}: {metric.shown_text(p.result)} at {p.milliseconds:.3g} ms per "
+            f"image, {'folds exactly' if p.folds else 'does not fold'}",
         }
         for p in points
     ]
     return scatter(
         values,
         ("ms", "latency, ms / image"),
-        ("accuracy", "top-1 %, mean over seeds"),
+        ("result", directed(f"{metric.title}, mean over seeds", metric)),
         title,
         shape={"field": "shape", "type": "nominal", "scale": None},
     )
@@ -161,7 +177,7 @@ def cost_figure(points: Sequence[CostPoint], title: str = "") -> Spec:
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy over epochs, over the seeds."""
+    """The result's metric over epochs, over the seeds."""
 
     module: str
     mean: Sequence[float]
@@ -169,8 +185,10 @@ class Curve:
     high: Sequence[float]
 
 
-def curves_figure(curves: Sequence[Curve], drops: Sequence[int], title: str = "") -> Spec:
-    """Mean and range over seeds of the test accuracy, with dashes where the learning rate drops."""
+def curves_figure(
+    curves: Sequence[Curve], drops: Sequence[int], metric: Metric, title: str = ""
+) -> Spec:
+    """Mean and range over seeds on the test images, with dashes where the learning rate drops."""
     values = [
         {
             "module": curve.module,
@@ -178,7 +196,8 @@ def curves_figure(curves: Sequence[Curve], drops: Sequence[int], title: str = ""
             "mean": mean,
             "low": curve.low[epoch - 1],
             "high": curve.high[epoch - 1],
-            "text": f"{curve.module}: {curve.mean[-1]:.2f} % after epoch {len(curve.mean)}",
+            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after epoch "
+            f"{len(curve.mean)}",
         }
         for curve in curves
         for epoch, mean in enumerate(curve.mean, 1)
@@ -193,7 +212,7 @@ def curves_figure(curves: Sequence[Curve], drops: Sequence[int], title: str = ""
     y = {
         "field": "mean",
         "type": "quantitative",
-        "title": "test top-1 %",
+        "title": directed(f"{metric.title}, test images", metric),
         "scale": {"zero": False},
     }
     colour = {

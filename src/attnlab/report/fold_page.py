@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attnlab.plot.render import BLUE, Spec
 from attnlab.report.page import render
@@ -17,23 +19,20 @@ from attnlab.report.parts import (
     Part,
     Section,
     Table,
+    number_cell,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnlab.fold import FoldReceipt, SiteRow
 
 _EXACT = 1e-8
 """Relative change in float64 up to which a fold is called exact: the limit of its own check."""
 
 
-def fold_page(receipt: FoldReceipt) -> str:
-    """What folding did, as HTML."""
-    folded = [row for row in receipt.rows if row.into]
+def fold_page(receipt: Mapping[str, Any]) -> str:
+    """What folding did, as HTML; `receipt` is what a NAME.fold.json holds."""
+    rows = receipt["rows"]
+    folded = [row for row in rows if row["into"]]
     sections = []
-    if receipt.rows:
-        parts: list[Part | Folded] = [_table(receipt.rows)]
+    if rows:
+        parts: list[Part | Folded] = [_table(rows)]
         if folded:
             parts.insert(0, Figure(gate_range_figure(folded)))
         lead = (
@@ -41,30 +40,33 @@ def fold_page(receipt: FoldReceipt) -> str:
             "into. Errors are of the branch at a site, in float64, relative to its largest value."
         )
         sections.append(Section("Where did the gates go?", lead, parts))
-    alerts = [Chip(f"{row.site} keeps a gate.", "warn", f"{row.kept}.") for row in receipt.kept]
-    alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt.notes]
+    kept = [row for row in rows if row["kept"]]
+    alerts = [Chip(f"{row['site']} keeps a gate.", "warn", f"{row['kept']}.") for row in kept]
+    alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt["notes"]]
     sections.append(
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
     )
-    sections.append(Section("Receipt", "", [Code(str(receipt))]))
-    title = f"{receipt.action[:1].upper()}{receipt.action[1:]}"
-    return render(Page(title, _verdict(receipt), _chips(receipt), sections, "Fold"))
+    others = {key: value for key, value in receipt.items() if key != "rows"}
+    text = json.dumps(others, indent=1, ensure_ascii=False)
+    sections.append(Section("Receipt", "", [Code(text)]))
+    title = f"{receipt['action'][:1].upper()}{receipt['action'][1:]}"
+    return render(Page(title, _verdict(receipt), _chips(receipt, len(kept)), sections, "Fold"))
 
 
-def _verdict(receipt: FoldReceipt) -> str:
-    exact = receipt.float64_change
+def _verdict(receipt: Mapping[str, Any]) -> str:
+    rows, exact = receipt["rows"], receipt["float64_change"]
     change = (
         "in float64 the output was not compared"
         if exact is None
         else f"the output changes by {exact:.1e} (relative, in float64)"
     )
-    replaced = sum(row.spread is not None and bool(row.into) for row in receipt.rows)
-    if not receipt.rows:
+    if not rows:
         return f"There was no gate to fold; branches and norms are merged, and {change}."
-    gates = f"**{sum(bool(row.into) for row in receipt.rows)} of {len(receipt.rows)}** gates are"
+    gates = f"**{sum(bool(row['into']) for row in rows)} of {len(rows)}** gates are"
+    replaced = sum(map(_is_replaced, rows))
     if not replaced:
         return f"{gates} folded away; {change}."
-    moved = receipt.relative_change
+    moved = receipt["relative_change"]
     of_means = "was not measured" if moved is None else f"is **{moved:.1e}** (relative)"
     return (
         f"{gates} folded away, {replaced} of them replaced by their mean over data: an "
@@ -73,47 +75,51 @@ def _verdict(receipt: FoldReceipt) -> str:
     )
 
 
-def _chips(receipt: FoldReceipt) -> list[Chip]:
-    error = receipt.float64_change
-    replaced = any(row.spread is not None and row.into for row in receipt.rows)
-    exact = error is not None and error < _EXACT and not replaced
+def _is_replaced(row: Mapping[str, Any]) -> bool:
+    """Whether the gate was not constant, and its mean was folded."""
+    return row["spread"] is not None and bool(row["into"])
+
+
+def _chips(receipt: Mapping[str, Any], kept: int) -> list[Chip]:
+    error = receipt["float64_change"]
+    exact = error is not None and error < _EXACT and not any(map(_is_replaced, receipt["rows"]))
     chips = [
         Chip("exact" if exact else "approximate", "good" if exact else "warn"),
-        Chip(f"parameters {receipt.parameters_before:,} → {receipt.parameters_after:,}"),
-        Chip(f"MACs {receipt.macs_before:,} → {receipt.macs_after:,}"),
+        Chip(f"parameters {receipt['parameters_before']:,} → {receipt['parameters_after']:,}"),
+        Chip(f"MACs {receipt['macs_before']:,} → {receipt['macs_after']:,}"),
     ]
-    if receipt.max_change is not None:
-        chips.append(Chip(f"max |Δ output| {receipt.max_change:.1e} in its own precision"))
-    if receipt.kept:
-        chips.append(Chip(f"{len(receipt.kept)} kept", "warn"))
-    return [*chips, Chip(f"{receipt.seconds:.1f} s")]
+    if receipt["max_change"] is not None:
+        chips.append(Chip(f"max |Δ output| {receipt['max_change']:.1e} in its own precision"))
+    if kept:
+        chips.append(Chip(f"{kept} kept", "warn"))
+    return [*chips, Chip(f"{receipt['seconds']:.1f} s")]
 
 
-def _table(rows: Sequence[SiteRow]) -> Table:
-    replaced = any(row.spread is not None for row in rows)
-    kept = any(row.kept for row in rows)
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    replaced = any(row["spread"] is not None for row in rows)
+    kept = any(row["kept"] for row in rows)
     columns = ["site", "folded into", "gate", "error (float64)"]
     columns += ["spread over data", "predicted change"] if replaced else []
     columns += ["kept because"] if kept else []
     lines = []
     for row in rows:
-        gate = f"{row.smallest:.3g} to {row.largest:.3g}" if row.into else "—"
-        cells = [Cell(row.site), Cell(", ".join(row.into) or "—"), Cell(gate)]
-        values = [row.error, *((row.spread, row.predicted_change) if replaced else ())]
-        cells += [Cell("—") if v is None else Cell(f"{v:.1e}", order=v) for v in values]
-        lines.append(cells + ([Cell(row.kept)] if kept else []))
+        gate = f"{row['smallest']:.3g} to {row['largest']:.3g}" if row["into"] else "—"
+        cells = [Cell(row["site"]), Cell(", ".join(row["into"]) or "—"), Cell(gate)]
+        values = ["error", *(("spread", "predicted_change") if replaced else ())]
+        cells += [number_cell(row[value], "{:.1e}") for value in values]
+        lines.append(cells + ([Cell(row["kept"])] if kept else []))
     return Table(columns, lines, names=2)
 
 
-def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
+def gate_range_figure(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """From the smallest to the largest value of each folded gate, over its channels."""
-    names = list(dict.fromkeys(row.site for row in rows))
+    names = list(dict.fromkeys(row["site"] for row in rows))
     values = [
         {
-            "site": row.site,
-            "low": row.smallest,
-            "high": row.largest,
-            "text": f"{row.site}: gate {row.smallest:.3g} to {row.largest:.3g}",
+            "site": row["site"],
+            "low": row["smallest"],
+            "high": row["largest"],
+            "text": f"{row['site']}: gate {row['smallest']:.3g} to {row['largest']:.3g}",
         }
         for row in rows
     ]

@@ -7,12 +7,11 @@ from statistics import fmean
 
 import numpy as np
 
-from attnlab.plot.raster import raster_figure
-from attnlab.plot.render import Spec
+from attnlab.plot.gates import difference_figure, stripe_figure, stripe_ratio
 from attnlab.report.block_figures import heat_figure, natural_order
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.read import RunRecord, StudyRecord
-from attnlab.study.table import Group
+from attnlab.stored.table import Group
 
 _SHOWN_MODULES = 3
 _SHOWN_BLOCKS = 3
@@ -44,20 +43,18 @@ def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, floa
     cells = []
     for row in group.rows:
         by_block: dict[str, list[float]] = {}
-        for result in record.results(group, row.label):
-            for gate in result.gates:
-                if gate.channel_spread > 1e-9:
-                    ratio = gate.image_spread / gate.channel_spread
-                    by_block.setdefault(gate.label, []).append(ratio)
+        for found in record.found(group, row.label, "gates"):
+            for gate in found["gates"]:
+                ratio = stripe_ratio(gate)
+                if ratio is not None:
+                    by_block.setdefault(gate["label"], []).append(ratio)
         cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
     return cells
 
 
 def _pictures(record: StudyRecord) -> list[Part | Folded]:
     group = record.table.groups[0]
-    gated = [
-        row.label for row in group.rows if any(r.gates for r in record.results(group, row.label))
-    ]
+    gated = [row.label for row in group.rows if record.found(group, row.label, "gates")]
     images: list[Part] = []
     epochs: list[Part] = []
     for label in gated[:_SHOWN_MODULES]:
@@ -65,7 +62,7 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
         figures = _stripes(run)
         if figures:
             images += [
-                Heading(f"{label} on {record.name_of(group)}, seed {run.seed}"),
+                Heading(f"{label} on {record.name_of(group)}, seed {run.entry.seed}"),
                 Row(figures),
             ]
         moves = _history(run)
@@ -88,35 +85,34 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
 def _stripes(run: RunRecord) -> list[Figure]:
     from safetensors.numpy import load_file
 
-    file = run.directory / "gates.safetensors"
+    file = run.stored.directory / "gates.safetensors"
     if not file.is_file():
         return []
     tensors = load_file(file)
     names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
-    return [Figure(_stripe(name, tensors[f"{name}.sample"])) for name in _spaced(names)]
+    return [_stripe(name, tensors[f"{name}.sample"]) for name in _spaced(names)]
 
 
-def _stripe(name: str, values: np.ndarray) -> Spec:
-    return raster_figure(
-        values,
-        description=f"Gate {name} of {values.shape[0]} images × {values.shape[1]} channels, from "
+def _stripe(name: str, values: np.ndarray) -> Figure:
+    description = (
+        f"Gate {name} of {values.shape[0]} images × {values.shape[1]} channels, from "
         f"{values.min():.3g} to {values.max():.3g}; spread across images "
-        f"{values.std(0).mean():.2g}, across channels {values.mean(0).std():.2g}",
-        x=("channel", 0, values.shape[1]),
-        y=("image" if len(values) > 1 else "every image", 0, values.shape[0]),
-        legend="gate",
-        title=name,
-        size=(190, 130),
+        f"{values.std(0).mean():.2g}, across channels {values.mean(0).std():.2g}"
     )
+    return Figure(stripe_figure(values, name, description))
 
 
 def _history(run: RunRecord) -> list[Figure]:
-    from attnlab.stripe.history import GateHistory
-
-    history = GateHistory.of_records(run.history)
-    if len(history.epochs) < 2:
+    """How the mean gates moved from epoch to epoch."""
+    records = [record for record in run.stored.history if "gates" in record]
+    if len(records) < 2:
         return []
-    return [Figure(history.figure(name)) for name in _spaced(list(history.means))]
+    epochs = [record["epoch"] for record in records]
+    figures = []
+    for name in _spaced(list(records[0]["gates"])):
+        moved = np.abs(np.diff([record["gates"][name] for record in records], axis=0))
+        figures.append(Figure(difference_figure(name, epochs, moved)))
+    return figures
 
 
 def _spaced(names: Sequence[str]) -> list[str]:

@@ -57,6 +57,11 @@ class Cell:
     tone: Literal["", "gain", "loss", "quiet"] = ""
 
 
+def number_cell(value: float | None, form: str) -> Cell:
+    """A number that is sorted by its value; a dash where there is none."""
+    return Cell("—") if value is None else Cell(form.format(value), order=value)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table that JavaScript, where there is any, sorts and filters."""
@@ -143,3 +148,5 @@ class Page:
     chips: Sequence[Chip]
     sections: Sequence[Section]
     subtitle: str = ""
+    notes: Sequence[Chip] = ()
+    """What belongs beside the verdict."""

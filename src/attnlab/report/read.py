@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError, unknown_name
-from attnlab.study.definition import Study
-from attnlab.study.grid import PlannedRun
-from attnlab.study.store import State, Store, read_failure
-from attnlab.study.table import Group, StudyTable, study_table
-from attnlab.train.result import RunResult
+from attnlab.stored import Metric, RunResult, StoredRun
+from attnlab.stored.study import (
+    PlanRecord,
+    RunEntry,
+    StoredStudy,
+    read_plans,
+    read_study,
+    read_table,
+)
+from attnlab.stored.table import Group, StudyTable
 
 RENDERED = (
     "the folder of the runs of a study (attnlab study run --out), a stiffness.json (attnlab "
@@ -25,38 +30,54 @@ RENDERED = (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run and what is there of it."""
+    """One run of a study and what is there of it."""
 
-    planned: PlannedRun
-    directory: Path
-    state: State
-    result: RunResult | None
-    history: tuple[dict[str, Any], ...]
-    """One record per epoch."""
-    environment: dict[str, Any]
-    data: dict[str, Any]
-    """Facts about the images: classes, sizes, checksum."""
-    failure: str
+    entry: RunEntry
+    stored: StoredRun
 
-    @property
-    def row(self) -> str:
-        return self.planned.cell.row
+    @cached_property
+    def result(self) -> RunResult | None:
+        """None while it is not finished."""
+        return self.stored.result if self.stored.is_trained else None
+
+    @cached_property
+    def failure(self) -> str:
+        """Why the last attempt ended; empty where none failed."""
+        return str(self.stored.failure.get("error", ""))
 
     @property
-    def seed(self) -> int:
-        return self.planned.seed
+    def state(self) -> str:
+        if self.result is not None:
+            return "done"
+        begun = (self.stored.directory / "config.json").is_file()
+        return "failed" if self.failure else "begun" if begun else "waiting"
+
+    def found(self, measurement: str) -> dict[str, Any]:
+        """What was measured; empty where it was not, or does not apply."""
+        measured = self.stored.measurements.get(measurement)
+        return {} if measured is None or measured.found is None else measured.found
 
 
 @dataclass(frozen=True)
 class StudyRecord:
     """A study, its runs, and the table of what they say."""
 
-    study: Study
+    study: StoredStudy
     runs: tuple[RunRecord, ...]
     table: StudyTable
-    out: Path
+    plans: tuple[PlanRecord, ...]
 
     @property
+    def metric(self) -> Metric:
+        """The result's."""
+        return self.table.metric
+
+    @property
+    def level(self) -> str:
+        """Of the intervals: `95 %`."""
+        return f"{100 * self.table.level:g} %"
+
+    @cached_property
     def finished(self) -> list[RunRecord]:
         return [run for run in self.runs if run.result is not None]
 
@@ -64,33 +85,42 @@ class StudyRecord:
     def failed(self) -> list[RunRecord]:
         return [run for run in self.runs if run.failure and run.result is None]
 
-    def of(self, group: Group, row: str) -> list[RunRecord]:
-        """The finished runs of one row of a group."""
-        cell = [r for r in self.finished if r.planned.cell.group == group.name and r.row == row]
-        return sorted(cell, key=lambda run: run.seed)
+    @property
+    def is_current(self) -> bool:
+        """Whether the table is of the runs that are planned and finished now."""
+        folders = {run.entry.folder for run in self.finished}
+        return self.table.planned == len(self.runs) and set(self.table.finished) == folders
 
-    def results(self, group: Group, row: str) -> list[RunResult]:
-        return [run.result for run in self.of(group, row) if run.result is not None]
+    @property
+    def is_extended(self) -> bool:
+        """Whether seeds were added after results had been seen."""
+        return any(b.seen and {*b.seeds} - {*a.seeds} for a, b in pairwise(self.plans))
+
+    def of(self, group: Group, row: str) -> list[RunRecord]:
+        """The finished runs of one row of a group, by seed."""
+        place = (group.name, row)
+        own = [run for run in self.finished if (run.entry.cell.group, run.entry.cell.row) == place]
+        return sorted(own, key=lambda run: run.entry.seed)
+
+    def found(self, group: Group, row: str, measurement: str) -> list[dict[str, Any]]:
+        """What was measured of these, where it was."""
+        every = (run.found(measurement) for run in self.of(group, row))
+        return [found for found in every if found]
 
     def name_of(self, group: Group) -> str:
         """The group's name as short as it may be."""
         same = len({other.backbone for other in self.table.groups}) == 1
         return group.data if same else group.name
 
-    def over_seeds(
-        self, group: Group, row: str, read: Callable[[RunResult], float | None]
-    ) -> Iterator[float]:
-        for result in self.results(group, row):
-            value = read(result)
-            if value is not None:
-                yield value
-
 
 def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
     """The folder of the runs and the name of the study, of either folder that a user may give."""
     folder = Path(path)
     if (folder / "study.json").is_file():
-        return folder.parent.parent, folder.name
+        own = folder.resolve()
+        if study not in (None, own.name):
+            raise unknown_name("study", study, [own.name])
+        return own.parent.parent, own.name
     if not folder.is_dir():
         raise InputError(f"There is no {str(folder)!r}. Expected {RENDERED}.")
     names = sorted(file.parent.name for file in folder.glob("studies/*/study.json"))
@@ -113,39 +143,9 @@ def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
     return folder, chosen
 
 
-def read_study(path: str | Path, study: str | None = None) -> StudyRecord:
-    """All that is on disk about a study, finished or not."""
-    out, name = find_study(path, study)
-    store = Store(out)
-    definition, planned = store.read_study(name)
-    runs = tuple(_run(store, run) for run in planned)
-    return StudyRecord(definition, runs, study_table(definition, planned, out), out)
-
-
-def _run(store: Store, planned: PlannedRun) -> RunRecord:
-    directory = store.directory(planned.run_id)
-    failure = read_failure(directory)
-    return RunRecord(
-        planned=planned,
-        directory=directory,
-        state=store.state(planned.run_id),
-        result=store.result(planned.run_id),
-        history=_history(directory / "metrics.jsonl"),
-        environment=_json(directory / "environment.json"),
-        data=_json(directory / "data.json"),
-        failure="" if failure is None else failure.error,
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def _history(path: Path) -> tuple[dict[str, Any], ...]:
-    if not path.is_file():
-        return ()
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(json.loads(line) for line in lines if line.strip())
+def read_record(folder: Path, name: str) -> StudyRecord:
+    """All that is on disk about a study of the runs in `folder`, finished or not."""
+    directory = folder / "studies" / name
+    study = read_study(directory)
+    runs = tuple(RunRecord(entry, StoredRun(folder / entry.folder)) for entry in study.runs)
+    return StudyRecord(study, runs, read_table(directory), tuple(read_plans(directory)))

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from attnlab.report.figures import ForestRow, Standing
-from attnlab.report.read import StudyRecord
-from attnlab.study.statistics import Comparison
-from attnlab.study.table import Group, Row
+from attnlab.stored.table import Comparison, Group
 
 
 def standing_of(comparison: Comparison) -> Standing:
-    """In the words of the page. "gain" and "loss" are the study's verdicts, after Holm."""
-    difference = comparison.difference
-    if difference.low is None or difference.high is None:
+    """In the words of the page. "gain" and "loss" are the study's verdicts, after Holm and in the
+    metric's direction."""
+    if comparison.low is None or comparison.high is None:
         return "no interval"
+    if comparison.verdict == "cannot tell":
+        return "cannot tell"
     if comparison.verdict in ("better", "worse"):
         return "gain" if comparison.verdict == "better" else "loss"
-    if difference.low <= 0 <= difference.high:
+    if comparison.low <= 0 <= comparison.high:
         return "within noise"
     return "before correction only"
 
 
-def plain_row(group: Group) -> Row | None:
-    return next((row for row in group.rows if row.plain), None)
-
-
-def forest_rows(record: StudyRecord, group: Group) -> list[ForestRow]:
-    """The modules of a group that can be compared, in the study's order."""
-    plain = plain_row(group)
-    if plain is None:
-        return []
-    base = {run.seed: run.result.top1 for run in record.of(group, plain.label) if run.result}
-    found = []
-    for row in group.rows:
-        if row.comparison is None:
-            continue
-        own = {run.seed: run.result.top1 for run in record.of(group, row.label) if run.result}
-        difference = row.comparison.difference
-        found.append(
-            ForestRow(
-                row.label,
-                difference.mean,
-                difference.low,
-                difference.high,
-                standing_of(row.comparison),
-                {seed: 100 * (own[seed] - base[seed]) for seed in difference.seeds},
-            )
+def forest_rows(group: Group) -> list[ForestRow]:
+    """The modules of a group that can be compared, in the study's order. One whose difference is no
+    number has no place in a picture; its reason is among the alerts."""
+    plain = group.plain
+    return [
+        ForestRow(
+            row.label,
+            compared.difference.mean,
+            compared.low,
+            compared.high,
+            standing_of(compared),
+            {seed: row.by_seed[seed] - plain.by_seed[seed] for seed in compared.difference.seeds},
         )
-    return found
+        for row in group.rows
+        if plain is not None
+        and (compared := row.comparison) is not None
+        and isfinite(compared.difference.mean)
+    ]

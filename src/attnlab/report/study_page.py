@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 
-from attnlab.report.alerts import alerts
-from attnlab.report.bibliography import bibliography
+from attnlab.report.alerts import alerts, checksums, plan_alerts
 from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.figures import (
     CostPoint,
@@ -34,11 +33,12 @@ from attnlab.report.parts import (
     Text,
 )
 from attnlab.report.read import RunRecord, StudyRecord
-from attnlab.report.standing import forest_rows, plain_row
-from attnlab.report.tables import full_table, main_table, to_csv, to_latex
-from attnlab.report.verdict import deviations, study_chips, study_verdict
-from attnlab.study.definition import list_studies
-from attnlab.study.table import Group
+from attnlab.report.standing import forest_rows
+from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
+from attnlab.report.verdict import study_chips, study_verdict
+from attnlab.stored import Metric
+from attnlab.stored.study import PlanRecord
+from attnlab.stored.table import Group
 
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
@@ -59,6 +59,7 @@ def study_page(record: StudyRecord, name: str = "report") -> Page:
         verdict=study_verdict(record),
         chips=study_chips(record),
         sections=sections,
+        notes=plan_alerts(record),
     )
 
 
@@ -67,11 +68,11 @@ def _help(record: StudyRecord) -> Section:
     standings = set()
     seeds: set[int] = set()
     for group in record.table.groups:
-        rows = forest_rows(record, group)
+        rows = forest_rows(group)
         standings |= {row.standing for row in rows}
         seeds |= {len(row.seeds) for row in rows}
         if rows:
-            figures.append(Figure(forest_figure(rows, record.name_of(group))))
+            figures.append(Figure(forest_figure(rows, record.metric, record.name_of(group))))
     if not figures:
         return Section(
             "Does it help?",
@@ -93,9 +94,13 @@ def _help(record: StudyRecord) -> Section:
         )
         return Section("Does it help?", lead, [Row(figures)])
     none = ", or that there is none" if "no interval" in standings else ""
+    none += ", or that nothing can be told" if "cannot tell" in standings else ""
+    kind = interval_kind(record.table.sequential)
+    looked = ", which is right however often one looked" if record.table.sequential else ""
+    lower = " Lower is better: a gain lies left of zero." if record.metric.direction else ""
     lead += (
-        f"Bar: 95 % Student-t interval of the paired mean (n = {number}). Grey means the interval "
-        f"contains zero{none}.{hollow}"
+        f"Bar: {record.level} {kind} interval of the paired mean (n = {number}){looked}. Grey "
+        f"means the interval contains zero{none}.{hollow}{lower}"
     )
     legend = [("gain", "gain"), ("noise", "within noise"), ("loss", "loss")]
     if hollow:
@@ -105,24 +110,23 @@ def _help(record: StudyRecord) -> Section:
 
 def _cost(record: StudyRecord) -> Section:
     parts: list[Part | Folded] = []
-    scatter, curves = [], []
+    scatter, curves, metric = [], [], record.metric
     for group in record.table.groups:
         name = record.name_of(group)
         points = [
-            CostPoint(
-                row.label, 1000 / row.inference_speed, row.top1.mean, row.fold_error is not None
-            )
+            CostPoint(row.label, 1000 / row.inference_speed, value.mean, row.fold_error is not None)
             for row in group.rows
-            if row.inference_speed and row.top1
+            if row.inference_speed and (value := row.values.get(metric.name))
         ]
         if points:
-            scatter.append(Figure(cost_figure(points, name)))
+            scatter.append(Figure(cost_figure(points, metric, name)))
         shown = _curves(record, group)
         if shown:
-            curves.append(Figure(curves_figure(shown, _drops(record, group), name)))
+            curves.append(Figure(curves_figure(shown, _drops(record, group), metric, name)))
     text = (
-        "Test accuracy of the plain backbone and of the modules with the largest and the smallest "
-        "Δ: mean, and range over seeds; dashes where the learning rate drops."
+        f"{metric.label} of the plain backbone and of the modules with the largest and the "
+        f"smallest Δ on the test images: mean, and range over seeds; dashes where the learning "
+        f"rate drops."
     )
     if scatter:
         legend = [
@@ -135,26 +139,27 @@ def _cost(record: StudyRecord) -> Section:
     else:
         parts += [Row(scatter)] if scatter else []
         parts += [Text(text, quiet=True), Row(curves)] if curves else []
-    lead = "Accuracy against latency on this machine, and the way there."
+    lead = f"Results ({metric.label}) against latency on this machine, and the way there."
     return Section("What does it cost?", lead if parts else "No run is finished.", parts)
 
 
 def _curves(record: StudyRecord, group: Group) -> list[Curve]:
-    plain = plain_row(group)
+    plain = group.plain
     compared = [row for row in group.rows if row.comparison is not None]
     ranked = sorted(compared, key=lambda r: r.comparison.difference.mean if r.comparison else 0.0)
     chosen = [plain.label] if plain is not None else []
     chosen += [row.label for row in (ranked[-1:] + ranked[:1] if len(ranked) > 1 else ranked)]
-    found = [_curve(label, record.of(group, label)) for label in chosen or _first(group)]
+    chosen = chosen or [row.label for row in group.rows[:3]]
+    found = [_curve(label, record.of(group, label), record.metric) for label in chosen]
     return [curve for curve in found if curve is not None]
 
 
-def _first(group: Group) -> list[str]:
-    return [row.label for row in group.rows[:3]]
-
-
-def _curve(label: str, runs: Sequence[RunRecord]) -> Curve | None:
-    histories = [[100 * record["top1"] for record in run.history] for run in runs if run.history]
+def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
+    histories = [
+        [metric.shown(record["test"][metric.name]) for record in run.stored.history]
+        for run in runs
+        if run.stored.history
+    ]
     if not histories:
         return None
     columns = list(zip(*histories, strict=False))
@@ -164,19 +169,21 @@ def _curve(label: str, runs: Sequence[RunRecord]) -> Curve | None:
 
 def _drops(record: StudyRecord, group: Group) -> list[int]:
     """Epochs at which the learning rate falls by more than a third."""
-    run = next((r for r in record.finished if r.planned.cell.group == group.name), None)
-    if run is None:
-        return []
-    rates = [record["lr"] for record in run.history]
+    run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
+    rates = [] if run is None else [record["lr"] for record in run.stored.history]
     return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]
 
 
 def _numbers(record: StudyRecord, name: str) -> Section:
+    metric, kind = record.metric, interval_kind(record.table.sequential)
+    in_points = "points" if metric.difference_unit == "pt" else metric.difference_unit
+    unit = f" in {in_points}" if in_points else ""
+    lower = f" ({metric.direction})" if metric.direction else ""
     lead = (
-        "Δ top-1 in points with its 95 % interval; coloured where it holds after Holm's "
-        "correction. The plain backbone's own accuracy is in its line. Parameters, MACs, ms and "
-        "what follows are of the first data set. Fold error: relative change of "
-        "the output when folded, in float64."
+        f"Δ {metric.label}{unit}{lower} with its {record.level} {kind} interval; coloured "
+        f"where it holds after Holm's correction. The plain backbone's own {metric.label} is "
+        f"in its line. Parameters, MACs, ms and what follows are of the first data set. Fold "
+        f"error: relative change of the output when folded, in float64."
     )
     parts: list[Part | Folded] = [
         main_table(record),
@@ -195,52 +202,31 @@ def _alerts(record: StudyRecord) -> Section:
 
 
 def _reproduce(record: StudyRecord) -> Section:
-    commands = reproduce_commands(record.table.study)
-    changed = [f"{s}: {before} → {after}" for s, before, after in deviations(record)]
-    checksums = sorted({(r.data["name"], r.data["checksum"]) for r in record.runs if r.data})
-    environment = next((run.environment for run in record.finished if run.environment), {})
+    study = record.study
+    changed = [f"{setting}: {before} → {after}" for setting, before, after in study.deviations]
+    environment = next((e for run in record.finished if (e := run.stored.environment)), {})
     shown = {key: value for key, value in environment.items() if key not in ("command", "host")}
-    gates = dict.fromkeys(run.planned.config.attention for run in record.runs)
-    stiff = any(run.result and run.result.nsi for run in record.finished)
+    sums = [f"{each}  {data}" for data, found in checksums(record).items() for each in found]
+    runs = [f"{run.entry.run_id}  {run.state:8} {run.entry}" for run in record.runs]
+    definition = json.dumps(study.definition, indent=1, ensure_ascii=False)
     parts: list[Part | Folded] = [
-        Code(commands, "Commands"),
-        Code(
-            "\n".join(changed) or "none",
-            f"Deviations from the recipe {record.study.recipe.get('name', '')}",
-        ),
-    ]
-    if checksums:
-        text = "\n".join(f"{checksum}  {data}" for data, checksum in checksums)
-        parts.append(Code(text, "Data, SHA-256 of pixels and labels"))
-    runs = "\n".join(f"{run.planned.run_id}  {run.state:8} {run.planned}" for run in record.runs)
-    definition = record.study.model_dump(mode="json", exclude_defaults=True)
-    parts += [
+        Code(study.commands, "Commands"),
+        Code("\n".join(changed) or "none", f"Deviations from the recipe {study.recipe}"),
+        *([Code("\n".join(sums), "Data, SHA-256 of their content")] if sums else []),
         Folded("Environment of the first run", [Code(json.dumps(shown, indent=1))]),
-        Folded("The study", [Code(json.dumps(definition, indent=1, ensure_ascii=False))]),
-        Folded("Runs, by the hash of their settings", [Code(runs)]),
-        Folded("BibTeX", [Code(bibliography(gates, stiffness=stiff))]),
+        Folded("The study", [Code(definition)]),
+        Folded("Every plan that it had", [Code("\n".join(map(_plan, record.plans)))]),
+        Folded("Runs, by the hash of what they are made from", [Code("\n".join(runs))]),
+        Folded("BibTeX", [Code(study.bibliography)]),
     ]
     return Section("Reproduce", "", parts)
 
 
-def reproduce_commands(name: str) -> str:
-    """The study by its name where attnlab has it, else by the file that it was."""
-    known = list_studies()
-    whole = name.removesuffix("-small")
-    if name in known:
-        given = name
-    elif whole != name and whole in known:
-        given = f"{whole} --small"
-    else:
-        given = f"{name}.toml"
-    return f"attnlab study run {given}\nattnlab report runs --study {name} -o report.html"
-
-
-def write_tables(record: StudyRecord, page: Path) -> list[Path]:
-    """CSV and LaTeX beside the page."""
-    from attnlab._files import write_whole
-
-    return [
-        write_whole(page.with_suffix(".csv"), to_csv(record)),
-        write_whole(page.with_suffix(".tex"), to_latex(record)),
-    ]
+def _plan(plan: PlanRecord) -> str:
+    """`2025-01-31 12:00 UTC  seeds 0 1 2, 12 runs, 0 finished by then`."""
+    when = "at an unknown time"  # attnlab 0.1 did not write it down
+    if plan.time > 0:
+        when = f"{datetime.fromtimestamp(plan.time, UTC):%Y-%m-%d %H:%M} UTC"
+    more = ", seeds are added until decided" if plan.until_decided else ""
+    seeds = " ".join(map(str, plan.seeds))
+    return f"{when}  seeds {seeds}, {len(plan.runs)} runs, {len(plan.seen)} finished by then{more}"

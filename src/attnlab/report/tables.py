@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from attnlab.report.parts import Cell, Table
+from attnlab.report.parts import Cell, Table, number_cell
 from attnlab.report.read import StudyRecord
 from attnlab.report.standing import standing_of
-from attnlab.study.statistics import Summary
-from attnlab.study.table import Row
+from attnlab.stored import Metric
+from attnlab.stored.table import Comparison, Row, Summary
 
 _TONES = {"gain": "gain", "loss": "loss"}
 _LATEX = {
@@ -25,40 +26,17 @@ _LATEX = {
     "→": r"$\rightarrow$",
     "≥": r"$\geq$",
     "≤": r"$\leq$",
+    "²": r"$^2$",
+    "|": r"$|$",
 }
-COLUMNS = (
-    "data",
-    "backbone",
-    "module",
-    "seeds",
-    "missing_seeds",
-    "top1",
-    "top1_std",
-    "best_epoch_top1",
-    "delta",
-    "delta_low",
-    "delta_high",
-    "p",
-    "p_holm",
-    "verdict",
-    "parameters",
-    "macs",
-    "train_images_per_second",
-    "inference_images_per_second",
-    "tns",
-    "tns_std",
-    "fold_error",
-    "folded_parameters",
-    "folded_top1",
-    "paper_top1",
-    "paper_std",
-)
 
 
 def numbers(record: StudyRecord) -> list[dict[str, Any]]:
-    """One dictionary per row of every group, with the keys `COLUMNS`; None where there is none."""
+    """One dictionary per row of every group, all with the same keys; None where there is none.
+    `delta_low`, `delta_high` and `p` are those that the verdict is by, as `interval` says."""
+    metrics = record.table.metrics
     return [
-        _numbers(group.data, group.backbone, row)
+        {"data": group.data, "backbone": group.backbone, **_numbers(row, metrics)}
         for group in record.table.groups
         for row in group.rows
     ]
@@ -66,20 +44,24 @@ def numbers(record: StudyRecord) -> list[dict[str, Any]]:
 
 def to_csv(record: StudyRecord) -> str:
     """`numbers` as comma-separated values."""
+    lines = numbers(record)
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(numbers(record))
+    writer.writerows(lines)
     return text.getvalue()
 
 
 def to_latex(record: StudyRecord) -> str:
-    """A table that needs no package: top-1 of every group, and Δ with its interval below it."""
-    groups = record.table.groups
+    """A table that needs no package: the result of every group, and Δ with its interval below."""
+    groups, metric = record.table.groups, record.metric
     labels = list(dict.fromkeys(row.label for group in groups for row in group.rows))
+    direction = f", {metric.direction}" if metric.direction else ""
+    kind = interval_kind(record.table.sequential)
     lines = [
-        f"% {record.table.study}: mean and standard deviation over seeds, last epoch. Below it the",
-        "% difference paired by seed with its 95 % Student-t interval; bold after Holm.",
+        f"% {record.table.study}: {metric.title}{direction}; mean and standard deviation over",
+        "% seeds, last epoch. Below it the difference paired by seed with its",
+        f"% {record.level} {kind} interval; bold after Holm.",
         f"\\begin{{tabular}}{{l{'r' * len(groups)}r}}",
         "\\hline",
         " & ".join(["module", *(latex(record.name_of(g)) for g in groups), "parameters"]) + r" \\",
@@ -88,9 +70,11 @@ def to_latex(record: StudyRecord) -> str:
     for label in labels:
         rows = [next((r for r in g.rows if r.label == label), None) for g in groups]
         parameters = next((f"{r.parameters / 1e6:.3f}M" for r in rows if r and r.parameters), "--")
-        lines.append(" & ".join([latex(label), *map(_latex_accuracy, rows), parameters]) + r" \\")
+        results = [_latex_result(row, metric) for row in rows]
+        lines.append(" & ".join([latex(label), *results, parameters]) + r" \\")
         if any(row and row.comparison for row in rows):
-            lines.append(" & ".join(["", *map(_latex_difference, rows), ""]) + r" \\")
+            differences = [_latex_difference(row, metric) for row in rows]
+            lines.append(" & ".join(["", *differences, ""]) + r" \\")
     return "\n".join([*lines, "\\hline", "\\end{tabular}", ""])
 
 
@@ -99,106 +83,158 @@ def latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
+def interval_kind(sequential: bool) -> str:
+    return "anytime-valid" if sequential else "Student-t"
+
+
 def main_table(record: StudyRecord) -> Table:
     """One line per module: Δ on every data set, and the cost."""
-    groups = record.table.groups
-    first = groups[0]
+    groups, metric = record.table.groups, record.metric
     columns = ["module", *(record.name_of(group) for group in groups)]
     columns += ["params M", "MACs M", "ms", "TNS", "params M folded", "fold error"]
     lines = []
-    for row in first.rows:
+    for row in groups[0].rows:
         same = [next((r for r in g.rows if r.label == row.label), None) for g in groups]
-        lines.append([Cell(row.label), *map(_delta_cell, same), *_cost_cells(row)])
+        deltas = [_delta_cell(each, metric) for each in same]
+        lines.append([Cell(row.label), *deltas, *_cost_cells(row)])
     return Table(columns, lines)
 
 
 def full_table(record: StudyRecord) -> Table:
     """Everything, one line per module and group."""
-    columns = ["module", "data", "top-1 %", "best epoch %", "paper %", "Δ pt", "p", "p (Holm)"]
-    columns += ["seeds", "images/s train", "images/s test", "top-1 folded"]
+    metric, rows = record.metric, [row for group in record.table.groups for row in group.rows]
+    others = [m for m in record.table.metrics[1:] if any(m.name in row.values for row in rows)]
+    unit = metric.difference_unit
+    columns = ["module", "data", metric.title, f"best epoch {metric.unit}", f"paper {metric.unit}"]
+    columns += [f"Δ {unit}", "p (t-test)", "p (anytime)", "p (Holm)", "verdict", "seeds"]
+    columns += [other.title for other in others]
+    columns += ["images/s train", "images/s test", f"{metric.label} folded"]
     lines = []
     for group in record.table.groups:
         for row in group.rows:
-            comparison = row.comparison
-            p = None if comparison is None else comparison.difference.p_value
+            compared, paper = row.comparison, row.paper.get(metric.name)
+            p_values: Sequence[float | None] = [None, None, None]
+            if compared is not None:
+                difference = compared.difference
+                p_values = [difference.p_value, difference.anytime_p, compared.adjusted_p]
             lines.append(
                 [
                     Cell(row.label),
                     Cell(record.name_of(group)),
-                    _summary(row.top1),
-                    _summary(row.best_top1, quiet=True),
-                    Cell("" if row.paper is None else str(row.paper), tone="quiet"),
-                    _delta_cell(row),
-                    _number(p, "{:.3g}"),
-                    _number(comparison.adjusted_p if comparison else None, "{:.3g}"),
-                    Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}"),
-                    _number(row.train_speed, "{:.0f}"),
-                    _number(row.inference_speed, "{:.0f}"),
-                    _summary(row.folded_top1),
+                    _summary(row.values.get(metric.name), metric),
+                    _summary(row.best, metric, quiet=True),
+                    Cell("" if paper is None else paper.text(metric.digits), tone="quiet"),
+                    _delta_cell(row, metric),
+                    *(number_cell(p, "{:.3g}") for p in p_values),
+                    _verdict_cell(compared),
+                    _seeds_cell(row),
+                    *(_summary(row.values.get(other.name), other) for other in others),
+                    number_cell(row.train_speed, "{:.0f}"),
+                    number_cell(row.inference_speed, "{:.0f}"),
+                    _summary(row.folded, metric),
                 ]
             )
-    return Table(columns, lines, names=2)
+    return Table([column.strip() for column in columns], lines, names=2)
 
 
-def _numbers(data: str, backbone: str, row: Row) -> dict[str, Any]:
-    comparison = row.comparison
-    difference = None if comparison is None else comparison.difference
-    return {
-        "data": data,
-        "backbone": backbone,
+def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
+    compared, paper = row.comparison, row.paper.get(metrics[0].name)
+    difference = None if compared is None else compared.difference
+    name = {
         "module": row.label,
         "seeds": " ".join(map(str, row.seeds)),
         "missing_seeds": " ".join(map(str, row.missing)),
-        "top1": _mean(row.top1),
-        "top1_std": None if row.top1 is None else row.top1.std,
-        "best_epoch_top1": _mean(row.best_top1),
-        "delta": None if difference is None else difference.mean,
-        "delta_low": None if difference is None else difference.low,
-        "delta_high": None if difference is None else difference.high,
-        "p": None if difference is None else difference.p_value,
-        "p_holm": None if comparison is None else comparison.adjusted_p,
-        "verdict": None if comparison is None else comparison.verdict,
+    }
+    gain = {
+        "delta": difference and difference.mean,
+        "delta_low": compared and compared.low,
+        "delta_high": compared and compared.high,
+        "p": compared and compared.p_value,
+        "p_holm": compared and compared.adjusted_p,
+        "verdict": compared and compared.verdict,
         "parameters": row.parameters,
         "macs": row.macs,
         "train_images_per_second": row.train_speed,
         "inference_images_per_second": row.inference_speed,
-        "tns": _mean(row.tns),
-        "tns_std": None if row.tns is None else row.tns.std,
+        **_both("tns", row.tns),
         "fold_error": row.fold_error,
         "folded_parameters": row.folded_parameters,
-        "folded_top1": _mean(row.folded_top1),
-        "paper_top1": None if row.paper is None else row.paper.mean,
-        "paper_std": None if row.paper is None else row.paper.std,
     }
+    more = {
+        "paper_std": paper and paper.std,
+        "interval": compared and interval_kind(compared.sequential),
+        "cannot_tell": compared and compared.note,
+        "stale": "; ".join(row.stale),
+        "student_low": difference and difference.low,
+        "student_high": difference and difference.high,
+        "student_p": difference and difference.p_value,
+        "anytime_low": difference and difference.anytime_low,
+        "anytime_high": difference and difference.anytime_high,
+        "anytime_p": difference and difference.anytime_p,
+    }
+    taken = {"data", "backbone", "paper", "std", *name, *gain, *more}
+    taken |= {f"{metric.name}_std" for metric in metrics}
+    result, *others = (f"metric_{m.name}" if m.name in taken else m.name for m in metrics)
+    found = {
+        **name,
+        **_both(result, row.values.get(metrics[0].name)),
+        f"best_epoch_{result}": _mean(row.best),
+        **gain,
+        f"folded_{result}": _mean(row.folded),
+        f"paper_{result}": paper and paper.mean,
+        **more,
+    }
+    for column, metric in zip(others, metrics[1:], strict=True):
+        found |= _both(column, row.values.get(metric.name))
+    return found
+
+
+def _both(name: str, summary: Summary | None) -> dict[str, float | None]:
+    return {name: _mean(summary), f"{name}_std": None if summary is None else summary.std}
 
 
 def _mean(summary: Summary | None) -> float | None:
     return None if summary is None else summary.mean
 
 
-def _delta_cell(row: Row | None) -> Cell:
-    if row is None or row.top1 is None:
+def _delta_cell(row: Row | None, metric: Metric) -> Cell:
+    value = None if row is None else row.values.get(metric.name)
+    if row is None or value is None:
         return Cell("missing", tone="quiet")
-    if row.comparison is None:
-        return Cell(f"{row.top1.mean:.2f} %", order=0.0 if row.plain else None, tone="quiet")
-    difference, standing = row.comparison.difference, standing_of(row.comparison)
-    interval = ""
-    if difference.low is not None and difference.high is not None:
-        interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
-    text, tone = f"{difference.mean:+.2f}", _TONES.get(standing, "quiet")
-    return Cell(text, interval, difference.mean, tone)  # type: ignore[arg-type]
+    compared = row.comparison
+    if compared is None:
+        text = metric.shown_text(value.mean)
+        return Cell(text, order=0.0 if row.plain else None, tone="quiet")
+    mean, low, high = compared.difference.mean, compared.low, compared.high
+    interval = "" if low is None or high is None else metric.interval_text(low, high)
+    tone = _TONES.get(standing_of(compared), "quiet")
+    return Cell(metric.signed(mean), interval, mean, tone)  # type: ignore[arg-type]
+
+
+def _verdict_cell(compared: Comparison | None) -> Cell:
+    return Cell("") if compared is None else Cell(compared.verdict, compared.note)
+
+
+def _seeds_cell(row: Row) -> Cell:
+    """`3 / 5`, and `3 stale: the gate's source changed`."""
+    stale = "; ".join(reason.replace(":", " stale:", 1) for reason in row.stale)
+    return Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}", stale)
 
 
 def _cost_cells(row: Row) -> list[Cell]:
     milliseconds = None if row.inference_speed is None else 1000 / row.inference_speed
+    millions = [
+        None if number is None else number / 1e6
+        for number in (row.parameters, row.macs, row.folded_parameters)
+    ]
     error = row.fold_error
     folded = "—" if error is None else f"{error:.1e}{' ✓' if error < 1e-6 else ''}"
     return [
-        _number(None if row.parameters is None else row.parameters / 1e6, "{:.3f}"),
-        _number(None if row.macs is None else row.macs / 1e6, "{:.1f}"),
-        _number(milliseconds, f"{{:.{_decimals(milliseconds)}f}}"),
-        _number(_mean(row.tns), f"{{:.{_decimals(_mean(row.tns))}f}}"),
-        _number(None if row.folded_parameters is None else row.folded_parameters / 1e6, "{:.3f}"),
+        number_cell(millions[0], "{:.3f}"),
+        number_cell(millions[1], "{:.1f}"),
+        number_cell(milliseconds, f"{{:.{_decimals(milliseconds)}f}}"),
+        number_cell(_mean(row.tns), f"{{:.{_decimals(_mean(row.tns))}f}}"),
+        number_cell(millions[2], "{:.3f}"),
         Cell(folded, order=error),
     ]
 
@@ -210,28 +246,25 @@ def _decimals(value: float | None) -> int:
     return max(0, 2 - math.floor(math.log10(abs(value))))
 
 
-def _number(value: float | None, form: str) -> Cell:
-    return Cell("—") if value is None else Cell(form.format(value), order=value)
-
-
-def _summary(summary: Summary | None, quiet: bool = False) -> Cell:
+def _summary(summary: Summary | None, metric: Metric, quiet: bool = False) -> Cell:
     if summary is None:
         return Cell("—")
-    small = "" if summary.std is None else f"± {summary.std:.2f}"
-    return Cell(f"{summary.mean:.2f}", small, summary.mean, "quiet" if quiet else "")
+    mean, _, std = summary.text(metric.digits).partition(" ")
+    return Cell(mean, std, summary.mean, "quiet" if quiet else "")
 
 
-def _latex_accuracy(row: Row | None) -> str:
-    return "--" if row is None or row.top1 is None else latex(str(row.top1))
+def _latex_result(row: Row | None, metric: Metric) -> str:
+    value = None if row is None else row.values.get(metric.name)
+    return "--" if value is None else latex(value.text(metric.digits))
 
 
-def _latex_difference(row: Row | None) -> str:
+def _latex_difference(row: Row | None, metric: Metric) -> str:
     if row is None or row.comparison is None:
         return ""
-    difference = row.comparison.difference
-    text = f"{difference.mean:+.2f}"
-    if row.comparison.verdict in ("better", "worse"):
+    compared = row.comparison
+    text = metric.signed(compared.difference.mean)
+    if compared.verdict in ("better", "worse"):
         text = f"\\textbf{{{text}}}"
-    if difference.low is None:
+    if compared.low is None or compared.high is None:
         return text
-    return f"{text} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    return f"{text} {metric.interval_text(compared.low, compared.high)}"

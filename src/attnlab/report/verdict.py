@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnlab.report.parts import Chip
+from attnlab.report.parts import Chip, Tone
 from attnlab.report.read import StudyRecord
-from attnlab.report.standing import plain_row
-from attnlab.study.statistics import Verdict
-from attnlab.study.table import Group
-from attnlab.train.recipe import list_recipes, load_recipe
+from attnlab.stored import Metric
+from attnlab.stored.table import Group, Verdict
 
 _WEAK = 0.3
-"""Points under a reference from which on a baseline is called weak; its own spread if larger."""
+"""Points of percent by which a baseline is called weak."""
 _SHOWN_CHARACTERS = 60
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def verdict_sentence(
-    verdicts: Mapping[str, Mapping[str, Verdict]], plain: str, seeds: int = 0
+    verdicts: Mapping[str, Mapping[str, Verdict]],
+    plain: str,
+    seeds: int = 0,
+    reasons: Sequence[str] = (),
 ) -> str:
     """From module → place → verdict, where a place is a data set or a group.
 
-    `plain` is what the modules are compared with, "the plain resnet20". Bold parts are in `**`.
+    `plain` is what the modules are compared with, "the plain resnet20"; `reasons` are why nothing
+    can be told where that is so. Bold parts are in `**`.
     """
     places = list(dict.fromkeys(place for found in verdicts.values() for place in found))
     better = {m: [p for p, v in found.items() if v == "better"] for m, found in verdicts.items()}
@@ -31,6 +33,8 @@ def verdict_sentence(
     known = any(v != "cannot tell" for found in verdicts.values() for v in found.values())
     if not known and seeds == 1:
         return f"One seed has no interval, so no module can be said to help or harm {plain}."
+    if not known and reasons:
+        return f"**No module** can be said to help or harm {plain} ({'; '.join(reasons)})."
     if not known:
         return f"No interval yet, so no module can be said to help or harm {plain}."
     everywhere = [m for m, p in better.items() if len(p) == len(places)]
@@ -56,16 +60,20 @@ def verdict_sentence(
         verb = "is" if len(modules) == 1 else "are"
         on = "" if len(places) == 1 else f" on {_and(where)}"
         sentences.append(f"{_bold(modules)} {verb} worse than {plain}{on} by more than seed noise.")
-    none = [m for m, p in better.items() if not p]
+    unknown = [m for m, found in verdicts.items() if "cannot tell" in found.values()]
+    none = [m for m, p in better.items() if not p and m not in unknown]
     if not sentences:
         number = f" ({seeds} seeds)" if seeds else ""
-        return f"**No module** differs from {plain} by more than seed noise{number}."
-    if not any(better.values()):
+        sentences.append(f"**No module** differs from {plain} by more than seed noise{number}.")
+    elif not any(better.values()):
         sentences.append("No module beats it.")
     elif none:
         verb = "shows" if len(none) == 1 else "show"
         anywhere = " anywhere" if len(places) > 1 else ""
         sentences.append(f"{len(none)} of {len(verdicts)} modules {verb} no gain{anywhere}.")
+    if unknown:
+        what = "Nothing" if len(places) == 1 else "Not everything"
+        sentences.append(f"{what} can be told of {_bold(unknown)}: see the alerts.")
     return " ".join(sentences)
 
 
@@ -96,35 +104,41 @@ def study_verdict(record: StudyRecord) -> str:
     if not record.study.has_plain:
         return "The study has no plain backbone, so no module can be said to help."
     verdicts: dict[str, dict[str, Verdict]] = {}
+    reasons: dict[str, None] = {}
     for group in record.table.groups:
         for row in group.rows:
             if not row.plain:
-                found = "cannot tell" if row.comparison is None else row.comparison.verdict
+                compared = row.comparison
+                found = "cannot tell" if compared is None else compared.verdict
                 verdicts.setdefault(row.label, {})[record.name_of(group)] = found
+                reasons |= {} if compared is None or not compared.note else {compared.note: None}
     backbones = {group.backbone for group in record.table.groups}
     plain = f"the plain {backbones.pop()}" if len(backbones) == 1 else "the plain backbone"
-    sentence = verdict_sentence(verdicts, plain, len(record.study.seeds))
+    sentence = verdict_sentence(verdicts, plain, len(record.study.seeds), list(reasons))
     if done < total:
         sentence += f" {done} of {total} runs are finished, so this may change."
     return sentence
 
 
 def study_chips(record: StudyRecord) -> list[Chip]:
-    """Runs, seeds, recipe, deviations, baseline against reference, hours, commit."""
+    """Runs, seeds, looks, recipe, deviations, baseline against reference, hours, commit."""
     done, total = len(record.finished), len(record.runs)
     seeds = len(record.study.seeds)
     hours = sum(run.result.seconds for run in record.finished if run.result) / 3600
-    names = {str(run.environment.get("accelerator", "none")) for run in record.finished}
+    names = {str(run.stored.environment.get("accelerator", "none")) for run in record.finished}
     device = "GPU" if names - {"none"} else "CPU"
+    gaps = {record.name_of(g): baseline_gap(g, record.metric) for g in record.table.groups}
+    known = {name: gap for name, gap in gaps.items() if gap is not None}
     chips = [
         Chip(f"{done} / {total} runs", "good" if done == total else "warn"),
         *([Chip(f"{len(record.failed)} failed", "bad")] if record.failed else []),
         Chip(f"{seeds} seed" + ("s" if seeds > 1 else ""), "neutral" if seeds > 1 else "warn"),
-        Chip(f"recipe {_recipe_name(record)}"),
-        *_deviation_chips(deviations(record)),
-        *(_baseline_chip(record, group) for group in record.table.groups if _has_reference(group)),
+        *_look_chips(record),
+        Chip(f"recipe {record.study.recipe}"),
+        *_deviation_chips(record.study.deviations),
+        *(_baseline_chip(record, name, gap) for name, gap in known.items()),
     ]
-    if record.finished and not any(_has_reference(group) for group in record.table.groups):
+    if record.finished and not known:
         chips.append(Chip("no reference figures"))
     if record.finished:
         time = f"{hours:.1f} {device}-h" if hours >= 0.1 else f"{60 * hours:.1f} {device}-min"
@@ -132,22 +146,11 @@ def study_chips(record: StudyRecord) -> list[Chip]:
     return [*chips, *_commit_chips(record)]
 
 
-def _recipe_name(record: StudyRecord) -> str:
-    return str(record.study.recipe.get("name") or "of its own")
-
-
-def deviations(record: StudyRecord) -> list[tuple[str, Any, Any]]:
-    """(setting, as the named recipe has it, as the study has it)."""
-    found: dict[tuple[str, str], tuple[str, Any, Any]] = {}
-    for run in record.runs:
-        recipe = run.planned.config.recipe
-        if recipe.name not in list_recipes():
-            continue
-        named = load_recipe(str(recipe.name)).model_dump()
-        for setting, value in recipe.model_dump().items():
-            if value != named[setting]:
-                found[setting, repr(value)] = (setting, named[setting], value)
-    return list(found.values())
+def _look_chips(record: StudyRecord) -> list[Chip]:
+    if not record.table.sequential:
+        return []
+    looked = "looked and extended" if record.is_extended else "looks were planned"
+    return [Chip(f"{looked}: anytime-valid intervals", "warn" if record.is_extended else "neutral")]
 
 
 def _deviation_chips(found: Sequence[tuple[str, Any, Any]]) -> list[Chip]:
@@ -161,27 +164,37 @@ def _deviation_chips(found: Sequence[tuple[str, Any, Any]]) -> list[Chip]:
     return [Chip(f"{number} from the recipe: {shown}", "warn")]
 
 
-def _has_reference(group: Group) -> bool:
-    plain = plain_row(group)
-    return plain is not None and plain.paper is not None and plain.top1 is not None
+class Gap(NamedTuple):
+    """The plain backbone against the published figure of it."""
+
+    text: str
+    """`1.5 pt under`, `at`."""
+    weak: bool | None
+    """None where no spread says how much is much."""
 
 
-def baseline_gap(group: Group) -> tuple[float, bool] | None:
-    """Points above the published figure of the plain backbone, and whether that is weak."""
-    plain = plain_row(group)
-    if plain is None or plain.paper is None or plain.top1 is None:
+def baseline_gap(group: Group, metric: Metric) -> Gap | None:
+    """None where the paper or the runs have no figure. Weak is what is worse by more than the
+    paper's own spread and 0.3 points, of values that are no percentages the spread over seeds."""
+    plain = group.plain
+    if plain is None or metric.name not in plain.paper or metric.name not in plain.values:
         return None
-    gap = plain.top1.mean - plain.paper.mean
-    return gap, gap < -max(_WEAK, plain.paper.std or 0.0)
+    own, paper = plain.values[metric.name], plain.paper[metric.name]
+    gap = own.mean - paper.mean
+    digits = max(0, metric.digits - 1)
+    size = f"{abs(gap):.{digits}f}"
+    unit = f" {metric.difference_unit}" if metric.difference_unit else ""
+    side = "at" if float(size) == 0 else f"{size}{unit} {'under' if gap < 0 else 'over'}"
+    given = (_WEAK if metric.unit == "%" else own.std, paper.std)
+    limits = [limit for limit in given if limit is not None]
+    worse = -gap if metric.better == "higher" else gap
+    return Gap(side, worse > max(limits) if limits else None)
 
 
-def _baseline_chip(record: StudyRecord, group: Group) -> Chip:
-    found = baseline_gap(group)
-    assert found is not None
-    gap, weak = found
-    side = "at" if abs(gap) < 0.05 else f"{abs(gap):.1f} pt {'under' if gap < 0 else 'over'}"
-    text = f"baseline {record.name_of(group)} {side} reference"
-    return Chip(text, "warn" if weak else "good", record.table.paper_source)
+def _baseline_chip(record: StudyRecord, name: str, gap: Gap) -> Chip:
+    text = f"baseline {name} {gap.text} reference"
+    tone: Tone = "neutral" if gap.weak is None else "warn" if gap.weak else "good"
+    return Chip(text, tone, record.table.paper_source)
 
 
 def short_commit(commit: str) -> str:
@@ -190,7 +203,7 @@ def short_commit(commit: str) -> str:
 
 
 def _commit_chips(record: StudyRecord) -> list[Chip]:
-    commits = sorted({str(run.environment.get("commit") or "") for run in record.finished})
+    commits = sorted({str(run.stored.environment.get("commit") or "") for run in record.finished})
     if not record.finished:
         return []
     if len(commits) > 1:

@@ -40,7 +40,28 @@ class Metric(Strict):
 
     def text(self, value: float) -> str:
         """A stored value with its unit: `96.42 %`."""
-        return f"{self.shown(value):.{self.digits}f} {self.unit}".strip()
+        return self.shown_text(self.shown(value))
+
+    def shown_text(self, value: float) -> str:
+        """The same of a value that is in the shown unit already."""
+        return f"{value:.{self.digits}f} {self.unit}".strip()
+
+    def signed(self, difference: float) -> str:
+        """A difference in the shown unit, which is left out: `+0.40`."""
+        return f"{difference:+.{self.digits}f}"
+
+    def difference_text(self, difference: float) -> str:
+        """The same with it: `+0.40 pt`."""
+        return f"{self.signed(difference)} {self.difference_unit}".strip()
+
+    def interval_text(self, low: float, high: float) -> str:
+        """Of a difference: `[+0.20, +0.60]`."""
+        return f"[{self.signed(low)}, {self.signed(high)}]"
+
+    @property
+    def direction(self) -> str:
+        """To be said beside a figure; empty where more is better, as people expect."""
+        return "" if self.better == "higher" else "lower is better"
 
     def best(self, values: list[float]) -> int:
         """The place of the best of some values, the first of equals."""

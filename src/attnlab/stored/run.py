@@ -79,6 +79,14 @@ class StoredRun:
         old = self._json("result.json")
         return v0_1.measured(name, old, self.directory) if v0_1.is_result(old) else None
 
+    @cached_property
+    def measurements(self) -> dict[str, Measured]:
+        """All that were made, by name."""
+        files = (self.directory / MEASURED).glob("*.json")
+        names = sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
+        found = ((name, self.measured(name)) for name in names)
+        return {name: measured for name, measured in found if measured is not None}
+
     def write_measured(self, found: Measured) -> Path:
         """Store a measurement, in the place of an earlier one."""
         path = self.directory / MEASURED / f"{found.measurement}.json"

@@ -114,7 +114,14 @@ def write_table(directory: Path, table: StudyTable) -> Path:
 
 def read_table(directory: Path) -> StudyTable:
     """The table of a directory."""
-    return _TABLE.validate_python(read_json(directory / "table.json"))
+    file = directory / "table.json"
+    anew = "`attnlab report` and `attnlab study show` make it anew."
+    if not file.is_file():
+        raise InputError(f"There is no {file}. {anew}")
+    found = read_json(file)
+    if "metrics" not in found:
+        raise InputError(f"{file} was written by attnlab 0.1. {anew}")
+    return _TABLE.validate_python(found)
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:

@@ -99,8 +99,12 @@ class Figure:
     mean: float
     std: float | None = None
 
+    def text(self, digits: int = 2) -> str:
+        """`"94.26 ± 0.14"`."""
+        return Summary(self.mean, self.std, 1).text(digits)
+
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+        return self.text()
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,8 @@ class Row:
     """The result's metric at its best epoch on the test images: optimistic, for comparison with
     papers that print it."""
     best_by_seed: dict[int, float] = field(default_factory=dict)
+    best_verdict: Verdict | None = None
+    """What the verdict would be if every run were taken at its best epoch."""
     comparison: Comparison | None = None
     """With the plain backbone, by seed."""
     parameters: int | None = None
@@ -174,7 +180,7 @@ class StudyTable:
     """Whether verdicts are by the anytime intervals: seeds were added after a look."""
     planned: int = 0
     finished: tuple[str, ...] = ()
-    """The ids of the runs that it was made of."""
+    """The directories of the runs that it was made of, as in `RunEntry.folder`."""
 
     @property
     def metric(self) -> Metric:

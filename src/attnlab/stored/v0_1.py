@@ -26,6 +26,8 @@ _KEPT = (
     "data_share",
     "seconds",
 )
+MEASUREMENTS = ("stiffness", "gates", "fold", "speed")
+"""What was measured, as part of the result."""
 _AUGMENTATION = ("crop", "crop_padding", "flip")
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from attnlab._errors import InputError, unknown_name
 from attnlab._files import write_whole
+from attnlab.plot.gates import difference_figure
 from attnlab.plot.render import Spec
-from attnlab.stripe import figures
 from attnlab.stripe.result import StripeResult
 
 FORMAT = "attnlab gate history 1"
@@ -74,7 +74,7 @@ class GateHistory:
 
     def figure(self, name: str) -> Spec:
         """|first difference| over epochs, as the supplementary's Figs. 6–13."""
-        return figures.difference_figure(name, self.epochs, self.difference(name))
+        return difference_figure(name, self.epochs, self.difference(name))
 
     def save(self, path: str | Path) -> Path:
         content = {"format": FORMAT, "epochs": self.epochs, "means": self.means}

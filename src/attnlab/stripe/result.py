@@ -9,8 +9,8 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
+from attnlab.plot import gates
 from attnlab.plot.render import Spec, to_svg
-from attnlab.stripe import figures
 
 FORMAT = "attnlab stripe 1"
 
@@ -45,7 +45,7 @@ class SiteStripe:
     def ratio(self) -> float | None:
         """Spread across images relative to spread across channels; 0 is a pure stripe. None where
         the channels do not differ either, so that there is no stripe to see."""
-        return self.image_spread / self.channel_spread if self.channel_spread > 1e-9 else None
+        return gates.stripe_ratio(vars(self))
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,20 @@ class StripeResult:
     @property
     def verdict(self) -> str:
         """One line: how far the gates are from constant."""
-        ratios = sorted(site.ratio for site in self.sites if site.ratio is not None)
-        if not ratios:
-            return (
-                "Neither images nor channels differ at any gate: there is no stripe to see, as in "
-                "a network whose gates were not trained."
-            )
-        striped = sum(ratio < 0.5 for ratio in ratios)
-        middle = ratios[len(ratios) // 2]
-        return (
-            f"At {striped} of {len(ratios)} gates the spread across images is less than half of "
-            f"the spread across channels (median ratio {middle:.2g})."
-        )
+        return gates.stripes_in_words([site.ratio for site in self.sites])
 
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications: `spread`, and per gate `gates LABEL` and `maps LABEL`."""
-        found = {"spread": figures.spread_figure(self.sites)}
-        for site in self.sites:
-            found[f"gates {site.name}"] = figures.gates_figure(site)
-            if site.maps:
-                found[f"maps {site.name}"] = figures.maps_figure(site)
+        sites = [vars(site) for site in self.sites]
+        found = {"spread": gates.spread_figure(sites)}
+        for site in sites:
+            found[f"gates {site['name']}"] = gates.gates_figure(site)
+            if site["maps"]:
+                found[f"maps {site['name']}"] = gates.maps_figure(site)
         return found
 
     def _repr_svg_(self) -> str:
-        return to_svg(figures.spread_figure(self.sites))
+        return to_svg(gates.spread_figure([vars(site) for site in self.sites]))
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary of numbers per gate."""

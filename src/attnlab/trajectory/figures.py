@@ -2,132 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnlab.plot.render import BLUE, GREY, Spec
+from attnlab.plot import stiffness
+from attnlab.plot.render import Spec
 
 if TYPE_CHECKING:
     from attnlab.trajectory.compare import Comparison
     from attnlab.trajectory.result import StiffnessResult
 
 
-def _title(result: StiffnessResult, text: str) -> Spec:
-    return {
-        "text": f"{text}, {result.network}",
-        "subtitle": f"TNS {result.tns:.4g}, {result.inputs} inputs, convention {result.convention}",
-    }
-
-
 def nsi_figure(result: StiffnessResult) -> Spec:
     """NSI per step with its 5–95 % range over inputs; grey steps do not count for TNS."""
-    rows = [
-        {
-            "step": step.label,
-            "stage": f"stage {step.stage}",
-            "median": step.median,
-            "low": step.quantile_05,
-            "high": step.quantile_95,
-            "mean": step.mean,
-            "kept": step.kept,
-        }
-        for step in result.nsi
-    ]
-    x = {
-        "field": "step",
-        "type": "nominal",
-        "sort": None,
-        "title": "step (stage.block)",
-        "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
-    }
-    colour = {"condition": {"test": "datum.kept", "value": BLUE}, "value": GREY}
-    y_title = "NSI: mean, 5–95 % of inputs"
-    return {
-        "title": _title(result, "NSI per step"),
-        "width": max(240, min(16 * len(rows), 900)),
-        "height": 240,
-        "data": {"values": rows},
-        "encoding": {"x": x, "color": colour},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative", "title": y_title},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "transform": [{"filter": "datum.kept"}],
-                "mark": {"type": "line", "strokeWidth": 1},
-                "encoding": {
-                    "y": {"field": "mean", "type": "quantitative"},
-                    "detail": {"field": "stage"},
-                },
-            },
-            {
-                "mark": {"type": "point", "size": 25},
-                "encoding": {"y": {"field": "mean", "type": "quantitative"}},
-            },
-        ],
-    }
+    return stiffness.nsi_figure([vars(step) for step in result.nsi], _title(result, "NSI per step"))
 
 
 def surface_figure(result: StiffnessResult) -> Spec:
     """δ(M) as a heat map: the share of inputs that are stiff with degree M."""
-    return _heat_map(result, result.surface, "δ(M): share of inputs", "δ(M)")
+    title = _title(result, "δ(M): share of inputs")
+    degrees = result.relative_degrees, result.absolute_degrees
+    return stiffness.degrees_figure(*degrees, result.surface, "δ(M)", title)
 
 
 def proportion_figure(result: StiffnessResult) -> Spec:
     """p̂(M) as a heat map: the share of kept steps that are stiff with degree M."""
-    return _heat_map(result, result.proportion, "p̂(M): share of kept steps", "p̂(M)")
+    title = _title(result, "p̂(M): share of kept steps")
+    degrees = result.relative_degrees, result.absolute_degrees
+    return stiffness.degrees_figure(*degrees, result.proportion, "p̂(M)", title)
 
 
-def _heat_map(
-    result: StiffnessResult, values: Sequence[Sequence[float]], text: str, name: str
-) -> Spec:
-    step1 = result.relative_degrees[1] - result.relative_degrees[0]
-    step2 = result.absolute_degrees[1] - result.absolute_degrees[0]
-    rows = [
-        {
-            "m1": one,
-            "m1_end": one + step1,
-            "m2": two,
-            "m2_end": two + step2,
-            "value": values[i][j],
-        }
-        for i, one in enumerate(result.relative_degrees)
-        for j, two in enumerate(result.absolute_degrees)
-    ]
+def _title(result: StiffnessResult, text: str) -> Spec:
     return {
-        "title": _title(result, text),
-        "width": 300,
-        "height": 300,
-        "data": {"values": rows},
-        "mark": {"type": "rect", "strokeWidth": 0},
-        "encoding": {
-            "x": {
-                "field": "m1",
-                "type": "quantitative",
-                "title": "M₁, above the stage's mean",
-                "scale": {"nice": False},
-                "axis": {"grid": False},
-            },
-            "x2": {"field": "m1_end"},
-            "y": {
-                "field": "m2",
-                "type": "quantitative",
-                "title": "M₂, NSI at least",
-                "scale": {"nice": False},
-                "axis": {"grid": False},
-            },
-            "y2": {"field": "m2_end"},
-            "color": {
-                "field": "value",
-                "type": "quantitative",
-                "title": name,
-                "scale": {"scheme": "viridis", "domainMin": 0},
-            },
-        },
+        "text": f"{text}, {result.network}",
+        "subtitle": f"TNS {result.tns:.4g}, {result.inputs} inputs, convention {result.convention}",
     }
 
 

@@ -1,0 +1,65 @@
+"""Rank correlation with exact p-values, ties included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+ENUMERATE_UP_TO = 8
+SAMPLES = 100_000
+
+
+@dataclass(frozen=True)
+class RankTest:
+    """Rank correlation of a predictor with a result; p-values are two-sided."""
+
+    predictor: str
+    kendall: float
+    kendall_p: float
+    spearman: float
+    spearman_p: float
+    exact: bool
+    """Whether the p-values come from all permutations, or from 100,000 of them."""
+
+
+def rank_test(predictor: str, values: Sequence[float], result: Sequence[float]) -> RankTest:
+    """Kendall's τ_b and Spearman's ρ of `values` with `result`.
+
+    p is the share of all orders of one variable whose |correlation| is at least as large: exact,
+    ties included. Beyond eight networks 100,000 random orders stand in for all.
+    """
+    x, y = _ranks(values), _ranks(result)
+    signs_x, signs_y = _signs(x), _signs(y)
+    scale_tau = math.sqrt((signs_x**2).sum() * (signs_y**2).sum())
+    centred_x, centred_y = x - x.mean(), y - y.mean()
+    scale_rho = math.sqrt((centred_x**2).sum() * (centred_y**2).sum())
+    if scale_tau == 0:
+        return RankTest(predictor, math.nan, math.nan, math.nan, math.nan, True)
+    tau, rho = (signs_x * signs_y).sum() / scale_tau, (centred_x * centred_y).sum() / scale_rho
+    exact = len(x) <= ENUMERATE_UP_TO
+    orders = np.array(list(permutations(range(len(x))))) if exact else _random_orders(len(x))
+    taus = np.array([(signs_x[np.ix_(o, o)] * signs_y).sum() for o in orders]) / scale_tau
+    rhos = (centred_x[orders] * centred_y).sum(1) / scale_rho
+    # Equal correlations can differ in the last bit.
+    p_tau = float((np.abs(taus) >= abs(tau) - 1e-12).mean())
+    p_rho = float((np.abs(rhos) >= abs(rho) - 1e-12).mean())
+    return RankTest(predictor, float(tau), p_tau, float(rho), p_rho, exact)
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(values))
+
+
+def _signs(ranks: np.ndarray) -> np.ndarray:
+    return np.asarray(np.sign(ranks[:, None] - ranks[None, :]))
+
+
+def _random_orders(number: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.array([rng.permutation(number) for _ in range(SAMPLES)])

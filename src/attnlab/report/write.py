@@ -1,0 +1,59 @@
+"""Pages as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attnlab._errors import InputError
+from attnlab._files import write_whole
+from attnlab.report.page import render
+from attnlab.report.read import RENDERED, read_record
+from attnlab.report.small import fold_page, stiffness_page, stripe_page
+from attnlab.report.study_page import study_page
+from attnlab.report.tables import to_csv, to_latex
+
+_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "attnlab stiffness 1": stiffness_page,
+    "attnlab stripe 1": stripe_page,
+    "attnlab fold 1": fold_page,
+}
+"""By the format of the file."""
+
+
+def write_study_page(folder: Path, name: str, out: Path) -> Path:
+    """The page of a study of the runs in `folder`, from its stored table, with CSV and LaTeX
+    beside it."""
+    record = read_record(folder, name)
+    write_whole(out, render(study_page(record, out.stem)))
+    write_whole(out.with_suffix(".csv"), to_csv(record))
+    write_whole(out.with_suffix(".tex"), to_latex(record))
+    return out
+
+
+def write_file_page(file: str | Path, out: Path) -> Path:
+    """The page of the stiffness, the gates or the fold in a JSON file, whichever it is."""
+    path = Path(file)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{str(path)!r} is no JSON. Expected {RENDERED}.") from None
+    kind = str(found.get("format", "")) if isinstance(found, dict) else ""
+    if kind in _PAGES:
+        try:
+            return write_whole(out, _PAGES[kind](found))
+        except KeyError as missing:
+            raise InputError(
+                f"{str(path)!r} has the format {kind!r} but lacks {missing}: it is not as attnlab "
+                f"wrote it."
+            ) from missing
+    # "attnlab fold 2": the number is the version.
+    known = [name for name in _PAGES if name.rpartition(" ")[0] == kind.rpartition(" ")[0]]
+    if known:
+        raise InputError(
+            f"{str(path)!r} has the format {kind!r}, expected {known[0]!r}: another version of "
+            f"attnlab wrote it."
+        )
+    raise InputError(f"{str(path)!r} is no result that has a page. Expected {RENDERED}.")

@@ -1,0 +1,91 @@
+"""A study that attnlab 0.1 stored still says the same, to the last figure of its table."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.report.simulated import make_table
+
+from attnlab.report.read import read_record
+from attnlab.report.study_page import study_page
+from attnlab.report.write import write_study_page
+from attnlab.stored.study import Cell, RunEntry, StoredStudy, write_study, write_table
+from attnlab.stored.v0_1 import METRICS
+
+GOLDEN = Path(__file__).parent / "v0_1"
+EXPECTED = list(csv.DictReader(io.StringIO((GOLDEN / "table.csv").read_text(encoding="utf-8"))))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return shutil.copytree(GOLDEN / "runs", tmp_path / "runs")
+
+
+def test_brought_up_to_date_its_table_and_its_page_are_the_same(runs: Path) -> None:
+    from attnlab.study import Store, refresh
+
+    table = refresh(Store(runs), "golden")
+    assert len(table.finished) == table.planned == 12
+    assert (table.sequential, table.changes) == (False, ())
+    _check_page(runs)
+    assert refresh(Store(runs), "golden") == table
+
+
+def test_page_of_runs_of_0_1(runs: Path) -> None:
+    """Without the study room: the table is made by the test."""
+    study = _stored(runs / "studies" / "golden" / "study.json")
+    directory = runs / "studies" / "golden"
+    write_study(directory, study)
+    write_table(directory, make_table(runs, study))
+    _check_page(runs)
+    stiff = study_page(read_record(runs, "golden")).sections[2]
+    assert [part.kind for part in stiff.parts] == ["row", "heading", "text", "row", "row"]
+
+
+def _check_page(runs: Path) -> None:
+    page = write_study_page(runs, "golden", runs / "page.html")
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert "No module</strong> differs from the plain resnet20 by more than seed noise" in text
+    assert "ASR(SE): +11.67 pt [+1.32, +22.02], n = 3, before correction only" in text
+    assert "fd77682cc06a95179288efb6b2d8ec555cca5583f37c2076c4c7026172dffa32  digits" in text
+    assert "In 9 of 12 runs:" in text
+    assert text.count('aria-label="Gate layer') == 9
+    # Only the runs of seed 0 stored which step is the stiffest.
+    assert "of 4 runs" in text
+    found = list(csv.DictReader(page.with_suffix(".csv").read_text().splitlines()))
+    assert len(found) == len(EXPECTED)
+    for row, expected in zip(found, EXPECTED, strict=True):
+        for column, value in expected.items():
+            try:
+                assert float(row[column]) == pytest.approx(float(value), rel=1e-9), column
+            except ValueError:  # no number
+                assert row[column] == value, column
+
+
+def _stored(file: Path) -> StoredStudy:
+    old = json.loads(file.read_text(encoding="utf-8"))
+    gates = {entry["label"]: entry["gate"] for entry in old["study"]["attention"]}
+    cells = [Cell(r["data"], r["backbone"], r["row"], r["plain"]) for r in old["runs"]]
+    paper = old["study"]["paper"]
+    return StoredStudy(
+        name="golden",
+        title=old["study"]["title"],
+        definition={"paper": {"source": paper["source"], "figures": {"top1": paper["top1"]}}},
+        recipe="digits",
+        deviations=(),
+        commands="",
+        bibliography="",
+        runs=tuple(
+            RunEntry(run["run_id"], run["run_id"], run["seed"], cell, gates[cell.row])
+            for run, cell in zip(old["runs"], cells, strict=True)
+        ),
+        seeds=(0, 1, 2),
+        has_plain=True,
+        metrics=tuple(metric.model_dump() for metric in METRICS),
+    )
