@@ -54,10 +54,16 @@ def images_of_run(
     """Batches of a run's own test images and labels, `limit` of them, evenly spread; once."""
     import torch
 
+    from attnlab._errors import InputError
     from attnlab.train import RunConfig
     from attnlab.train.sources import load_data
 
-    config = RunConfig.from_json((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    settings = Path(folder) / "config.json"
+    if not settings.is_file():
+        raise InputError(
+            f"There is no {str(settings)!r}, so {str(folder)!r} is not a run's folder."
+        )
+    config = RunConfig.from_json(settings.read_text(encoding="utf-8"))
     images = load_data(config.data, config.recipe)
     number = images.facts.test if limit is None else min(limit, images.facts.test)
     chosen = torch.linspace(0, images.facts.test - 1, number).round().long()
