@@ -9,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+import attnlab
 from attnlab import _errors
-from attnlab.data import Preprocessing, image_batches
+from attnlab.data import Preprocessing, image_batches, images_for
+from attnlab.measure import images_of_run
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
@@ -130,4 +132,27 @@ def test_labels_of_another_number_are_refused(tmp_path):
     assert str(error.value) == (
         "cifar10.npz (test): expected as many labels as images, at least one, but got 2 images and "
         "3 labels."
+    )
+
+
+def test_images_are_as_the_network_takes_them(tmp_path):
+    paint(tmp_path / "grey.png", 51)  # a fifth of white
+    network = attnlab.create("resnet20")
+    ((images, _),) = images_for(network, str(tmp_path))
+    assert images.shape == (1, 3, 32, 32)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    torch.testing.assert_close(images[0, :, 7, 7], (0.2 - mean) / std)
+    timm = attnlab.create("timm:vit_tiny_patch16_224")  # mean and deviation are 0.5
+    ((images, _),) = images_for(timm, str(tmp_path))
+    torch.testing.assert_close(images, torch.full((1, 3, 224, 224), -0.6))
+    assert next(iter(images_for(network, size=16, limit=5)))[0].shape == (5, 3, 16, 16)
+    assert next(iter(images_for(network, size=[1, 8, 6], batch=2)))[0].shape == (2, 1, 8, 6)
+
+
+def test_a_folder_that_is_not_a_run(tmp_path):
+    with pytest.raises(_errors.InputError) as error:
+        images_of_run(tmp_path)
+    assert str(error.value) == (
+        f"There is no {str(tmp_path / 'config.json')!r}, so {str(tmp_path)!r} is not a run's "
+        f"folder."
     )

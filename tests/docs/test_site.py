@@ -25,6 +25,7 @@ DOCS = ROOT / "docs"
 PACKAGES = (
     "attention",
     "backbones",
+    "checkpoint",
     "dynamics",
     "evolution",
     "fold",

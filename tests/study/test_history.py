@@ -288,7 +288,7 @@ def test_other_tasks_go_the_same_way(task: str, data: str, metric: str, tmp_path
         data={"name": data, "train_subset": 60, "test_subset": 30, "size": 8},
         attention=["none", "asr:se"],
         seeds=2,
-        recipe={"name": "digits", "epochs": 2, "batch_size": 20},
+        recipe={"name": "digits", "epochs": 2, "batch_size": 20, "lr": 0.01},
         measure={"images": 8, "inference_images": 8},
     )
     outcomes = run_study(chosen, tmp_path, HereExecutor())

@@ -77,3 +77,23 @@ def test_a_run_that_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     saved = [path.name[:10] for path in (tmp_path / "checkpoints").iterdir()]
     assert saved == ["epoch-0001"]
     assert not (tmp_path / "result.json").exists()
+
+
+def test_outputs_that_are_not_finite_on_test_images_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of the last step was finite; the weights after it are not."""
+    epoch = loops.train_epoch
+
+    def broken(fabric, config, state, *rest):  # type: ignore[no-untyped-def]
+        record = epoch(fabric, config, state, *rest)
+        state.network.fc.bias.data[0] = float("nan")
+        return record
+
+    monkeypatch.setattr(loops, "train_epoch", broken)
+    with pytest.raises(NonFiniteLossError) as caught:
+        run(small(1), tmp_path)
+    assert str(caught.value) == (
+        "test loss is nan on the 30 test images of 'digits': the network's outputs are not finite "
+        "there, though the training loss is. Lower lr, or add warmup_epochs or clip."
+    )

@@ -96,6 +96,11 @@ def inserted_places(model: nn.Module) -> list[Place]:
     return list(places.values())
 
 
+def has_constant_gates(model: nn.Module) -> bool:
+    """Whether some gate that attnlab inserted is the same for every input, so that it may fold."""
+    return any(place.folded for place in inserted_places(model))
+
+
 def own_places(model: nn.Module, found: Watchable) -> list[Place]:
     """A place for every attention module of `model` itself whose gate can be watched."""
     names = [gate.name for gate in found.gates if gate.kind == "own"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -33,7 +32,7 @@ class Gates(Measurement):
         values = gate_values(subject.network, subject.inputs(config.images))
         write_whole(folder / "gates.safetensors", save(_tensors(values)))
         rows = gate_statistics(subject.network, values)
-        return Finding({"gates": [asdict(row) for row in rows]})
+        return Finding({"gates": [row._asdict() for row in rows]})
 
 
 def _tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -64,16 +64,6 @@ class Paper(Strict):
     """By metric, group and row. In a file each metric is a table of its own:
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_metric(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        table = {name: value for name, value in given.items() if name in cls.model_fields}
-        metrics = {name: groups for name, groups in given.items() if name not in table}
-        figures = {**table.get("figures", {}), **metrics}
-        return {**table, "figures": {name: _figures(name, g) for name, g in figures.items()}}
-
 
 class Axes(Strict):
     """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
@@ -201,6 +191,8 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"Setting 'seeds' of study: expected at least 1 but got {table['seeds']}."
             )
         table["seeds"] = list(range(table["seeds"]))
+    if isinstance(table.get("paper"), Mapping):
+        table["paper"] = _by_metric(table["paper"])
     for name in ("recipe", "task"):
         if isinstance(table.get(name), str):
             table[name] = {"name": table[name]}
@@ -217,6 +209,14 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
     name = entry.get(key, "")
     default = PLAIN if (axis, name) == ("attention", "none") else name
     return {**entry, "label": entry.get("label") or default}
+
+
+def _by_metric(paper: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of single metrics, `[paper.top1]`, under `figures`."""
+    table = {name: value for name, value in paper.items() if name in Paper.model_fields}
+    metrics = {name: groups for name, groups in paper.items() if name not in table}
+    figures = {**table.get("figures", {}), **metrics}
+    return {**table, "figures": {name: _figures(name, each) for name, each in figures.items()}}
 
 
 def _figures(metric: str, groups: Any) -> Any:

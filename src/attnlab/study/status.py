@@ -67,9 +67,10 @@ def show_study(
     planned = present(store, extended(store, study))
     table = study_table(store, planned, include_stale=include_stale)
     directory = store.study_directory(study.name)
-    is_stored = (directory / "study.json").is_file()
-    if is_stored and not include_stale and read_study(directory).runs == planned.runs:
-        write_table(directory, table)
+    if (directory / "study.json").is_file() and not include_stale:
+        stored = read_study(directory)
+        if (stored.runs, stored.definition) == (planned.runs, planned.definition):
+            write_table(directory, table)  # else it would not be the stored study's
     return table
 
 

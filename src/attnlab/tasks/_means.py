@@ -14,7 +14,11 @@ class Means:
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
         from torchmetrics import MeanMetric  # takes seconds, so not where it is not needed
 
-        made = {name: MeanMetric().set_dtype(torch.float64).to(device) for name in names}
+        # NaN is not left out: a network that gives it must not look better.
+        made = {
+            name: MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
+            for name in names
+        }
         self._means = made
 
     def update(self, values: Mapping[str, Tensor]) -> None:

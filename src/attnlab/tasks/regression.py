@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -49,4 +51,7 @@ class _Errors(Meters):
             meter.update(predictions.double(), targets.double())
 
     def compute(self) -> dict[str, float | None]:
-        return {name: float(meter.compute()) for name, meter in self._meters.items()}
+        found = {name: float(meter.compute()) for name, meter in self._meters.items()}
+        # Values that are all the same have no variance to be explained.
+        defined = math.isfinite(found["r2"]) or not math.isfinite(found["mae"])
+        return {**found, "r2": found["r2"] if defined else None}

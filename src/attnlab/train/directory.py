@@ -36,6 +36,11 @@ def read_facts(folder: Path) -> Facts:
 
 def read_config(folder: Path) -> RunConfig:
     """The run's settings, resolved."""
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"There is no {str(folder / 'config.json')!r}, so {str(folder)!r} is not a run's "
+            f"folder."
+        )
     return RunConfig.resolved(StoredRun(folder).config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from attnlab._errors import InputError
 from attnlab.data import Batch, Data
 from attnlab.data.batches import evaluation_chunks
 from attnlab.tasks import Task
+from attnlab.train.diagnose import NonFiniteLossError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -37,12 +39,22 @@ def evaluate(
             laid_out = in_layout(batch, channels_last)
             meters.update(task.predict(network, laid_out), laid_out.targets)
     network.train(training)
-    found = meters.compute()
-    result = task.metrics[0]
-    if found.get(result.name) is None:
+    return _checked(meters.compute(), task, data)
+
+
+def _checked(found: dict[str, float | None], task: Task, data: Data) -> dict[str, float | None]:
+    about = f"on the {data.facts.test} test images of {data.facts.name!r}"
+    for metric in task.metrics:
+        value = found.get(metric.name)
+        if value is not None and not math.isfinite(value):
+            raise NonFiniteLossError(
+                f"{metric.label} is {value} {about}: the network's outputs are not finite there, "
+                f"though the training loss is. Lower lr, or add warmup_epochs or clip."
+            )
+    if found.get(task.metrics[0].name) is None:
         raise InputError(
-            f"{result.label}, the result of task {type(task).__name__}, has no value on the "
-            f"{data.facts.test} test images of {data.facts.name!r}."
+            f"{task.metrics[0].label}, the result of task {type(task).__name__}, has no value "
+            f"{about}."
         )
     return found
 
