@@ -27,6 +27,7 @@ from attnlab.attention.ge import GatherExcite as GatherExcite
 from attnlab.attention.ge import ParametricGatherExcite as ParametricGatherExcite
 from attnlab.attention.ie import InstanceEnhancement as InstanceEnhancement
 from attnlab.attention.iebn import InstanceEnhancementBatchNorm as InstanceEnhancementBatchNorm
+from attnlab.attention.multiplied import Multiplied as Multiplied
 from attnlab.attention.registry import GATES as GATES
 from attnlab.attention.registry import GateInfo as GateInfo
 from attnlab.attention.registry import GateSpec as GateSpec
