@@ -69,23 +69,25 @@ def test_operators_pass_torch_library_checks():
         torch.library.opcheck(ops.attention_backward.default, inputs, test_utils=checks[:2])
 
 
-@pytest.mark.usefixtures("backend", "fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", LAYERS)
-def test_compiled_layers_have_the_gradients_of_eager_ones(name):
-    """A whole layer: its convolutions make the compiler choose a layout of its own."""
+@pytest.mark.parametrize(
+    ("native", "name"), [(True, "attention"), (False, "attention"), (False, "involution")]
+)
+def test_compiled_layers_have_the_gradients_of_eager_ones(native, name):
+    """Whole layers: their convolutions make the compiler choose a layout of its own."""
     torch.manual_seed(0)
-    layer = LAYERS[name]()
+    layer = LAYERS[name]().eval()
     x = leaf(2, 8, 7, 6)
     inputs = [x, *layer.parameters()]
 
     def gradients(function):
-        layer.eval()
         return torch.autograd.grad(function(x).square().sum(), inputs)
 
-    expected = gradients(layer)
-    got = gradients(torch.compile(layer, fullgraph=True))
+    with use_native(native):
+        expected = gradients(layer)
+        got = gradients(torch.compile(layer, fullgraph=True))
     for ours, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 

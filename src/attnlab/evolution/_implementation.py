@@ -61,3 +61,9 @@ def thirds(parts: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 def computing(dtype: torch.dtype) -> torch.dtype:
     """The type in which sums are made: float32 for the half types, else the type itself."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def planes(tensor: Tensor) -> Tensor:
+    """`tensor` with contiguous planes; only the distance between batches is free."""
+    inner = tensor[0] if tensor.shape[0] else tensor
+    return tensor if inner.is_contiguous() else tensor.contiguous()

@@ -1,15 +1,17 @@
 """Which kernel an operator runs on, and the table that tells torch.
 
-CPU tensors take the native kernels where they exist for the type; everything else is plain torch.
-Under `torch.compile` an operator without a kernel of its own is handed over in the form for
-compilers; exported programs are, when they are decomposed (`run_decompositions()`, ONNX), because
-whoever runs them may not have attnlab.
+CPU tensors take the native kernels, CUDA tensors (ROCm too) the Triton kernels, where they exist
+for the type; everything else is plain torch. Under `torch.compile` an operator without a kernel of
+its own is handed over in the form for compilers; exported programs are, when they are decomposed
+(`run_decompositions()`, ONNX), because whoever runs them may not have attnlab.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +26,7 @@ from attnlab.evolution.native.abi import STORAGE
 from attnlab.evolution.native.implementation import Native
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
 _OPERATORS: dict[str, Any] = {
     "av": _ops.av,
     "qk": _ops.qk,
@@ -41,7 +43,7 @@ class KernelChoice:
 
     device: str
     dtype: str
-    kernel: Literal["native", "torch"]
+    kernel: Literal["native", "triton", "torch"]
     reason: str
 
     def __str__(self) -> str:
@@ -58,19 +60,36 @@ def kernel_choices() -> tuple[KernelChoice, ...]:
 def choose(device: str, dtype: torch.dtype) -> KernelChoice:
     """The kernels for tensors of `dtype` on `device`."""
 
-    def chosen(kernel: Literal["native", "torch"], reason: str) -> KernelChoice:
+    def chosen(kernel: Literal["native", "triton", "torch"], reason: str) -> KernelChoice:
         return KernelChoice(device, str(dtype).removeprefix("torch."), kernel, reason)
 
     if not _enabled:
         return chosen("torch", "switched off by use_native(False)")
     if device not in DEVICES:
         return chosen("torch", f"there are no kernels for {device}")
+    if device == "cuda" or interpreting():
+        return _choose_triton(dtype, chosen)
     status = native.native_status()
     if not status.available:
         return chosen("torch", status.reason)
     if dtype not in STORAGE:
         return chosen("torch", f"the native kernels take {', '.join(STORAGE.values())}")
     return chosen("native", f"{status.variant}, {status.reason}")
+
+
+def _choose_triton(dtype: torch.dtype, chosen: Callable[..., KernelChoice]) -> KernelChoice:
+    if os.environ.get("ATTNLAB_NATIVE") == "off":
+        return chosen("torch", "ATTNLAB_NATIVE=off")
+    if dtype not in DTYPES:
+        return chosen("torch", "the Triton kernels take floating-point numbers")
+    if importlib.util.find_spec("triton") is None:
+        return chosen("torch", "triton is not installed")
+    return chosen("triton", "interpreted on the CPU" if interpreting() else "compiled at first use")
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter, which runs kernels on CPU tensors, was asked for."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @contextlib.contextmanager
@@ -90,6 +109,10 @@ def implementation(device: str, dtype: torch.dtype) -> Implementation:
     kernel = choose(device, dtype).kernel
     if kernel == "torch":
         return EAGER
+    if kernel == "triton":
+        from attnlab.evolution._triton import TRITON  # triton is imported with the first tensor
+
+        return TRITON
     library = native.library()
     assert library is not None
     return Native(library)

@@ -24,7 +24,8 @@ class Primitives(NamedTuple):
     blocks: Callable[[int, torch.device], Iterator[slice]]
 
 
-def _whole(batch: int, _device: torch.device) -> Iterator[slice]:
+def whole_batch(batch: int, _device: torch.device) -> Iterator[slice]:
+    """The batch as one part."""
     yield slice(0, batch)
 
 
@@ -136,4 +137,4 @@ class Plain(Implementation):
 
 
 EAGER = Plain(Primitives(av_shift, qk_shift, sc_shift, blocks))
-LOWERED = Plain(Primitives(av_view, qk_view, sc_view, _whole))
+LOWERED = Plain(Primitives(av_view, qk_view, sc_view, whole_batch))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 """What the kernels can read and write; bfloat16 computes in float32."""
@@ -81,14 +80,3 @@ def declare(library: ctypes.CDLL) -> None:
             function.argtypes = [ctypes.POINTER(Problem), *arguments]
             function.restype = None
     library.attnlab_vector_bytes.restype = ctypes.c_int
-
-
-def planes(tensor: Tensor) -> Tensor:
-    """`tensor` with contiguous planes; only the distance between batches is free."""
-    inner = tensor[0] if tensor.shape[0] else tensor
-    return tensor if inner.is_contiguous() else tensor.contiguous()
-
-
-def operand(tensor: Tensor) -> tuple[int, int]:
-    """Address and batch stride of a tensor with contiguous planes."""
-    return tensor.data_ptr(), tensor.stride(0)

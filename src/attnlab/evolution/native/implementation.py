@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from attnlab.evolution._implementation import Implementation, computing, thirds
-from attnlab.evolution.native.abi import STORAGE, Attention, operand, planes, problem
+from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution.native.abi import STORAGE, Attention, problem
 from attnlab.evolution.window import Window
 
 
@@ -131,3 +131,8 @@ def _settings(
     addresses = (None if t is None else t.data_ptr() for t in positions)
     depths = (query.shape[1] // heads, value.shape[1] // heads)
     return Attention(*depths, scale, mask, *addresses)
+
+
+def operand(tensor: Tensor) -> tuple[int, int]:
+    """Address and batch stride of a tensor with contiguous planes."""
+    return tensor.data_ptr(), tensor.stride(0)
