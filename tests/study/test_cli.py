@@ -76,7 +76,7 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "\n4 done\n" in shown(capsys, "status", *rest)
     planned = shown(capsys, "plan", *rest, "--effect", "2.5")
     assert "4 runs, 4 done, 0 left\n" in planned
-    assert "digits resnet20 se: to show a difference of 2.5 pt at the spread seen so far (" in planned
+    assert "digits resnet20 se: to show a difference of 2.5 pt at the spread seen so" in planned
 
     markdown = tmp_path / "table.md"
     assert "+2.50" in shown(capsys, "show", *rest, "--markdown", str(markdown))
