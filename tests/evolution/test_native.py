@@ -1,4 +1,4 @@
-"""The native kernels: dtypes, layouts, traps of vector code, torch.library, build and fallback."""
+"""The native kernels: dtypes, layouts, traps of vector code, build and fallback."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from torch.nn import functional as F
 from attnlab._errors import UnknownNameError
 from attnlab._native import build, variants
 from attnlab.evolution import (
-    Involution2d,
-    LocalAttention2d,
     Window,
     av,
     local_attention,
@@ -187,76 +185,6 @@ def test_threads_do_not_change_the_result(monkeypatch):
 
     for one, three in zip(run(1), run(3), strict=True):
         torch.testing.assert_close(one, three, rtol=0, atol=0)
-
-
-@needs_native
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_operators_pass_torch_library_checks():
-    torch.manual_seed(0)
-    sizes = ([3, 3], [1, 1], [1, 1], [1, 1])
-    x = torch.randn(2, 4, 5, 6, requires_grad=True)
-    maps = torch.randn(2, 2, 9, 5, 6, requires_grad=True)
-    row = torch.randn(2, 1, 3, requires_grad=True)
-    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
-    for operator, inputs in (
-        (torch.ops.attnlab.av.default, (maps, x, *sizes)),
-        (torch.ops.attnlab.qk.default, (x, x, 2, *sizes)),
-        (torch.ops.attnlab.sc.default, (maps, x, [5, 6], *sizes)),
-        (
-            torch.ops.attnlab.attention.default,
-            (x, x, x, None, row, row, 2, 0.5, True, *sizes),
-        ),
-        (
-            torch.ops.attnlab.attention_packed.default,
-            (torch.randn(2, 12, 5, 6, requires_grad=True), None, row, row, 2, 0.5, True, *sizes),
-        ),
-    ):
-        torch.library.opcheck(operator, inputs, test_utils=checks)
-
-
-@needs_native
-def test_autocast_computes_in_bfloat16():
-    torch.manual_seed(0)
-    x = torch.randn(2, 16, 9, 9)
-    for layer in (Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2, "relative")):
-        expected = layer.eval()(x)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            got = layer(x)
-        assert got.dtype == torch.bfloat16
-        torch.testing.assert_close(got.float(), expected, rtol=0.1, atol=0.1)
-
-
-@needs_native
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_export_sees_through():
-    torch.manual_seed(0)
-    x = torch.randn(2, 16, 8, 8)
-    layer = torch.nn.Sequential(Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2)).eval()
-    program = torch.export.export(layer, (x,))
-    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    assert {"attnlab.av.default", "attnlab.attention_packed.default"} <= names
-    torch.testing.assert_close(program.module()(x), layer(x))
-
-
-@pytest.mark.usefixtures("backend")
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_compiles_without_graph_breaks():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    window = Window.centred(3, stride=2)
-    query = torch.randn(1, 8, 4, 5, requires_grad=True)
-    key, value = (torch.randn(1, 8, 8, 9, requires_grad=True) for _ in range(2))
-
-    def function(query, key, value):
-        return local_attention(query, key, value, 2, window).square().sum()
-
-    expected = torch.autograd.grad(function(query, key, value), (query, key, value))
-    compiled = torch.compile(function, fullgraph=True)
-    got = torch.autograd.grad(compiled(query, key, value), (query, key, value))
-    for ours, theirs in zip(got, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.evolution.effort import examples
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
@@ -37,7 +38,9 @@ def folded(columns, size, window):
 
 @pytest.mark.usefixtures("backend")
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(120),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     window=windows,

@@ -152,6 +152,24 @@ def test_messages() -> None:
     )
 
 
+def test_no_place_is_not_the_plain_network() -> None:
+    """A row without gates would be the plain network under the gate's name."""
+    expected = (
+        "where={} selects no site. Expected None or 'all' for every site, a selection such as "
+        "'stages:1,2', or names of modules."
+    )
+    assert message(attention=["none", {"gate": "se", "where": []}]) == expected.format("()")
+    assert message(where=[]) == expected.format("()")
+
+
+def test_places_by_name() -> None:
+    gate = {"gate": "se", "where": ["layer1.0.bn1", "layer1.0.bn2"]}
+    (run,) = planned_runs(study(attention=[gate], seeds=1))
+    assert run.config.where == ("layer1.0.bn1", "layer1.0.bn2")
+    (run,) = planned_runs(study(attention=[{"gate": "se", "where": "all"}], seeds=1))
+    assert run.config.where is None
+
+
 def test_a_study_without_small_form_says_so() -> None:
     with pytest.raises(OptionError) as error:
         study().smaller()

@@ -158,7 +158,7 @@ class AttentionKernel(Kernel):
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     bias: Tensor | None = None
-    relative: tuple[Tensor, Tensor] | None = None
+    relative: tuple[Tensor, ...] | None = None
     scale: float | None = None
     boundary: Boundary = "mask"
     packed: Tensor | None = None

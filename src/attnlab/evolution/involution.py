@@ -60,7 +60,13 @@ class Involution2d(Operator):
 
     def kernel(self, x: Tensor) -> MapKernel:
         stride = self.window.stride
-        seen = x if stride == (1, 1) else F.avg_pool2d(x, stride, stride, ceil_mode=True)
+        # Without padding `count_include_pad` changes nothing, but where it is on, the compiler of
+        # torch 2.15 divides the gradient of a last window that overhangs by too much.
+        seen = (
+            x
+            if stride == (1, 1)
+            else F.avg_pool2d(x, stride, stride, ceil_mode=True, count_include_pad=False)
+        )
         maps = self.span(self.reduce(seen)).unflatten(1, (self.groups, self.window.taps))
         return MapKernel(maps, self.window, self.in_channels)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from math import inf, isnan
 from typing import Any
@@ -29,14 +29,16 @@ MOST_PARAMETERS = 500_000_000
 
 
 class _Seen(Taps):
-    """Keeps the branch of chosen steps as it is added; gates with a tap are held."""
+    """Keeps what passes `places`; gates with a tap are held."""
 
-    def __init__(self, taps: Mapping[str, Tap]) -> None:
+    def __init__(self, taps: Mapping[str, Tap], places: Set[PlaceKey]) -> None:
         super().__init__(taps)
+        self.places = places
         self.tensors: dict[PlaceKey, Tensor] = {}
 
     def step_seen(self, seen: SeenStep) -> None:
-        self.tensors[seen.step.key] = seen.branch.detach().clone()
+        if seen.step.key in self.places:
+            self.tensors[seen.step.key] = seen.branch.detach().clone()
 
     def behind(self, module: str) -> Callable[..., None]:
         """A hook that keeps the module's output."""
@@ -110,9 +112,9 @@ def _watched(
     network: nn.Module, surgery: Surgery, held: Mapping[str, Tap], example: Example | None
 ) -> tuple[Any, Any, dict[PlaceKey, Tensor]]:
     """The output of two runs, and what the second showed where it is compared."""
-    seen = _Seen(held)
+    seen = _Seen(held, {at for compared in _compared(surgery).values() for at in compared})
     with ExitStack() as hooks:
-        for at in {at for compared in _compared(surgery).values() for at in compared}:
+        for at in seen.places:
             if isinstance(at, str):
                 module = network.get_submodule(at)
                 hooks.enter_context(module.register_forward_hook(seen.behind(at)))

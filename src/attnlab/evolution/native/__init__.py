@@ -13,4 +13,3 @@ KERNELS = Kernels(SOURCE, Path(__file__).parent / "lib", abi.declare)
 
 library = KERNELS.library
 native_status = KERNELS.status
-use_native = KERNELS.use
