@@ -114,3 +114,15 @@ def test_runs_of_0_1_with_another_setting_are_stale(runs: Path) -> None:
     assert str(study_status(study, runs)) == (
         "12 waiting, 12 stale: attnlab 0.1 did not store what they were made from"
     )
+
+
+def test_runs_of_0_1_that_saw_different_data_are_not_compared(runs: Path) -> None:
+    from attnlab.study import Store, refresh
+
+    file = next(runs.glob("*/data.json"))
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps({**facts, "checksum": "0" * 64}))
+    (group,) = refresh(Store(runs), "golden").groups
+    compared = [row.comparison for row in group.rows if row.comparison]
+    assert {each.verdict for each in compared} == {"cannot tell"}
+    assert compared[0].note == "runs of attnlab 0.1 saw different data called 'digits'"

@@ -40,7 +40,7 @@ def result_cells(table: StudyTable, group: Group) -> Cells:
         cells = [row.label, _seeds(row), _text(row.values.get(metric.name), metric)]
         cells += [_text(row.best, metric), *_difference(row, metric)]
         if printed:
-            cells += [str(row.paper.get(metric.name, "")), _paper_gain(row, group.plain, metric)]
+            cells += [_printed(row, metric), _paper_gain(row, group.plain, metric)]
         rows.append(cells)
     return heads, rows
 
@@ -122,6 +122,11 @@ def _difference(row: Row, metric: Metric) -> list[str]:
     interval = f"{mean} [{found.low:+.{metric.digits}f}, {found.high:+.{metric.digits}f}]"
     p = "" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
     return [interval, p, found.verdict]
+
+
+def _printed(row: Row, metric: Metric) -> str:
+    figure = row.paper.get(metric.name)
+    return "" if figure is None else figure.text(metric.digits)
 
 
 def _paper_gain(row: Row, plain: Row | None, metric: Metric) -> str:
