@@ -115,7 +115,7 @@ def implementation(device: str, dtype: torch.dtype) -> Implementation:
         return TRITON
     library = native.library()
     assert library is not None
-    return Native(library)
+    return Native(library, native.narrow_library)
 
 
 def _first(arguments: tuple[Any, ...]) -> Tensor:

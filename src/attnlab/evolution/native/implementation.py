@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,13 +14,21 @@ from attnlab.evolution.window import Window
 
 
 class Native(Implementation):
-    """Calls one loaded object. Operands are not empty and of a type in `STORAGE`."""
+    """Calls a loaded object. Operands are not empty and of a type in `STORAGE`.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    `narrow` finds the object for short rows, if there is one; it may build it.
+    """
 
-    def _call(self, name: str, dtype: torch.dtype, *arguments: object) -> None:
-        getattr(self.library, f"attnlab_{name}_{STORAGE[dtype]}")(*arguments)
+    def __init__(
+        self, library: ctypes.CDLL, narrow: Callable[[], ctypes.CDLL | None] = lambda: None
+    ) -> None:
+        self.library, self.narrow = library, narrow
+
+    def _call(self, name: str, dtype: torch.dtype, columns: int, *arguments: object) -> None:
+        vector = self.library.attnlab_vector_bytes()
+        narrow = self.narrow() if halves_suit(columns, vector, computing(dtype).itemsize) else None
+        library = self.library if narrow is None else narrow
+        getattr(library, f"attnlab_{name}_{STORAGE[dtype]}")(*arguments)
 
     def av(self, maps: Tensor, x: Tensor, window: list[int]) -> Tensor:
         maps, x = planes(maps), planes(x)
@@ -27,7 +36,8 @@ class Native(Implementation):
         out = x.new_empty(batch, x.shape[1], *out_size)
         sizes = problem(batch, groups, x.shape[2:], out_size, window)
         channels = x.shape[1] // groups
-        self._call("av", x.dtype, sizes, channels, *operand(maps), *operand(x), out.data_ptr())
+        arguments = (*operand(maps), *operand(x), out.data_ptr())
+        self._call("av", x.dtype, out_size[-1], sizes, channels, *arguments)
         return out
 
     def qk(self, q: Tensor, x: Tensor, groups: int, window: list[int]) -> Tensor:
@@ -35,7 +45,8 @@ class Native(Implementation):
         out = x.new_empty(x.shape[0], groups, Window.from_flat(window).taps, *q.shape[2:])
         sizes = problem(x.shape[0], groups, x.shape[2:], q.shape[2:], window)
         channels = x.shape[1] // groups
-        self._call("qk", x.dtype, sizes, channels, *operand(q), *operand(x), out.data_ptr())
+        arguments = (*operand(q), *operand(x), out.data_ptr())
+        self._call("qk", x.dtype, q.shape[-1], sizes, channels, *arguments)
         return out
 
     def sc(self, maps: Tensor, y: Tensor, size: list[int], window: list[int]) -> Tensor:
@@ -44,7 +55,8 @@ class Native(Implementation):
         out = y.new_empty(batch, y.shape[1], *size)
         sizes = problem(batch, groups, size, y.shape[2:], window)
         channels = y.shape[1] // groups
-        self._call("sc", y.dtype, sizes, channels, *operand(maps), *operand(y), out.data_ptr())
+        arguments = (*operand(maps), *operand(y), out.data_ptr())
+        self._call("sc", y.dtype, y.shape[-1], sizes, channels, *arguments)
         return out
 
     def attention(
@@ -65,6 +77,7 @@ class Native(Implementation):
         self._call(
             "attention",
             query.dtype,
+            size[-1],
             problem(batch, heads, key.shape[2:], size, window),
             _settings(query, value, kept, heads, scale, mask),
             *operand(query),
@@ -96,6 +109,7 @@ class Native(Implementation):
         self._call(
             "attention_backward",
             query.dtype,
+            query.shape[-1],
             problem(batch, heads, key.shape[2:], query.shape[2:], window),
             _settings(query, value, kept, heads, scale, mask),
             *operand(query),
@@ -109,6 +123,15 @@ class Native(Implementation):
         given = ([] if bias is None else [bias]) + relative
         totals = [t.sum(0) for t in sums if t is not None]
         return gradients + [s.to(t.dtype) for s, t in zip(totals, given, strict=True)]
+
+
+def halves_suit(columns: int, vector_bytes: int, item_bytes: int) -> bool:
+    """Whether vectors of half the width leave fewer lanes of a short row empty.
+
+    Only vectors of 64 bytes have a narrower variant. Beyond three halves the rest counts little.
+    """
+    half = vector_bytes // item_bytes // 2
+    return vector_bytes == 64 and columns <= 3 * half and -(-columns // half) % 2 == 1
 
 
 def _positions(
