@@ -114,7 +114,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(OptionError, lambda: build_gate("asr:their_code.Halving", 3)) == (
         "'asr:their_code.Halving' does not exist: it is not a VectorGate. "
-        "ASR takes: se, eca, sem, srm, ie, spa."
+        "ASR takes: se, eca, sem, srm, ie, spa, ese, ge, gc, gct."
     )
     assert message(UnknownNameError, lambda: create("their_nets.Small")) == (
         "There is no module 'their_nets' for the network 'their_nets.Small'. Install it, or put "
