@@ -117,7 +117,7 @@ def test_a_wrong_start(network):
 
 
 def test_a_wrong_gate(network):
-    with pytest.raises(UnknownNameError, match=r"Unknown gate 'sse'\. Did you mean 'se'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown gate 'sse'\. Did you mean 'scse' or 'se'"):
         attnlab.insert(network, "sse")
 
 
