@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.fold._flow import Flow
 from attnlab.fold._forward import walk_on
+from attnlab.fold._frozen import frozen_scales
 from attnlab.fold._ids import Refusal, along
 from attnlab.fold._places import Place, PlaceKey
 from attnlab.fold._walk import Demand, Scaling, walk_back
@@ -50,15 +52,20 @@ def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -
 
 
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
-    """The parameters that belong to one module only."""
+    """The parameters, and the scales of frozen norms, that belong to one module only."""
     owners: dict[int, set[int]] = {}
     for module in network.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), set()).add(id(module))
-    return frozenset(
-        name for name, parameter in network.named_parameters() if len(owners[id(parameter)]) == 1
-    )
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                owners.setdefault(id(tensor), set()).add(id(module))
+    names = (*(name for name, _ in network.named_parameters()), *frozen_scales(network))
+    tensors = _tensors(network)
+    return frozenset(n for n in names if n in tensors and len(owners[id(tensors[n])]) == 1)
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, shared ones under their first name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
 
 @contextmanager
@@ -111,6 +118,8 @@ def _decide(
     keep = place.site.channels
     if shape[place.site.channel_axis] != keep:
         raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
+    if not prod(shape):
+        raise Refusal(f"the example reaches it with nothing, {shape}; pass another: example=...")
     ids = along(torch.arange(keep), place.site.channel_axis, shape)
     try:
         found = walk_back(flow, [Demand(reader, source, ids)], keep, foldable, barriers)
@@ -169,8 +178,8 @@ def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def multiply(network: nn.Module, product: dict[str, Tensor]) -> None:
-    """Multiply the parameters in float64 and round once."""
-    parameters = dict(network.named_parameters())
+    """Multiply the tensors of these names in float64 and round once."""
+    tensors = _tensors(network)
     for name, factor in product.items():
-        parameter = parameters[name]
-        parameter.copy_(parameter.detach().cpu().double() * factor)
+        tensor = tensors[name]
+        tensor.copy_(tensor.detach().cpu().double() * factor)

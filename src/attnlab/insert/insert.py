@@ -14,13 +14,16 @@ from attnlab._errors import InputError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.insert.change import change_between
 from attnlab.insert.host import attachments, remove
-from attnlab.insert.receipt import Receipt, count_parameters, output_change
+from attnlab.insert.receipt import Receipt, count_parameters
+from attnlab.insert.selection import work_depends_on_values
 from attnlab.insert.site import Site
 from attnlab.insert.sites import DeclaresSites, named_sites, step_sites
 from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.insert.where import Where, parse_where, select
-from attnlab.record.example import Example, Run, measure, run_once
+from attnlab.record.example import Example, Run, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
@@ -59,30 +62,41 @@ def insert(
     _refuse_wrapped(model)
     parameters = count_parameters(model)
     network = model if inplace else _copied(model)
-    before = run_once(network, example)
+    run = run_once(network, example)
+    calls = calls_to_compare(run)
+    before = answer_of_run(run, network, example, calls)
     kept = frozenset(name for name, _ in attachments(network))
     notes = _notes(network, kept)
     try:
-        sites = _place(network, before, resolved, where, start)
-        output, macs = measure(network, example)
+        sites = _place(network, run, resolved, where, start)
+        after = answer(network, example, calls)
     except Exception:
         if inplace:
             remove(network, keep=kept)
         raise
-    change, relative = output_change(before.output, output)
+    change = change_between(before, after)
     receipt = Receipt(
         action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
         sites=tuple(sites),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
         macs_before=before.macs,
-        macs_after=macs,
-        max_change=change,
-        relative_change=relative,
+        macs_after=_macs_after(run, before, after),
+        max_change=change.largest,
+        relative_change=change.relative,
         seconds=perf_counter() - began,
         notes=tuple(notes),
+        compared=change.compared,
     )
     return network, receipt
+
+
+def _macs_after(run: Run, before: Answer, after: Answer) -> int:
+    """With the gates; where a network computes the more the more it finds, on what it found
+    without them."""
+    if work_depends_on_values(run.graph):
+        return before.macs + after.gate_macs - before.gate_macs
+    return after.macs
 
 
 def find_sites(model: nn.Module, run: Run, where: Where, *, both_ends: bool) -> list[Site]:

@@ -86,8 +86,9 @@ def _chips(receipt: Mapping[str, Any], kept: int) -> list[Chip]:
     chips = [
         Chip("exact" if exact else "approximate", "good" if exact else "warn"),
         Chip(f"parameters {receipt['parameters_before']:,} → {receipt['parameters_after']:,}"),
-        Chip(f"MACs {receipt['macs_before']:,} → {receipt['macs_after']:,}"),
     ]
+    if receipt["macs_before"] is not None:
+        chips.append(Chip(f"MACs {receipt['macs_before']:,} → {receipt['macs_after']:,}"))
     if receipt["max_change"] is not None:
         chips.append(Chip(f"max |Δ output| {receipt['max_change']:.1e} in its own precision"))
     if kept:
