@@ -159,9 +159,17 @@ def _check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse
         raise refusal_error(
             dependent,
             len(places),
-            "Train with a constant gate instead (insert(model, 'asr:se')), replace these by their "
-            "means over data (constants=loader), or keep them and fold the others (partial=True).",
+            _instead(any(place.folded for place in places)),
         )
+
+
+def _instead(others: bool) -> str:
+    """What to do about gates that depend on the input; `others`: some fold."""
+    train = "Train with a constant gate instead (insert(model, 'asr:se')),"
+    means = "replace these by their means over data (constants=loader)"
+    if not others:
+        return f"{train} or {means}."
+    return f"{train} {means}, or keep them and fold the others (partial=True)."
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:

@@ -5,28 +5,30 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from attnlab._errors import InputError, SiteError, unknown_name
+from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.insert.branch_end import branch_end
 from attnlab.insert.change import change_between
 from attnlab.insert.host import attachments, remove
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
-from attnlab.insert.site import Site
-from attnlab.insert.sites import DeclaresSites, named_sites, step_sites
+from attnlab.insert.site import Place, Site
+from attnlab.insert.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
 from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.insert.where import Where, parse_where, select
 from attnlab.record.example import Example, Run, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
+_ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
 # Attention that timm and torchvision put into their own networks.
 _ATTENTION_CLASSES = (
     "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
@@ -40,6 +42,7 @@ def insert(
     where: Where = None,
     start: Start = "paper",
     *,
+    place: Place = "auto",
     example: Example | None = None,
     inplace: bool = False,
     **options: Any,
@@ -51,12 +54,18 @@ def insert(
     sites (see `attnlab.insert.where`). `start="paper"` begins with the paper's gate,
     `start="identity"` leaves the output unchanged at first, for fine-tuning a pretrained network.
 
+    `place` says where on a step's branch: at its end (`"branch"`), or behind the norm that it ends
+    in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
+    norm → activation → addition: that one folds behind the norm only. The receipt says which.
+
     The model is not modified unless `inplace=True`. Every original state-dict key and value is
     kept.
     """
     began = perf_counter()
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
+    if place not in get_args(Place):
+        raise unknown_name("place", place, get_args(Place))
     where = where if callable(where) else parse_where(where)
     resolved = resolve(gate, options)
     _refuse_wrapped(model)
@@ -68,7 +77,7 @@ def insert(
     kept = frozenset(name for name, _ in attachments(network))
     notes = _notes(network, kept)
     try:
-        sites = _place(network, run, resolved, where, start)
+        sites, more = _attach(network, run, resolved, where, start, place)
         after = answer(network, example, calls)
     except Exception:
         if inplace:
@@ -85,7 +94,7 @@ def insert(
         max_change=change.largest,
         relative_change=change.relative,
         seconds=perf_counter() - began,
-        notes=tuple(notes),
+        notes=(*notes, *more),
         compared=change.compared,
     )
     return network, receipt
@@ -99,13 +108,24 @@ def _macs_after(run: Run, before: Answer, after: Answer) -> int:
     return after.macs
 
 
-def find_sites(model: nn.Module, run: Run, where: Where, *, both_ends: bool) -> list[Site]:
-    """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well."""
+def find_sites(
+    model: nn.Module, run: Run, where: Where, *, both_ends: bool, place: Place = "branch"
+) -> list[Site]:
+    """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
+    where on the branches of steps, `auto` as for a constant gate."""
     where = where if callable(where) else parse_where(where)
     found = find_steps(run.graph)
     names = _named(model, run, where)
     if names is None and found:
-        return select(step_sites(model, found, at_addition=both_ends), where)
+        sites = step_sites(model, found, at_addition=both_ends)
+        if place != "branch":
+            sites = sites_at_norms(model, run.graph, sites, place)
+        return select(sites, where)
+    if place == "norm":
+        raise OptionError(
+            "place='norm' moves gates on the branches of residual steps, and here modules are "
+            "named. Leave place out: a gate acts behind the module that is named."
+        )
     if names is None and not isinstance(model, DeclaresSites):
         raise no_steps_error(model, run)
     if both_ends:
@@ -137,23 +157,67 @@ def _named(model: nn.Module, run: Run, where: Where) -> Sequence[str] | None:
     return names
 
 
-def _place(
-    network: nn.Module, run: Run, resolved: Sequence[Resolved], where: Where, start: Start
-) -> list[str]:
+def _attach(
+    network: nn.Module,
+    run: Run,
+    resolved: Sequence[Resolved],
+    where: Where,
+    start: Start,
+    place: Place,
+) -> tuple[list[str], list[str]]:
+    """Attach the gates; return what the receipt says of the sites, and notes."""
     placed: list[str] = []
-    for item in resolved:
+    notes: list[str] = []
+    for number, item in enumerate(resolved):
+        if item.form in ("norm", "step") and place == "norm":
+            raise OptionError(
+                f"{item.label!r} acts {_ACTS[item.form]}, so place='norm' is not for it. Leave "
+                f"place out."
+            )
         if item.form == "norm":
             placed += replace_norms(network, run.graph, where, start)
             continue
-        sites = find_sites(network, run, where, both_ends=item.form == "step")
+        # A constant gate that was asked for behind another one stays behind it.
+        constant = all(each.constant for each in resolved[: number + 1])
+        sites = find_sites(
+            network,
+            run,
+            where,
+            both_ends=item.form == "step",
+            place="branch" if place == "auto" and not constant else place,
+        )
         if item.form == "step" and not item.include_first:
             sites = _identity_only(sites)
         refused = [site for site in sites if site.refusal]
         if refused:
             raise _refused(refused, len(sites))
+        notes += _place_notes(network, run, sites, item)
         attach_gate(network, item, sites, start)
         placed += [_shown(site) for site in sites]
-    return list(dict.fromkeys(placed))
+    return list(dict.fromkeys(placed)), notes
+
+
+def _place_notes(network: nn.Module, run: Run, sites: list[Site], item: Resolved) -> list[str]:
+    """Which place constant gates have where an activation ends the branch."""
+    steps = [site for site in sites if site.kind != "output"]
+    if not item.constant or not steps:
+        return []
+    moved = [site for site in steps if site.position == "inside"]
+    if moved:
+        return [
+            f"{len(moved)} of {len(sites)} gates act behind the norm that their branch ends in, "
+            f"before its activation (place='norm'), where they fold; place='branch' puts them "
+            f"behind the activation"
+        ]
+    modules = dict(network.named_modules())
+    ends = [branch_end(run.graph, site.step, modules) for site in steps if site.step is not None]
+    behind = sum(end is not None and end.activated for end in ends)
+    if not behind:
+        return []
+    return [
+        f"{behind} of {len(sites)} gates act behind the activation that ends their branch "
+        f"(place='branch'); place='norm' puts them behind the norm before it, where they fold"
+    ]
 
 
 def _shown(site: Site) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -12,8 +13,9 @@ from torch import nn
 
 from attnlab._errors import SelectionError, nearest
 from attnlab.insert.attachment import Attachment
+from attnlab.insert.branch_end import BranchEnd, branch_end
 from attnlab.insert.position import position_of
-from attnlab.insert.site import Site
+from attnlab.insert.site import Place, Site
 from attnlab.insert.step import Step
 from attnlab.record.graph import Graph, Node
 
@@ -61,6 +63,41 @@ def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) ->
             )
         )
     return sites
+
+
+def sites_at_norms(
+    model: nn.Module, graph: Graph, sites: Sequence[Site], place: Place
+) -> list[Site]:
+    """The sites of steps, moved behind the norms that their branches end in; with `auto`, only
+    where an activation follows, so that a constant gate folds there and not at the end."""
+    modules = dict(model.named_modules())
+    moved = []
+    for site in sites:
+        assert site.step is not None
+        end = branch_end(graph, site.step, modules)
+        if end is not None and (end.activated or place == "norm"):
+            site = _behind_norm(site, end)
+        elif place == "norm":
+            reason = "place='norm': its branch does not end in a norm that a module returns"
+            site = replace(site, refusal=reason)
+        moved.append(site)
+    return moved
+
+
+def _behind_norm(site: Site, end: BranchEnd) -> Site:
+    # Another name than at the end of the branch: weights of one place must not load into the other.
+    inside = end.module.startswith(f"{site.home}.") if site.home else True
+    relative = end.module.removeprefix(site.home).strip(".") if inside else end.module
+    return replace(
+        site,
+        host="output",
+        module=end.module,
+        attribute=f"attnlab_{relative.replace('.', '_')}",
+        shape=end.node.shape,
+        channel_axis=end.node.channels_on,
+        position="inside" if end.activated else "end",
+        refusal="",
+    )
 
 
 def named_sites(
