@@ -107,7 +107,7 @@ def _matrix_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def _biased_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    """`bias + input @ weight`: the linear layer of GPT-2, whose outputs are the weight's columns."""
+    """`bias + input @ weight`, the linear layer of GPT-2: its outputs are the weight's columns."""
     given = arguments(node)
     weight, bias = (flow.nodes[given[name].index] for name in ("weight", "bias"))
     vector = channel_vector(asked[0], 1)

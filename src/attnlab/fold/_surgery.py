@@ -83,7 +83,9 @@ def _advice(norms: bool, others: bool) -> str:
     """`norms`: some could take a gate if they were affine. `others`: some gates do fold."""
     advice = []
     if norms:
-        advice.append("Give norms without affine parameters some, which adds keys: add_affine=True.")
+        advice.append(
+            "Give norms without affine parameters some, which adds keys: add_affine=True."
+        )
     if others:
         advice.append("Keep the gates there and fold the others: partial=True.")
     if not advice:

@@ -2,8 +2,8 @@
 
 Squeeze-and-excitation looks at the tensor that a gate behind it would have scaled; GhostNet's cheap
 operation computes one half of the branch from the other. Once the layer before has taken the gate,
-such a reader sees `v ⊗ x` in the place of `x`; the first layer on its way takes `1 / v` on its input
-channels, and computes what it did.
+such a reader sees `v ⊗ x` in the place of `x`; the first layer on its way takes `1 / v` on its
+input channels, and computes what it did.
 """
 
 from __future__ import annotations

@@ -19,7 +19,13 @@ from attnlab.record.operations import ACTIVATIONS
 
 # Not of each value by itself.
 _MIXING = frozenset(
-    """softmax log_softmax glu scaled_dot_product_attention multi_head_attention_forward""".split()
+    (
+        "softmax",
+        "log_softmax",
+        "glu",
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+    )
 )
 
 

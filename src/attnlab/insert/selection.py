@@ -14,18 +14,24 @@ from attnlab.record.graph import Graph, Node, Ref
 Call = tuple[str, int]
 """A module's name, and the how-manieth of its calls in one run."""
 
-_COMPARES = frozenset(
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_COMPARES = _names(
     """gt ge lt le eq ne greater greater_equal less less_equal not_equal isfinite isnan isinf
     logical_and logical_or logical_not logical_xor and or xor invert bitwise_and bitwise_or
-    bitwise_not any all bool""".split()
+    bitwise_not any all bool"""
 )
-_ORDERS = frozenset(
+_ORDERS = _names(
     """topk sort argsort msort argmax argmin kthvalue median mode searchsorted bucketize
-    multinomial bernoulli""".split()
+    multinomial bernoulli"""
 )
-_ROUNDS = frozenset("round floor ceil trunc sign long int".split())
+_ROUNDS = _names("round floor ceil trunc sign long int")
 # How many elements they return depends on values.
-_MAKES_SETS = frozenset("nms batched_nms nonzero argwhere masked_select unique".split())
+_MAKES_SETS = _names("nms batched_nms nonzero argwhere masked_select unique")
 _JUMPS = _COMPARES | _ORDERS | _ROUNDS | _MAKES_SETS
 
 
