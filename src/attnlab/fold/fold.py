@@ -198,19 +198,20 @@ def _action(model: nn.Module, places: Sequence[Place], fuse: bool) -> str:
 def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:
     rows = []
     for place in surgery.places:
-        scaling = surgery.decided.get(place.key)
-        into = sorted(scaling.parameters, reverse=True) if isinstance(scaling, Scaling) else []
+        decided = surgery.decided.get(place.key)
+        scaling = decided if isinstance(decided, Scaling) else Scaling({}, frozenset())
         vector = place.vector() if place.folded else torch.ones(1)
         rows.append(
             SiteRow(
                 site=place.name,
-                into=tuple(into),
+                into=tuple(sorted(scaling.parameters, reverse=True)),
                 smallest=float(vector.min()),
                 largest=float(vector.max()),
                 error=errors.get(place.key),
                 spread=place.spread,
                 predicted_change=place.predicted_change,
                 kept=place.reason,
+                undone_by=tuple(sorted(scaling.inverse)),
             )
         )
     return rows

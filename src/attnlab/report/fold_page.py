@@ -105,7 +105,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for row in rows:
         gate = f"{row['smallest']:.3g} to {row['largest']:.3g}" if row["into"] else "—"
-        cells = [Cell(row["site"]), Cell(", ".join(row["into"]) or "—"), Cell(gate)]
+        undone = (f"1/gate: {name}" for name in row.get("undone_by", ()))  # 0.1 did not say it
+        into = ", ".join((*row["into"], *undone))
+        cells = [Cell(row["site"]), Cell(into or "—"), Cell(gate)]
         values = ["error", *(("spread", "predicted_change") if replaced else ())]
         cells += [number_cell(row[value], "{:.1e}") for value in values]
         lines.append(cells + ([Cell(row["kept"])] if kept else []))
