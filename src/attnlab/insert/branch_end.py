@@ -44,18 +44,34 @@ class BranchEnd:
 def branch_end(graph: Graph, step: Step, modules: Mapping[str, nn.Module]) -> BranchEnd | None:
     """The norm behind which only activations and changes of layout follow up to the addition; None
     where the branch ends otherwise, or no module returns what the norm made."""
-    node, activated = graph.nodes[step.branch_node], False
-    while len(graph.users[node.index]) == 1:
+    node, readers, activated = graph.nodes[step.branch_node], 1, False
+    while len(graph.users[node.index]) == readers:
         if _is_norm(node, modules):
             module = _returned_by(graph, node, modules)
             return BranchEnd(module, node, activated) if module else None
+        source = _gated_by_itself(graph, node)
+        if source is not None:
+            node, readers, activated = source, 2, True
+            continue
         if len(node.data_inputs) != 1:
             return None
         if node.operation in ACTIVATIONS - _MIXING:
             activated = True
         elif node.kind != "layout" and not (node.operation == "whole" and activated):
             return None  # a gate at the end of the branch stays in front of the next
-        node = graph.nodes[node.data_inputs[0]]
+        node, readers = graph.nodes[node.data_inputs[0]], 1
+    return None
+
+
+def _gated_by_itself(graph: Graph, node: Node) -> Node | None:
+    """The x of `x * sigmoid(x)`: an activation, written out."""
+    if node.operation != "mul" or len(node.data_inputs) != 2:
+        return None
+    for x, gate in (node.data_inputs, node.data_inputs[::-1]):
+        made = graph.nodes[gate]
+        elementwise = made.operation in ACTIVATIONS - _MIXING and made.shape == node.shape
+        if elementwise and made.data_inputs == (x,) and graph.users[gate] == [node.index]:
+            return graph.nodes[x]
     return None
 
 
