@@ -36,8 +36,8 @@ def entry_of(content: Mapping[str, Any], source: str) -> dict[str, Tensor] | Non
     found = [name for name in ENTRIES if is_state(content.get(name)) and content[name]]
     if not found:
         return None
-    others = [f"{name!r} of it" for name in found[1:]]
-    instead = f" It has weights in {' and '.join(others)}, too." if others else ""
+    others = " and ".join(map(repr, found[1:]))
+    instead = f" It has weights in {others}, too." if others else ""
     warnings.warn(f"Took {found[0]!r} of {source!r}.{instead}", WeightsNote, stacklevel=2)
     return dict(content[found[0]])
 
