@@ -22,8 +22,8 @@ SHOWN = 3
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors in a `.safetensors` or torch file, by name; of a checkpoint with more in it, those
-    of its network."""
+    """The tensors in a `.safetensors` or torch file, by name; of a checkpoint with more in it,
+    those of its network."""
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"There is no file of weights at {str(path)!r}.")

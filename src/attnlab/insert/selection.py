@@ -15,7 +15,6 @@ Call = tuple[str, int]
 """A module's name, and the how-manieth of its calls in one run."""
 
 
-
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
