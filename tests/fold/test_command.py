@@ -240,13 +240,13 @@ def test_gates_that_stay_are_in_the_file(tmp_path):
 
 
 def test_folder_of_a_run(tmp_path, capsys, network):
-    """What `attnlab.train` leaves behind: config.json, data.json, model.safetensors."""
+    """What a run of 0.1 left behind: config.json, data.json, model.safetensors."""
     from attnlab.train.config import RunConfig
 
     config = RunConfig(backbone="resnet20", attention="asr:se", recipe="digits")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     (tmp_path / "data.json").write_text(json.dumps({"classes": 5, "shape": [3, 32, 32]}))
-    about = {"run_id": config.run_id, "backbone": "resnet20", "attention": "asr:se"}
+    about = {"run_id": "0" * 12, "backbone": "resnet20", "attention": "asr:se"}
     save_file(network.state_dict(), tmp_path / "model.safetensors", about)
     for source in (tmp_path, tmp_path / "model.safetensors"):
         output = tmp_path / "p.safetensors"
