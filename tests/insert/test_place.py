@@ -97,6 +97,15 @@ def test_weights_of_one_place_do_not_load_into_another():
         at_norms.load_state_dict(at_ends.state_dict())
 
 
+def test_naming_the_norms_is_the_same_network():
+    """What a description can hold of a choice by a predicate: where=list(receipt.sites)."""
+    gated, receipt = attnlab.insert(yolo(), "asr:se")
+    named, _ = attnlab.insert(yolo(), "asr:se", where=list(receipt.sites))
+    named.load_state_dict(stir_gates(gated).state_dict())
+    with torch.no_grad():
+        assert torch.equal(named(IMAGES), gated(IMAGES))
+
+
 def test_the_site_knows_its_step():
     gated, _ = attnlab.insert(yolo(), "asr:se")
     sites = [attachment.site for _, attachment in attachments(gated)]

@@ -76,7 +76,7 @@ def sites_at_norms(
         assert site.step is not None
         end = branch_end(graph, site.step, modules)
         if end is not None and (end.activated or place == "norm"):
-            site = _behind_norm(site, end)
+            site = _behind_norm(modules, site, end)
         elif place == "norm":
             reason = "place='norm': its branch does not end in a norm that a module returns"
             site = replace(site, refusal=reason)
@@ -84,15 +84,16 @@ def sites_at_norms(
     return moved
 
 
-def _behind_norm(site: Site, end: BranchEnd) -> Site:
-    # Another name than at the end of the branch: weights of one place must not load into the other.
-    inside = end.module.startswith(f"{site.home}.") if site.home else True
-    relative = end.module.removeprefix(site.home).strip(".") if inside else end.module
+def _behind_norm(modules: dict[str, nn.Module], site: Site, end: BranchEnd) -> Site:
+    # Named after the norm, so not as at the end of the branch: weights of one place do not load
+    # into the other, and where=[norms] is the same network.
+    home, attribute = _beside(modules, end.module)
     return replace(
         site,
         host="output",
         module=end.module,
-        attribute=f"attnlab_{relative.replace('.', '_')}",
+        home=home,
+        attribute=attribute,
         shape=end.node.shape,
         channel_axis=end.node.channels_on,
         position="inside" if end.activated else "end",
@@ -126,8 +127,7 @@ def named_sites(
         stage, block, part = (0, 0, 0) if steps else (series, number, 0)
         if step is not None:
             stage, block, part = step.stage, step.block, step.part
-        home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
-        relative = name.removeprefix(home).strip(".").replace(".", "_")
+        home, attribute = _beside(modules, name)
         sites.append(
             Site(
                 name=name,
@@ -138,7 +138,7 @@ def named_sites(
                 host="output",
                 module=name,
                 home=home,
-                attribute=f"attnlab_{relative}",
+                attribute=attribute,
                 shape=shape,
                 channel_axis=0 if node is None else node.channels_on,
                 series=series,
@@ -165,6 +165,13 @@ def _slot(modules: dict[str, nn.Module], step: Step) -> str:
     ]
     kept = [name for name in candidates if type(modules[name]).__name__ not in _DROPS]
     return (kept or candidates or [""])[-1]
+
+
+def _beside(modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
+    """Where a gate behind the module `name` hangs, and as what."""
+    home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
+    relative = name.removeprefix(home).strip(".").replace(".", "_")
+    return home, f"attnlab_{relative}"
 
 
 def _home(modules: dict[str, nn.Module], owner: str, attribute: str) -> tuple[str, str]:
