@@ -175,6 +175,9 @@ PRODUCTS: dict[str, Callable[[Tensor], Tensor]] = {
     "a product from the left": lambda x: x * torch.sigmoid(x.new_ones(6, 6).tril() @ x),
     "a difference inside": lambda x: x * torch.sigmoid(1 - x[:, :1]),
     "a flat map": lambda x: (x.flatten(2) * x.flatten(2).mean(1, keepdim=True)).view_as(x),
+    "two turns": lambda x: (
+        x.transpose(1, 2).transpose(2, 3) * x.mean(dim=(2, 3))[:, None, None]
+    ).permute(0, 3, 1, 2),
     "unchanged": lambda x: x,
 }
 
