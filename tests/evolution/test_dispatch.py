@@ -21,6 +21,7 @@ from attnlab.evolution import (
     native_status,
     qk,
     sc,
+    spanned_av,
     use_native,
 )
 from attnlab.evolution._kernels import choose
@@ -52,6 +53,7 @@ def test_operators_pass_torch_library_checks():
     torch.manual_seed(0)
     window = Window.centred(3).flat()
     x, maps, row, bias = leaf(2, 4, 5, 6), leaf(2, 2, 9, 5, 6), leaf(2, 1, 3), leaf(2, 9)
+    span = (leaf(18, 4), leaf(18), 2, window)
     settings = (2, 0.5, True, window)
     ops = torch.ops.attnlab
     stats = ops.attention([x, x, x], None, [], *settings)[1].detach()
@@ -60,6 +62,7 @@ def test_operators_pass_torch_library_checks():
         (ops.av.default, (maps, x, window)),
         (ops.qk.default, (x, x, 2, window)),
         (ops.sc.default, (maps, x, [5, 6], window)),
+        (ops.spanned_av.default, (x, x, *span)),
         (ops.attention.default, ([x, x, x], bias, [row, row], *settings)),
         (ops.attention.default, ([leaf(2, 12, 5, 6)], None, [], *settings)),
     ):
@@ -67,6 +70,8 @@ def test_operators_pass_torch_library_checks():
     with torch.no_grad():
         inputs = (x, stats, [x, x, x], bias, [row, row], *settings)
         torch.library.opcheck(ops.attention_backward.default, inputs, test_utils=checks[:2])
+        inputs = (x, x, x, *span)
+        torch.library.opcheck(ops.spanned_av_backward.default, inputs, test_utils=checks[:2])
 
 
 @pytest.mark.usefixtures("fresh_compiler")
@@ -106,7 +111,7 @@ def test_export_keeps_the_operators_until_they_are_decomposed():
         targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
         return {target for target in targets if target.startswith("attnlab.")}
 
-    assert operators(program) == {"attnlab.av.default", "attnlab.attention.default"}
+    assert operators(program) == {"attnlab.spanned_av.default", "attnlab.attention.default"}
     plain = program.run_decompositions()
     assert operators(plain) == set()
     more = torch.cat((x, x.flip(0), x))
@@ -136,7 +141,10 @@ def test_vmap_is_a_loop():
     window = Window.centred(3)
     x, y = torch.randn(2, 3, 2, 4, 5, 6)
     maps = torch.randn(2, 3, 2, 9, 5, 6)
-    bias, row = torch.randn(3, 2, 9), torch.randn(2, 1, 3)
+    bias, row, weight = torch.randn(3, 2, 9), torch.randn(2, 1, 3), torch.randn(3, 18, 4)
+
+    def spanned(features, x, weight, bias):
+        return spanned_av(features, x, weight, bias, 2, window)
 
     def attend(q, k, bias):
         return local_attention(q, k, k, 2, window, bias=bias, relative=(row, row))
@@ -146,6 +154,8 @@ def test_vmap_is_a_loop():
         (lambda m, x: av(m, x, window), (None, 0), (maps[:, 0], x)),
         (lambda q, x: qk(q, x, 2, window), (0, 0), (y, x)),
         (lambda m, y: sc(m, y, (5, 6), window), (1, 0), (maps, y)),
+        (spanned, (0, None, None, None), (x, y[0], weight[0], weight[0, :, 0])),
+        (spanned, (0, 0, 2, None), (x, y, weight.movedim(0, 2), weight[0, :, 0])),
         (attend, (0, None, None), (x, y[0], bias[0])),
         (attend, (0, 0, 0), (x, y, bias)),
     ):
@@ -172,6 +182,11 @@ def test_counted_operations():
     assert counted(lambda: av(maps, x, window).sum().backward()) == 3 * one
     assert counted(lambda: qk(x, x, 2, window)) == one
     assert counted(lambda: sc(maps, x, (5, 6), window)) == one
+    weight = leaf(18, 3)
+    spanned = lambda: spanned_av(x[:, :3], x, weight, None, 2, window)  # noqa: E731
+    span = 2 * pixels * 18 * 3
+    assert counted(spanned) == span + one
+    assert counted(lambda: spanned().sum().backward()) == 4 * span + 3 * one
     scores, values = 2 * taps * pixels * 4, 2 * taps * pixels * 6
     attend = lambda: local_attention(x, x, value, 2, window)  # noqa: E731
     assert counted(attend) == scores + values

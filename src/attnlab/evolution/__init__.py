@@ -24,6 +24,7 @@ from attnlab.evolution.forms import Kernel as Kernel
 from attnlab.evolution.forms import MapKernel as MapKernel
 from attnlab.evolution.forms import SampleKernel as SampleKernel
 from attnlab.evolution.forms import SharedKernel as SharedKernel
+from attnlab.evolution.forms import SpanKernel as SpanKernel
 from attnlab.evolution.involution import Involution2d as Involution2d
 from attnlab.evolution.involution import involution2d as involution2d
 from attnlab.evolution.native import NativeStatus as NativeStatus
@@ -36,6 +37,7 @@ from attnlab.evolution.operator import Operator as Operator
 from attnlab.evolution.primitives import av as av
 from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
+from attnlab.evolution.primitives import spanned_av as spanned_av
 from attnlab.evolution.reference import evolve as evolve
 from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.flop_counter import register_flop_formula
 
-from attnlab.evolution import _attention_ops, _ops
+from attnlab.evolution import _attention_ops, _ops, _span_ops
 from attnlab.evolution.window import Window
 
 
@@ -28,6 +28,24 @@ def _qk(q: Any, _x: Any, _groups: int, window: list[int], **_: Any) -> int:
 @register_flop_formula(_ops.sc._opoverload._overloadpacket)
 def _sc(maps: Any, y: Any, *_rest: Any, **_: Any) -> int:
     return 2 * maps[2] * prod(y)
+
+
+@register_flop_formula(_span_ops.spanned_av._opoverload._overloadpacket)
+def _spanned(features: Any, x: Any, weight: Any, *rest: Any, **_: Any) -> int:
+    span, aggregation = _span_products(features, x, weight, rest[-1])
+    return span + aggregation
+
+
+@register_flop_formula(_span_ops.spanned_av_backward._opoverload._overloadpacket)
+def _spanned_backward(_grad: Any, features: Any, x: Any, weight: Any, *rest: Any, **_: Any) -> int:
+    """The maps again, gradients of features and weight; gradients of maps and of x."""
+    span, aggregation = _span_products(features, x, weight, rest[-1])
+    return 3 * span + 2 * aggregation
+
+
+def _span_products(features: Any, x: Any, weight: Any, window: list[int]) -> tuple[int, int]:
+    pixels = 2 * features[0] * prod(features[2:])
+    return pixels * prod(weight), pixels * Window.from_flat(window).taps * x[1]
 
 
 @register_flop_formula(_attention_ops.attention._opoverload._overloadpacket)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Implementation(ABC):
-    """The five operators without derivatives. `window` is `Window.flat()`.
+    """The operators without derivatives. `window` is `Window.flat()`.
 
     `parts` are query, key and value, or one tensor of which they are the thirds.
     """
@@ -22,6 +22,31 @@ class Implementation(ABC):
 
     @abstractmethod
     def sc(self, maps: Tensor, y: Tensor, size: list[int], window: list[int]) -> Tensor: ...
+
+    @abstractmethod
+    def spanned_av(
+        self,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> Tensor:
+        """`av` with maps `weight` (groups·taps, D) times `features` (B, D, *out)."""
+
+    @abstractmethod
+    def spanned_av_backward(
+        self,
+        grad: Tensor,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> list[Tensor]:
+        """Gradients of features, x, weight and, if there is one, bias."""
 
     @abstractmethod
     def attention(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-from attnlab.evolution import _attention_ops, _ops, native
+from attnlab.evolution import _attention_ops, _ops, _span_ops, native
 from attnlab.evolution._implementation import Implementation
 from attnlab.evolution._plain import EAGER, LOWERED
 from attnlab.evolution.native.abi import STORAGE
@@ -31,6 +31,8 @@ _OPERATORS: dict[str, Any] = {
     "av": _ops.av,
     "qk": _ops.qk,
     "sc": _ops.sc,
+    "spanned_av": _span_ops.spanned_av,
+    "spanned_av_backward": _span_ops.spanned_av_backward,
     "attention": _attention_ops.attention,
     "attention_backward": _attention_ops.attention_backward,
 }

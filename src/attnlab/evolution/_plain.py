@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from attnlab.evolution import _span
 from attnlab.evolution._implementation import Implementation, computing, thirds
 from attnlab.evolution._shift import av_shift, blocks, qk_shift, sc_shift
 from attnlab.evolution._view import av_view, qk_view, sc_view
@@ -49,6 +50,29 @@ class Plain(Implementation):
         compute = computing(y.dtype)
         out = self.form.sc(maps.to(compute), y.to(compute), tuple(size), Window.from_flat(window))
         return out.to(y.dtype)
+
+    def spanned_av(
+        self,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> Tensor:
+        return _span.forward(self, features, x, weight, bias, groups, window)
+
+    def spanned_av_backward(
+        self,
+        grad: Tensor,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> list[Tensor]:
+        return _span.backward(self, grad, features, x, weight, bias, groups, window)
 
     def attention(
         self,

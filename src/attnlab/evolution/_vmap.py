@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.evolution import _attention_ops, _ops
+from attnlab.evolution import _attention_ops, _ops, _span_ops
 
 
 def _folded(tensor: Tensor, axis: int | None, count: int) -> Tensor:
@@ -27,6 +27,26 @@ def _primitive(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, i
     return rule
 
 
+def _spanned(
+    info: Any, axes: tuple[Any, ...], features: Tensor, x: Tensor, *rest: Any
+) -> tuple[Tensor, int]:
+    """Weights belong to all of a batch: where they are mapped, one call for each."""
+    count = info.batch_size
+    if axes[2] is None and axes[3] is None:
+        both = (_folded(features, axes[0], count), _folded(x, axes[1], count))
+        return _span_ops.spanned_av(*both, *rest).unflatten(0, (count, -1)), 0
+    given = list(zip((features, x, *rest[:2]), axes, strict=False))
+    each = [
+        _span_ops.spanned_av(*(_picked(t, axis, i) for t, axis in given), *rest[2:])
+        for i in range(count)
+    ]
+    return torch.stack(each), 0
+
+
+def _picked(tensor: Tensor | None, axis: int | None, index: int) -> Any:
+    return tensor if tensor is None or axis is None else tensor.select(axis, index)
+
+
 def _attention(
     info: Any,
     axes: tuple[Any, ...],
@@ -42,14 +62,11 @@ def _attention(
         found = _attention_ops.attention(folded, bias, relative, *settings)
         return tuple(t.unflatten(0, (count, -1)) for t in found), (0, 0)
 
-    def pick(tensor: Tensor | None, axis: int | None, index: int) -> Any:
-        return tensor if tensor is None or axis is None else tensor.select(axis, index)
-
     each = [
         _attention_ops.attention(
-            [pick(t, axis, i) for t, axis in zip(parts, part_axes, strict=True)],
-            pick(bias, bias_axis, i),
-            [pick(t, axis, i) for t, axis in zip(relative, relative_axes, strict=True)],
+            [_picked(t, axis, i) for t, axis in zip(parts, part_axes, strict=True)],
+            _picked(bias, bias_axis, i),
+            [_picked(t, axis, i) for t, axis in zip(relative, relative_axes, strict=True)],
             *settings,
         )
         for i in range(count)
@@ -60,3 +77,4 @@ def _attention(
 for _operator in (_ops.av, _ops.qk, _ops.sc):
     _operator.register_vmap(_primitive(_operator))
 _attention_ops.attention.register_vmap(_attention)
+_span_ops.spanned_av.register_vmap(_spanned)

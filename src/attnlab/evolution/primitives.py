@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from attnlab._errors import InputError
-from attnlab.evolution import _ops
+from attnlab.evolution import _ops, _span_ops
 from attnlab.evolution.window import Sizes, Window
 
 
@@ -54,6 +54,30 @@ def sc(maps: Tensor, y: Tensor, size: Sizes, window: Window) -> Tensor:
     check_groups(y.shape[1], maps.shape[1])
     maps, y = operands(maps, y)
     return _ops.sc(maps, y, list(size), window.flat())
+
+
+def spanned_av(
+    features: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, window: Window
+) -> Tensor:
+    """`av` with maps that are a 1×1 convolution of features (B, D, H_out, W_out).
+
+    `weight` is (groups·K_h·K_w, D), `bias` (groups·K_h·K_w). The maps are made again in the
+    backward pass instead of being kept.
+    """
+    _check_rank(window, features=(features, 2), x=(x, 2))
+    expected = (x.shape[0], features.shape[1], *window.output_size(*x.shape[2:]))
+    _check_shape("features", _OUTPUT, window, features, expected)
+    check_groups(x.shape[1], groups)
+    for name, tensor, shape in (
+        ("weight", weight, (groups * window.taps, features.shape[1])),
+        ("bias", bias, (groups * window.taps,)),
+    ):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise InputError(f"Expected {name} of shape {shape} but got {tuple(tensor.shape)}.")
+    features, x, weight, *rest = operands(features, x, weight, *([] if bias is None else [bias]))
+    return _span_ops.spanned_av(
+        features, x, weight, rest[0] if rest else None, groups, window.flat()
+    )
 
 
 _MAPS = {

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from attnlab._errors import InputError
+from attnlab.evolution import _span
 from attnlab.evolution._implementation import Implementation, computing, planes, thirds
 from attnlab.evolution._plain import Plain, Primitives, whole_batch
 from attnlab.evolution._triton.kernels.attention import attention_kernel
@@ -81,6 +82,29 @@ class Triton(Implementation):
                 pixels,
             )
         return out
+
+    def spanned_av(
+        self,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> Tensor:
+        return _span.forward(self, features, x, weight, bias, groups, window)
+
+    def spanned_av_backward(
+        self,
+        grad: Tensor,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> list[Tensor]:
+        return _span.backward(self, grad, features, x, weight, bias, groups, window)
 
     def attention(
         self,

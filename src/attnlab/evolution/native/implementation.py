@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution.native import span
 from attnlab.evolution.native.abi import STORAGE, Attention, problem
 from attnlab.evolution.window import Window
 
@@ -31,33 +32,71 @@ class Native(Implementation):
         getattr(library, f"attnlab_{name}_{STORAGE[dtype]}")(*arguments)
 
     def av(self, maps: Tensor, x: Tensor, window: list[int]) -> Tensor:
-        maps, x = planes(maps), planes(x)
-        batch, groups, _, *out_size = maps.shape
-        out = x.new_empty(batch, x.shape[1], *out_size)
-        sizes = problem(batch, groups, x.shape[2:], out_size, window)
-        channels = x.shape[1] // groups
-        arguments = (*operand(maps), *operand(x), out.data_ptr())
-        self._call("av", x.dtype, out_size[-1], sizes, channels, *arguments)
+        out = x.new_empty(x.shape[0], x.shape[1], *maps.shape[3:])
+        self.av_into(out, maps, x, window)
         return out
 
     def qk(self, q: Tensor, x: Tensor, groups: int, window: list[int]) -> Tensor:
-        q, x = planes(q), planes(x)
         out = x.new_empty(x.shape[0], groups, Window.from_flat(window).taps, *q.shape[2:])
-        sizes = problem(x.shape[0], groups, x.shape[2:], q.shape[2:], window)
-        channels = x.shape[1] // groups
-        arguments = (*operand(q), *operand(x), out.data_ptr())
-        self._call("qk", x.dtype, q.shape[-1], sizes, channels, *arguments)
+        self.qk_into(out, q, x, window)
         return out
 
     def sc(self, maps: Tensor, y: Tensor, size: list[int], window: list[int]) -> Tensor:
-        maps, y = planes(maps), planes(y)
-        batch, groups = maps.shape[:2]
-        out = y.new_empty(batch, y.shape[1], *size)
-        sizes = problem(batch, groups, size, y.shape[2:], window)
-        channels = y.shape[1] // groups
-        arguments = (*operand(maps), *operand(y), out.data_ptr())
-        self._call("sc", y.dtype, y.shape[-1], sizes, channels, *arguments)
+        out = y.new_empty(y.shape[0], y.shape[1], *size)
+        self.sc_into(out, maps, y, window)
         return out
+
+    def av_into(self, out: Tensor, maps: Tensor, x: Tensor, window: list[int]) -> None:
+        """`av` into a contiguous tensor."""
+        self._primitive("av", out, maps, x, maps.shape[1], x.shape[2:], out.shape[2:], window)
+
+    def qk_into(self, out: Tensor, q: Tensor, x: Tensor, window: list[int]) -> None:
+        """`qk` into a contiguous tensor."""
+        self._primitive("qk", out, q, x, out.shape[1], x.shape[2:], q.shape[2:], window)
+
+    def sc_into(self, out: Tensor, maps: Tensor, y: Tensor, window: list[int]) -> None:
+        """`sc` into a contiguous tensor."""
+        self._primitive("sc", out, maps, y, maps.shape[1], out.shape[2:], y.shape[2:], window)
+
+    def _primitive(
+        self,
+        name: str,
+        out: Tensor,
+        first: Tensor,
+        second: Tensor,
+        groups: int,
+        size: Sequence[int],
+        out_size: Sequence[int],
+        window: list[int],
+    ) -> None:
+        first, second = planes(first), planes(second)
+        sizes = problem(second.shape[0], groups, size, out_size, window)
+        channels = second.shape[1] // groups
+        addresses = (*operand(first), *operand(second), out.data_ptr())
+        self._call(name, out.dtype, out_size[-1], sizes, channels, *addresses)
+
+    def spanned_av(
+        self,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> Tensor:
+        return span.forward(self, features, x, weight, bias, groups, window)
+
+    def spanned_av_backward(
+        self,
+        grad: Tensor,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> list[Tensor]:
+        return span.backward(self, grad, features, x, weight, bias, groups, window)
 
     def attention(
         self,
