@@ -247,7 +247,7 @@ def test_in_text(tmp_path: Path) -> None:
     text = to_text(attnlab.compare(logs.study(tmp_path), by="model", baseline="plain.yaml"))
     assert "| plain.yaml | 6 | 0.5127 ± 0.0043 |" in text
     assert (
-        "| cbam.yaml | 6 | 0.5148 ± 0.0040 | 0.5148 ± 0.0040 | +0.0022 [+0.0009, +0.0034]" in text
+        "| cbam.yaml | 6 | 0.5148 ± 0.0041 | 0.5148 ± 0.0041 | +0.0022 [+0.0009, +0.0034]" in text
     )
 
 

@@ -2,6 +2,5 @@
 
 from attnlab.compare.compare import compare as compare
 from attnlab.compare.log import Log as Log
-from attnlab.compare.read import PRESETS as PRESETS
 from attnlab.compare.read import read_logs as read_logs
 from attnlab.compare.show import to_text as to_text
