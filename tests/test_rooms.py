@@ -44,6 +44,7 @@ KNOWS = {
         "trajectory",
     },
     "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
+    "bridges": {"fold", "insert"},
     "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }
