@@ -32,13 +32,14 @@ def with_attention(model: YOLO, gate: Any, where: Any = None, **options: Any) ->
         where: which steps, as for `attnlab.insert`.
         options: `start`, `place` and those of the gate.
     """
-    network: Any = getattr(model, "model", None)
+    network = getattr(model, "model", None)
     if not isinstance(network, torch.nn.Module):
         raise InputError(
             f"Expected a YOLO whose network is a torch module but got one of "
             f"{type(network).__name__}: exported files take no gates. Put them in before export."
         )
-    if network.is_fused():
+    is_fused: Any = network.is_fused
+    if is_fused():
         raise InputError(
             "The network is fused: its norms are gone, and it cannot be trained. Put gates in "
             'before fuse(), val(), predict() or export(): with_attention(YOLO("yolo11n.pt"), …).'
