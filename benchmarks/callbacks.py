@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -47,7 +48,7 @@ def main() -> None:
             steps, measured = [], []
             for turn in range(given.turns + 1):
                 steps.append(seconds_of(step))
-                measured.append(seconds_of(lambda probe=probe, turn=turn: probe.at(model, turn)))
+                measured.append(seconds_of(partial(probe.at, model, turn)))
             cost = median(m / s for s, m in zip(steps[1:], measured[1:], strict=True))
             rows.append({"network": backbone, "probe": kind.__name__, "steps": cost})
             print(

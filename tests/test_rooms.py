@@ -44,7 +44,7 @@ KNOWS = {
         "trajectory",
     },
     "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
-    "bridges": {"fold", "insert", "stripe", "trajectory"},
+    "bridges": {"checkpoint", "fold", "insert", "stored", "stripe", "trajectory"},
     "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }
