@@ -36,7 +36,7 @@ def additions(graph: Graph) -> list[Addition]:
 
 
 def _adds_features(graph: Graph, node: Node) -> bool:
-    if node.operation != "add" or not node.inside or len(node.shape) < 2:
+    if not node.adds_same_shapes or len(node.shape) < 2:
         return False
     if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
         return False

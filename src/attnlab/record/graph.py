@@ -34,8 +34,9 @@ class Node:
     """The module whose forward made the call, and the how-manieth call of that module it was."""
     call: int = 0
     inside: tuple[tuple[str, int], ...] = ()
-    """Of an addition of two same-shape tensors: all module calls (name, call) it was made in,
-    outermost first."""
+    """All module calls (name, call) it was made in, outermost first."""
+    adds_same_shapes: bool = False
+    """Whether the call is an addition of two tensors of one shape."""
     in_place: bool = False
     source: str = ""
     """Of an addition: file and line, and that line's text."""

@@ -124,7 +124,7 @@ class _Recorder(TorchFunctionMode):
             lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
         )
         if same_shape_addition:
-            node.inside = tuple(self.stack)
+            node.adds_same_shapes = True
             node.source, node.statement = _source_line()
         if len(results) == 1:
             self._register(results[0], node, in_place)
@@ -137,7 +137,15 @@ class _Recorder(TorchFunctionMode):
 
     def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:
         owner, call = self.stack[-1] if self.stack else ("", 0)
-        node = Node(len(self.nodes), operation, tuple(tensor.shape), inputs, owner=owner, call=call)
+        node = Node(
+            len(self.nodes),
+            operation,
+            tuple(tensor.shape),
+            inputs,
+            owner=owner,
+            call=call,
+            inside=tuple(self.stack),
+        )
         self.nodes.append(node)
         return node
 
@@ -206,6 +214,7 @@ class _Recorder(TorchFunctionMode):
             if id(tensor) not in self.node_of:
                 node = self._new(operation, tensor, given)
                 node.owner, node.call = name, call
+                node.inside = (*node.inside, (name, call))
                 self._register(tensor, node)
         if isinstance(output, Tensor):
             self.nodes[self.node_of[id(output)]].produced_by.append((name, call))
