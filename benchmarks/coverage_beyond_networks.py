@@ -1001,13 +1001,15 @@ def _open_clip_networks() -> Iterator[Network]:
 
 
 def built(network: Network) -> nn.Module:
-    """The network with random weights, none of them zero: behind a norm that starts at zero nothing
-    depends on the input, and a branch that ends in one hands its gate no gradient."""
+    """The network with random weights, none of them zero and the layers' not small: behind a norm
+    that starts at zero nothing depends on the input, behind many small layers nothing notably, and
+    a branch that ends in one hands its gate no gradient."""
     torch.manual_seed(0)
     model = network.build()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+            inputs = parameter[0].numel() if parameter.dim() > 1 else 4
+            parameter.add_(torch.randn_like(parameter), alpha=max(inputs, 1) ** -0.5)
     return model.eval()
 
 
