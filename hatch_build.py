@@ -42,7 +42,7 @@ class WheelContents(BuildHookInterface):
         build, variants = _builder(root)
         wanted = [variants.BASELINE]
         if platform.machine().lower() in ("x86_64", "amd64"):
-            wanted += [variants.AVX2, variants.AVX512]
+            wanted += [variants.AVX2, variants.AVX512, variants.AVX512_NARROW]
         source, library = root / NATIVE / "src", root / NATIVE / "lib"
         library.mkdir(exist_ok=True)
         build.TIMEOUT = 3600.0

@@ -63,18 +63,18 @@ def reduction(name: str) -> Iterator[None]:
 @contextmanager
 def timed(clock: list[float]) -> Iterator[None]:
     """Add the time spent measuring to clock[0]."""
-    original = Captured.added
+    original = Captured.step_seen
 
-    def added(self: Captured, *args: object) -> None:
+    def step_seen(self: Captured, *args: object) -> None:
         start = time.perf_counter()
         original(self, *args)
         clock[0] += time.perf_counter() - start
 
-    Captured.added = added
+    Captured.step_seen = step_seen
     try:
         yield
     finally:
-        Captured.added = original
+        Captured.step_seen = original
 
 
 def paired(
@@ -161,7 +161,7 @@ def tns_part() -> None:
         start = time.perf_counter()
         tns(values, stages)
         seconds.append(time.perf_counter() - start)
-    print(f"exact TNS, 10,000 inputs × 54 blocks: {1e3 * statistics.median(seconds):.1f} ms")
+    print(f"exact TNS, 10,000 inputs × 54 steps: {1e3 * statistics.median(seconds):.1f} ms")
 
 
 def memory_part(inputs: tuple[int, ...]) -> None:

@@ -1,6 +1,6 @@
 """Whole networks: gates put into timm's ResNet by `insert`, against timm's own with attention.
 
-    python benchmarks/gate_networks.py                   about three minutes on one core
+    python benchmarks/gate_networks.py                   about six minutes on one core
     python benchmarks/gate_networks.py --model resnet26 --blocks 5
 
 Both have the same convolutions and the same attention behind the last norm of each block. Prints
@@ -20,7 +20,7 @@ from torch import nn
 
 import attnlab
 
-OPTIONS: dict[str, dict[str, object]] = {"cbam": {"official": True}}
+OPTIONS: dict[str, dict[str, object]] = {"cbam": {"official": True}, "ese": {"official": True}}
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 
 
@@ -39,14 +39,15 @@ def passes(network: nn.Module, images: torch.Tensor, backward: bool) -> Callable
 
 def main(
     model: str = "resnet50",
+    gates: tuple[str, ...] = ("se", "eca", "cbam", "ese", "gc", "coord"),
     size: int = 128,
     batch: int = 8,
     blocks: int = 7,
     output: Path = Path("out/gate_networks.json"),
 ) -> None:
-    """Compare SE, ECA and CBAM in timm's `model`, on `batch` images of `size` pixels."""
+    """Compare `gates` in timm's `model`, on `batch` images of `size` pixels."""
     rows, results = [], []
-    for gate in ("se", "eca", "cbam"):
+    for gate in gates:
         plain = timm.create_model(model)
         ours, _ = attnlab.insert(plain, gate, **OPTIONS.get(gate, {}))
         peer = timm.create_model(model, block_args={"attn_layer": gate})

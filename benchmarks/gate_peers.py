@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 
 import torch
-from timm.layers import EcaModule, SEModule
+from timm.layers import EcaModule, EffectiveSEModule, GatherExcite, GlobalContext, SEModule
 from timm.layers.cbam import CbamModule
+from timm.layers.coord_attn import CoordAttn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -171,6 +172,177 @@ class PlainStep(nn.Module):
         return branch * torch.sigmoid(mixed * self.weight + self.bias)
 
 
+class PlainBam(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = channels // 16
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.channel = nn.Sequential(
+            nn.Linear(channels, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(hidden, channels),
+        )
+        around = [
+            layer
+            for _ in range(2)
+            for layer in (
+                nn.Conv2d(hidden, hidden, 3, padding=4, dilation=4),
+                nn.BatchNorm2d(hidden),
+                nn.ReLU(inplace=True),
+            )
+        ]
+        self.spatial = nn.Sequential(
+            nn.Conv2d(channels, hidden, 1),
+            nn.BatchNorm2d(hidden),
+            nn.ReLU(inplace=True),
+            *around,
+            nn.Conv2d(hidden, 1, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        channel = self.channel(self.pool(x).flatten(1))[:, :, None, None]
+        return x + x * torch.sigmoid(channel.expand_as(x) + self.spatial(x).expand_as(x))
+
+
+class PlainScse(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.mlp = _mlp(channels, channels // 2, channels, True)
+        self.conv = nn.Conv2d(channels, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        channel = torch.sigmoid(self.mlp(self.pool(x).flatten(1)))[:, :, None, None]
+        return x * channel + x * torch.sigmoid(self.conv(x))
+
+
+class PlainGep(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for number in range(3):
+            layers += [
+                nn.Conv2d(channels, channels, 3, 2, 1, groups=channels, bias=False),
+                nn.BatchNorm2d(channels),
+            ]
+            if number < 2:
+                layers.append(nn.ReLU(inplace=True))
+        self.gather = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(F.interpolate(self.gather(x), size=x.shape[2:]))
+
+
+class PlainEla(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, 7, padding=3, groups=channels, bias=False)
+        self.norm = nn.GroupNorm(16, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.sigmoid(self.norm(self.conv(x.mean(dim=3))))
+        columns = torch.sigmoid(self.norm(self.conv(x.mean(dim=2))))
+        return x * rows[:, :, :, None] * columns[:, :, None, :]
+
+
+class PlainSimam(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        del channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        d = (x - x.mean(dim=(2, 3), keepdim=True)) ** 2
+        v = d.sum(dim=(2, 3), keepdim=True) / (x.shape[2] * x.shape[3] - 1)
+        return x * torch.sigmoid(d / (4 * (v + 1e-4)) + 0.5)
+
+
+class _PlainPlane(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 1, 7, padding=3, bias=False)
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        planes = torch.cat((x.amax(dim=1, keepdim=True), x.mean(dim=1, keepdim=True)), dim=1)
+        return x * torch.sigmoid(self.norm(self.conv(planes)))
+
+
+class PlainTriplet(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        del channels
+        self.planes = nn.ModuleList(_PlainPlane() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.planes[0](x.transpose(1, 2).contiguous()).transpose(1, 2)
+        second = self.planes[1](x.transpose(1, 3).contiguous()).transpose(1, 3)
+        return (first + second + self.planes[2](x)) / 3
+
+
+class PlainEma(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        width = channels // 32
+        self.strips = nn.Conv2d(width, width, 1)
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.GroupNorm(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        g = x.reshape(b * 32, c // 32, h, w)
+        strips = torch.cat((g.mean(dim=3), g.mean(dim=2)), dim=2)[..., None]
+        rows, columns = torch.sigmoid(self.strips(strips)).split([h, w], dim=2)
+        u = self.norm(g * rows * columns.transpose(2, 3))
+        v = self.conv(g)
+        by_u, by_v = (each.mean(dim=(2, 3)).softmax(dim=1)[:, None] for each in (u, v))
+        gate = torch.bmm(by_u, v.flatten(2)) + torch.bmm(by_v, u.flatten(2))
+        return (g * torch.sigmoid(gate.view(b * 32, 1, h, w))).view(b, c, h, w)
+
+
+class PlainGam(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = channels // 4
+        self.mlp = _mlp(channels, hidden, channels, True)
+        self.spatial = nn.Sequential(
+            nn.Conv2d(channels, hidden, 7, padding=3),
+            nn.BatchNorm2d(hidden),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(hidden, channels, 7, padding=3),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * torch.sigmoid(self.mlp(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        return x * torch.sigmoid(self.spatial(x))
+
+
+class PlainGct(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(1, channels, 1, 1))
+        self.gamma = nn.Parameter(torch.zeros(1, channels, 1, 1))
+        self.beta = nn.Parameter(torch.zeros(1, channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        e = ((x**2).sum(dim=(2, 3), keepdim=True) + 1e-5).sqrt() * self.alpha
+        e = e / ((e**2).mean(dim=1, keepdim=True) + 1e-5).sqrt()
+        return x * (1 + torch.tanh(self.gamma * e + self.beta))
+
+
+def _timm_ge(channels: int) -> nn.Module:
+    return GatherExcite(channels, use_mlp=False)
+
+
+def _timm_gc(channels: int) -> nn.Module:
+    return GlobalContext(channels, rd_ratio=1 / 16)
+
+
+def _timm_coord(channels: int) -> nn.Module:
+    return CoordAttn(channels, rd_channels=max(8, channels // 32), bias=True)
+
+
 def _timm_se(channels: int) -> nn.Module:
     return SEModule(channels, rd_ratio=1 / 16, rd_divisor=1)
 
@@ -192,4 +364,17 @@ PEERS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
     "dia": ("plain", PlainDia),
     "spa": ("plain", PlainSpa),
     "step": ("plain", PlainStep),
+    "bam": ("plain", PlainBam),
+    "scse": ("plain", PlainScse),
+    "ese": ("timm EffectiveSEModule", EffectiveSEModule),
+    "ge": ("timm GatherExcite", _timm_ge),
+    "gep": ("plain", PlainGep),
+    "gc": ("timm GlobalContext", _timm_gc),
+    "coord": ("timm CoordAttn", _timm_coord),
+    "ela": ("plain", PlainEla),
+    "simam": ("plain", PlainSimam),
+    "triplet": ("plain", PlainTriplet),
+    "ema": ("plain", PlainEma),
+    "gam": ("plain", PlainGam),
+    "gct": ("plain", PlainGct),
 }

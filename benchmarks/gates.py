@@ -1,10 +1,11 @@
 """Each gate and the multiplication, against what a user would otherwise take.
 
-    python benchmarks/gates.py                      all gates, about ten minutes on one core
+    python benchmarks/gates.py                      all gates, about half an hour on one core
     python benchmarks/gates.py --gates se cbam --blocks 5
 
 Prints one table and writes JSON. A ratio above 1 means that attnlab's gate is faster. timm's CBAM
-has a BatchNorm after its spatial convolution, so ours is the one that has it too.
+has a BatchNorm after its spatial convolution and its effective SE a hard sigmoid, so ours are the
+ones that have them too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHAPES = {
     "ImageNet 8x2048x7x7": (8, 2048, 7, 7),
 }
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
-OPTIONS: dict[str, dict[str, object]] = {"cbam": {"official": True}}
+OPTIONS: dict[str, dict[str, object]] = {"cbam": {"official": True}, "ese": {"official": True}}
 GOAL = 1.2
 
 

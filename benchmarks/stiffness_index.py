@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 import attnlab
+from attnlab.insert import watching
 from attnlab.trajectory import spectrum
-from attnlab.trajectory.capture import watching
 from attnlab.trajectory.plan import plan
-from attnlab.trajectory.step_index import _MapCapture, step_indices
+from attnlab.trajectory.step_index import StepMaps, step_indices
 
 LONG = 400
 
@@ -77,14 +77,13 @@ def main() -> None:
     images = torch.randn(inputs, 3, 32, 32)
     found = {index.step.label: index.spectral for index in step_indices(net, images)}
     taken = plan(net)
-    maps = _MapCapture(taken, of="branch")
-    with watching(net, maps), torch.enable_grad():
+    seen = StepMaps(taken, "branch")
+    with watching(net, seen, found=taken.found), torch.enable_grad():
         net(images.requires_grad_(True))
-    usable = [n for n, w in enumerate(taken.watched) if found[w.step.label] is not None]
+    usable = [step for step in taken.steps if found[step.label] is not None]
     errors, costs = [], []
-    for number in usable[:: max(1, len(usable) // wanted)][:wanted]:
-        step = taken.watched[number].step
-        state, edge, rate = maps.maps[number]
+    for step in usable[:: max(1, len(usable) // wanted)][:wanted]:
+        state, edge, rate = seen.maps[step.key]
 
         def transposed(vector: Tensor, rate=rate, edge=edge) -> Tensor:
             product = torch.autograd.grad(rate, edge, vector.view_as(rate), retain_graph=True)[0]

@@ -35,18 +35,20 @@ def test_all_can_be_caught_by_their_public_base() -> None:
     [
         (
             "ECAA",
-            "Unknown gate 'ECAA'. Did you mean 'eca' or 'fca' or 'cbam'? Expected one of: se, "
-            "cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step.",
+            "Unknown gate 'ECAA'. Did you mean 'eca' or 'fca' or 'ema'? Expected one of: se, "
+            "cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step, bam, scse, ese, ge, gep, gc, "
+            "coord, ela, simam, triplet, ema, gam, gct.",
         ),
         (
             "transformer",
             "Unknown gate 'transformer'. Expected one of: se, cbam, eca, sem, srm, fca, ie, iebn, "
-            "sge, dia, spa, step.",
+            "sge, dia, spa, step, bam, scse, ese, ge, gep, gc, coord, ela, simam, triplet, ema, "
+            "gam, gct.",
         ),
         (
             "asr",
             "'asr' needs the attention module to learn, as in 'asr:se'. It takes: se, eca, sem, "
-            "srm, ie, spa.",
+            "srm, ie, spa, ese, ge, gc, gct.",
         ),
         (
             "ars:se",
@@ -68,14 +70,14 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
             "se",
             {"reductoin": 8},
             "Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? It takes: reduction, "
-            "bias.",
+            "bias, nonlinearity, squash.",
         ),
         ("ie", {"reduction": 8}, "Gate 'ie' has no option 'reduction'. It takes no options."),
         (
             "asr:cbam",
             {},
             "'asr:cbam' does not exist: its gate differs from pixel to pixel, so it cannot be one "
-            "constant per channel. ASR takes: se, eca, sem, srm, ie, spa.",
+            "constant per channel. ASR takes: se, eca, sem, srm, ie, spa, ese, ge, gc, gct.",
         ),
         (
             "asr:se*0",

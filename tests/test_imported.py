@@ -16,6 +16,7 @@ from attnlab._imported import imported
 from attnlab.attention import VectorGate, build_gate, parse_gate
 from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
+from attnlab.measure import measure_run
 from attnlab.train import RunConfig, load_network, train
 
 MODULE = """
@@ -116,7 +117,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(OptionError, lambda: build_gate("asr:their_code.Halving", 3)) == (
         "'asr:their_code.Halving' does not exist: it is not a VectorGate. "
-        "ASR takes: se, eca, sem, srm, ie, spa."
+        "ASR takes: se, eca, sem, srm, ie, spa, ese, ge, gc, gct."
     )
     assert message(UnknownNameError, lambda: create("their_nets.Small")) == (
         "There is no module 'their_nets' for the network 'their_nets.Small'. Install it, or put "
@@ -181,9 +182,10 @@ def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
         attention="asr:their_code.Scaled",
         recipe={"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 20},
     )
-    result = train(config, tmp_path / "run", threads=1, progress=lambda _: None)
-    assert result.fold_error is not None
-    assert result.fold_error < 1e-10
+    train(config, tmp_path / "run", threads=1, progress=lambda _: None)
+    (folded,) = measure_run(tmp_path / "run", only=["fold"])
+    assert folded.found is not None
+    assert folded.found["error"] < 1e-10
     network = load_network(tmp_path / "run")
     assert network.head.out_features == 10
     main(["fold", str(tmp_path / "run"), "-o", str(tmp_path / "plain.safetensors")])

@@ -42,7 +42,7 @@ KNOWS = {
         "train",
         "trajectory",
     },
-    "study": {"data", "insert", "measure", "stored", "tasks", "train"},
+    "study": {"attention", "data", "insert", "measure", "stored", "tasks", "train"},
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.

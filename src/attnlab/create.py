@@ -46,8 +46,10 @@ def create(
     * `"my_networks.MyNet"`: a class of yours, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
-    file with a state dict, which must fit exactly; with `new_head=True` all but the last layer,
-    which was trained for another number of classes. `options` go to the network's builder.
+    file with a state dict, which must fit exactly; of a checkpoint with more in it, or with a
+    wrapper's names, the network's part is taken and a `WeightsNote` says which. With
+    `new_head=True` all is loaded but the last layer, which was trained for another number of
+    classes. `options` go to the network's builder.
     """
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
@@ -108,7 +110,8 @@ def _with_new_head(
     network = create(name, num_classes, **options)
     if Path(weights).is_file():
         names = BACKBONES[name].public_names if name in BACKBONES else {}
-        renew_head(network, read_renamed(weights, names), num_classes, str(weights))
+        state = read_renamed(network, weights, names)
+        renew_head(network, state, num_classes, str(weights))
     else:
         trained = create(name, weights=weights, **options)
         renew_head(network, trained.state_dict(), num_classes, f"{name} {weights}")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import attnlab
 from attnlab._errors import OptionError, UnknownNameError
 from attnlab.attention import (
     GATES,
@@ -161,3 +162,22 @@ def test_third_party_module_can_be_learned() -> None:
 
     gate = LearnedVectorGate(4, Bias, delta=2)
     torch.testing.assert_close(gate.constant(), torch.sigmoid(torch.full((4,), 0.1)) ** 2)
+
+
+@pytest.mark.parametrize("spec", ["asr:ese", "asr:ge", "asr:gc", "asr:gct*2"])
+def test_what_a_vector_determines_folds_into_the_plain_network(spec: str) -> None:
+    torch.manual_seed(0)
+    plain = attnlab.create("resnet20").eval()
+    network, _ = attnlab.insert(plain, spec)
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, LearnedVectorGate):
+                for parameter in module.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+    folded, receipt = attnlab.fold(network)
+    assert list(folded.state_dict()) == list(plain.state_dict())
+    assert receipt.float64_change is not None
+    assert receipt.float64_change < 1e-12
+    images = torch.randn(2, 3, 32, 32)
+    assert (network(images) - plain(images)).abs().max() > 1e-3
+    torch.testing.assert_close(folded(images), network(images), rtol=1e-4, atol=1e-4)

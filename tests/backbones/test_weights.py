@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pickle
 from pathlib import Path
@@ -11,8 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import attnlab
 from attnlab._errors import WeightsError
+from attnlab.backbones import WeightsNote
 from attnlab.backbones.weights import load_weights, read_state, rename
+from attnlab.checkpoint import Description
 
 
 def network(out_features: int = 2) -> nn.Sequential:
@@ -104,18 +108,155 @@ def test_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not (tmp_path / "should-not-exist").exists()
 
 
-def test_a_whole_checkpoint_is_not_a_state_dict(tmp_path: Path) -> None:
+def test_neither_a_state_dict_nor_one_in_a_known_entry(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
-    torch.save({"epoch": 3, "state_dict": network().state_dict()}, path)
-    assert message(path) == (
-        "Expected 'FILE' to hold a state dict (tensors by name) but it holds a dict with keys "
-        "epoch, state_dict. Save the network's state dict alone."
+    torch.save({"epoch": 3, "weights": network().state_dict()}, path)
+    expected = (
+        "Expected 'FILE' to hold a state dict (tensors by name), alone or as its 'state_dict', "
+        "'model' or 'model_ema', but it holds "
     )
+    alone = "Save the network's state dict alone."
+    assert message(path) == f"{expected}a dict with keys epoch, weights. {alone}"
     torch.save([torch.ones(1)], path)
-    assert message(path) == (
-        "Expected 'FILE' to hold a state dict (tensors by name) but it holds a list. "
-        "Save the network's state dict alone."
+    assert message(path) == f"{expected}a list. {alone}"
+    torch.save({"state_dict": {"0.weight": "not a tensor"}}, path)
+    assert message(path) == f"{expected}a dict with keys state_dict. {alone}"
+
+
+def same(source: nn.Module, target: nn.Module) -> bool:
+    found = target.state_dict()
+    return all(torch.equal(found[name], value) for name, value in source.state_dict().items())
+
+
+def loaded(content: object, path: Path, target: nn.Module | None = None) -> tuple[bool, list[str]]:
+    """Whether the network of the file came back, and what was said."""
+    torch.save(content, path)
+    target = target or network()
+    with pytest.warns(WeightsNote) as notes:
+        load_weights(target, path)
+    said = [str(note.message).replace(str(path), "FILE") for note in notes]
+    return same(SOURCE, target), said
+
+
+SOURCE = network()
+STATE = SOURCE.state_dict()
+
+
+def prefixed(prefix: str) -> dict[str, torch.Tensor]:
+    return {f"{prefix}{name}": value for name, value in STATE.items()}
+
+
+@pytest.mark.parametrize("entry", ["state_dict", "model", "model_ema"])
+def test_an_entry_of_a_checkpoint(tmp_path: Path, entry: str) -> None:
+    optimizer = torch.optim.SGD(SOURCE.parameters(), lr=0.1, momentum=0.9)
+    content = {"epoch": 3, entry: STATE, "optimizer": optimizer.state_dict()}
+    found = loaded(content, tmp_path / "c.pt")
+    assert found == (True, [f"Took {entry!r} of 'FILE'."])
+
+
+def test_settings_of_a_training_script_are_passed_over(tmp_path: Path) -> None:
+    content = {"state_dict": STATE, "args": argparse.Namespace(lr=0.1, model="resnet18")}
+    assert loaded(content, tmp_path / "c.pt") == (True, ["Took 'state_dict' of 'FILE'."])
+    path = tmp_path / "evil.pt"
+    torch.save({"state_dict": STATE, "args": argparse.Namespace(run=RunsCode())}, path)
+    assert "Refused to read 'FILE': it names" in message(path)
+
+
+def test_the_first_of_several_entries_is_taken_and_said(tmp_path: Path) -> None:
+    content = {"model_ema": network().state_dict(), "model": STATE}
+    assert loaded(content, tmp_path / "c.pt") == (
+        True,
+        ["Took 'model' of 'FILE'. It has weights in 'model_ema', too."],
     )
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod.", "model._orig_mod.module."]
+)
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_prefixes_of_wrappers(tmp_path: Path, prefix: str, suffix: str) -> None:
+    path = tmp_path / f"c.{suffix}"
+    note = f"Took the names in 'FILE' without {prefix!r}, which all of them begin with."
+    if suffix == "pt":
+        assert loaded(prefixed(prefix), path) == (True, [note])
+        return
+    save_file(prefixed(prefix), path)
+    target = network()
+    with pytest.warns(WeightsNote, match="which all of them begin with"):
+        load_weights(target, path)
+    assert same(SOURCE, target)
+
+
+def test_what_wrappers_of_torch_really_write(tmp_path: Path) -> None:
+    parallel = nn.DataParallel(SOURCE).state_dict()
+    assert next(iter(parallel)).startswith("module.")
+    assert loaded({"state_dict": parallel}, tmp_path / "a.pt")[0]
+    compiled = torch.compile(SOURCE).state_dict()
+    assert next(iter(compiled)).startswith("_orig_mod.")
+    assert loaded(compiled, tmp_path / "b.pt")[0]
+    averaged = torch.optim.swa_utils.AveragedModel(SOURCE).state_dict()
+    assert "n_averaged" in averaged
+    assert loaded({"model_ema": averaged}, tmp_path / "c.pt") == (
+        True,
+        [
+            "Took 'model_ema' of 'FILE'.",
+            "Took the names in 'FILE' without 'module.', which all of them begin with.",
+        ],
+    )
+
+
+def test_a_prefix_that_the_network_has_is_its_own(tmp_path: Path) -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network()
+
+    path, target = tmp_path / "c.pt", Wrapped()
+    torch.save(prefixed("model."), path)
+    load_weights(target, path)  # not a word
+    assert same(SOURCE, target.model)
+    torch.save(prefixed("model.model."), path)
+    target = Wrapped()
+    with pytest.warns(WeightsNote, match=r"without 'model\.', which all of them begin with"):
+        load_weights(target, path)
+    assert same(SOURCE, target.model)
+
+
+def test_a_prefix_of_some_names_is_not_taken_off(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    torch.save({**prefixed("model."), "loss.weight": torch.ones(2)}, path)
+    assert "8 unexpected (model.0.weight, model.0.bias, model.1.weight, and 5 more)" in message(
+        path
+    )
+    torch.save({f"module.other.{name}": value for name, value in STATE.items()}, path)
+    assert "7 unexpected (module.other.0.weight, " in message(path)
+
+
+def test_names_of_public_checkpoints_under_a_prefix(tmp_path: Path) -> None:
+    """Ours has `fc.`, public CIFAR ResNets have `linear.`; theirs were trained in parallel."""
+    source = attnlab.create("resnet20")
+    public = {
+        f"module.{name.replace('fc.', 'linear.')}": v for name, v in source.state_dict().items()
+    }
+    torch.save({"state_dict": public, "best_prec1": 91.7}, tmp_path / "c.th")
+    with pytest.warns(WeightsNote):
+        found = attnlab.create("resnet20", weights=tmp_path / "c.th")
+    assert same(source, found)
+    with pytest.warns(WeightsNote):
+        other = attnlab.create("resnet20", 7, weights=tmp_path / "c.th", new_head=True)
+    assert torch.equal(other.conv1.weight, source.conv1.weight)
+    assert other.fc.weight.shape[0] == 7
+
+
+def test_a_described_network(tmp_path: Path) -> None:
+    source = attnlab.create("resnet20").double().eval()
+    torch.save(
+        {"model": {f"_orig_mod.{n}": v for n, v in source.state_dict().items()}}, tmp_path / "c.pt"
+    )
+    with pytest.warns(WeightsNote):
+        found = attnlab.load(tmp_path / "c.pt", Description("resnet20"))
+    assert same(source, found)
+    assert found.conv1.weight.dtype == torch.float64
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "torch"])

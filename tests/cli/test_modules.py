@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
 
+from attnlab._errors import UnknownNameError
 from attnlab.attention import GATES
 from attnlab.cli import main
+from attnlab.cli.modules import rows
 
 # One module at C = 64, 128, 256, as the papers' whole-network counts imply.
 PARAMETERS = {
@@ -25,8 +28,25 @@ PARAMETERS = {
     "dia": [10784, 42048, 166016],
     "spa": [5632, 22528, 90112],
     "step": [384, 768, 1536],
+    "bam": [1173, 4457, 17361],
+    "scse": [4257, 16705, 66177],
+    "ese": [4160, 16512, 65792],
+    "ge": [0, 0, 0],
+    "gep": [2112, 4224, 8448],
+    "gc": [652, 2328, 8752],
+    "coord": [1688, 3352, 6680],
+    "ela": [576, 1152, 2304],
+    "simam": [0, 0, 0],
+    "triplet": [300, 300, 300],
+    "ema": [48, 176, 672],
+    "gam": [102720, 410240, 1639680],
+    "gct": [192, 384, 768],
 }
-ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa"}
+ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa", "ese", "ge", "gc", "gct"}
+OF_ANY_RANK = {
+    *("se", "eca", "sem", "srm", "ie", "sge", "dia", "step"),
+    *("ese", "ge", "gc", "simam", "gct"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +67,7 @@ def gates() -> dict[str, dict[str, Any]]:
 
 
 def test_every_registered_gate_has_a_row(gates: dict[str, dict[str, Any]]) -> None:
-    assert list(gates) == list(GATES)
+    assert list(gates) == list(GATES) == list(PARAMETERS)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -61,6 +81,14 @@ def test_macs_of_closed_forms(gates: dict[str, dict[str, Any]]) -> None:
     assert gates["eca"]["macs"] == [c * k for c, k in zip(widths, (3, 5, 5), strict=True)]
     # A(z) and B(h), each C → C/4 → 4C.
     assert gates["dia"]["macs"] == [2 * (c * c // 4 + c // 4 * 4 * c) for c in widths]
+    # Both layers of the perceptron at every pixel, and two 7×7 convolutions over C/4 channels.
+    assert gates["gam"]["macs"] == [104_857_600] * 3
+    assert gates["ese"]["macs"] == [c * c for c in widths]
+    # Three depthwise 3×3 convolutions, each on a quarter of the pixels of the last.
+    assert gates["gep"]["macs"] == [
+        9 * c * s * s * 21 // 64 for c, s in ((64, 32), (128, 16), (256, 8))
+    ]
+    assert gates["simam"]["macs"] == gates["gct"]["macs"] == gates["ge"]["macs"] == [0, 0, 0]
     # The MLP on two pools, and a 7×7 convolution of two maps.
     sides = (32, 16, 8)
     mlp = [2 * 2 * c * (c // 16) for c in widths]
@@ -81,6 +109,10 @@ def test_first_values(gates: dict[str, dict[str, Any]]) -> None:
     assert gates["sge"]["initial_gate"] == pytest.approx(1 / (1 + math.exp(-1)), abs=1e-6)
     assert gates["se"]["initial_gate"] == pytest.approx(0.5, abs=0.05)
     assert gates["se"]["initial_gate_deviation"] > 1e-3
+    assert gates["gct"]["initial_gate"] == 1.0
+    assert gates["gc"]["initial_gate"] == 0.5
+    assert gates["bam"]["initial_gate"] == pytest.approx(1.5, abs=0.1)
+    assert gates["simam"]["initial_gate"] > 1 / (1 + math.exp(-0.5))
 
 
 def test_which_fold(gates: dict[str, dict[str, Any]]) -> None:
@@ -88,16 +120,49 @@ def test_which_fold(gates: dict[str, dict[str, Any]]) -> None:
     assert all(row["folds"] != bool(row["why_not"]) for row in gates.values())
 
 
+def test_ranks(gates: dict[str, dict[str, Any]]) -> None:
+    assert {name for name, row in gates.items() if row["ranks"] == [1, 2, 3]} == OF_ANY_RANK
+    assert all(row["ranks"] == [2] for name, row in gates.items() if name not in OF_ANY_RANK)
+
+
+@pytest.mark.parametrize(
+    ("match", "names"),
+    [
+        ("cbam", ["cbam"]),
+        ("EXCIT", ["se", "sem", "scse", "ese", "ge", "gep"]),
+        ("cvpr 2020", ["eca", "ese", "gct"]),
+    ],
+)
+def test_match(match: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["modules", "--match", match])
+    shown = capsys.readouterr().out
+    rows = [line.split()[0] for line in shown.splitlines() if re.search(r", \w+ 20\d\d ", line)]
+    assert rows == names
+    assert shown.endswith(f"  from attnlab.cli.modules import rows\n  rows({match!r})\n")
+
+
+def test_match_that_fits_no_gate() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        rows("cbma")
+    assert str(error.value) == (
+        "No gate has 'cbma' in its name, title or paper. Did you mean 'cbam' or 'fca' or 'ema'? "
+        "`attnlab modules` lists all."
+    )
+
+
 def test_table_and_python_line(capsys: pytest.CaptureFixture[str]) -> None:
     main(["modules"])
     shown = capsys.readouterr().out
     assert "Per gate, for maps of 64×32×32, 128×16×16, 256×8×8" in shown
-    rows = {line.split()[0]: line for line in shown.splitlines() if "et al." in line}
+    lines = [line for line in shown.splitlines() if re.search(r", \w+ 20\d\d ", line)]
+    rows = {line.split()[0]: line for line in lines}
     assert list(rows) == list(GATES)
     assert "Hu et al., CVPR 2018" in rows["se"]
     assert "580 2,184 8,464" in rows["se"]
     assert rows["se"].split()[-4] == "asr:se"
     assert rows["ie"].split()[-2:] == ["asr:ie", "0.269"]
+    assert all(line.startswith(f" {name} ") for name, line in rows.items())  # no row is broken
+    assert "\nno asr:cbam, asr:sge, asr:bam, asr:scse, asr:gep, asr:coord, asr:ela, " in shown
     assert (
         "no asr:step: it compares the two ends of a step, and a learned vector has no ends.\n"
         in shown

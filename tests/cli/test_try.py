@@ -112,13 +112,14 @@ def test_ratio_tells_slow_from_fast() -> None:
     [
         (
             ["sse"],
-            "attnlab: Unknown gate 'sse'. Did you mean 'se' or 'sge' or 'sem'? Expected one of: "
-            "se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step.\n",
+            "attnlab: Unknown gate 'sse'. Did you mean 'scse' or 'se' or 'sge'? Expected one of: "
+            "se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step, bam, scse, ese, ge, gep, "
+            "gc, coord, ela, simam, triplet, ema, gam, gct.\n",
         ),
         (
             ["se", "--set", "reductoin=8"],
             "attnlab: Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? "
-            "It takes: reduction, bias.\n",
+            "It takes: reduction, bias, nonlinearity, squash.\n",
         ),
         (
             ["se", "--set", "reduction"],

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.evolution.effort import examples
 from torch.nn import functional as F
 
 from attnlab._errors import InputError, UnknownNameError
@@ -56,7 +57,9 @@ def leaf(*shape, dtype=torch.float64):
 
 @pytest.mark.usefixtures("backend")
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     size=st.tuples(st.integers(1, 11), st.integers(1, 19)),

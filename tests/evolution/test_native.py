@@ -1,9 +1,10 @@
-"""The native kernels: dtypes, layouts, traps of vector code, torch.library, build and fallback."""
+"""The native kernels: dtypes, layouts, traps of vector code, build and fallback."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,6 @@ from torch.nn import functional as F
 from attnlab._errors import UnknownNameError
 from attnlab._native import build, variants
 from attnlab.evolution import (
-    Involution2d,
-    LocalAttention2d,
     Window,
     av,
     local_attention,
@@ -27,7 +26,9 @@ from attnlab.evolution import (
     sc,
     use_native,
 )
+from attnlab.evolution._plain import EAGER
 from attnlab.evolution.native import abi
+from attnlab.evolution.native.implementation import Native, halves_suit, operand
 
 needs_native = pytest.mark.skipif(
     not native_status().available, reason=f"no native kernels: {native_status().reason}"
@@ -189,76 +190,6 @@ def test_threads_do_not_change_the_result(monkeypatch):
         torch.testing.assert_close(one, three, rtol=0, atol=0)
 
 
-@needs_native
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_operators_pass_torch_library_checks():
-    torch.manual_seed(0)
-    sizes = ([3, 3], [1, 1], [1, 1], [1, 1])
-    x = torch.randn(2, 4, 5, 6, requires_grad=True)
-    maps = torch.randn(2, 2, 9, 5, 6, requires_grad=True)
-    row = torch.randn(2, 1, 3, requires_grad=True)
-    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
-    for operator, inputs in (
-        (torch.ops.attnlab.av.default, (maps, x, *sizes)),
-        (torch.ops.attnlab.qk.default, (x, x, 2, *sizes)),
-        (torch.ops.attnlab.sc.default, (maps, x, [5, 6], *sizes)),
-        (
-            torch.ops.attnlab.attention.default,
-            (x, x, x, None, row, row, 2, 0.5, True, *sizes),
-        ),
-        (
-            torch.ops.attnlab.attention_packed.default,
-            (torch.randn(2, 12, 5, 6, requires_grad=True), None, row, row, 2, 0.5, True, *sizes),
-        ),
-    ):
-        torch.library.opcheck(operator, inputs, test_utils=checks)
-
-
-@needs_native
-def test_autocast_computes_in_bfloat16():
-    torch.manual_seed(0)
-    x = torch.randn(2, 16, 9, 9)
-    for layer in (Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2, "relative")):
-        expected = layer.eval()(x)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            got = layer(x)
-        assert got.dtype == torch.bfloat16
-        torch.testing.assert_close(got.float(), expected, rtol=0.1, atol=0.1)
-
-
-@needs_native
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_export_sees_through():
-    torch.manual_seed(0)
-    x = torch.randn(2, 16, 8, 8)
-    layer = torch.nn.Sequential(Involution2d(16, 3), LocalAttention2d(16, 16, 3, 2)).eval()
-    program = torch.export.export(layer, (x,))
-    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    assert {"attnlab.av.default", "attnlab.attention_packed.default"} <= names
-    torch.testing.assert_close(program.module()(x), layer(x))
-
-
-@pytest.mark.usefixtures("backend")
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_compiles_without_graph_breaks():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    window = Window.centred(3, stride=2)
-    query = torch.randn(1, 8, 4, 5, requires_grad=True)
-    key, value = (torch.randn(1, 8, 8, 9, requires_grad=True) for _ in range(2))
-
-    def function(query, key, value):
-        return local_attention(query, key, value, 2, window).square().sum()
-
-    expected = torch.autograd.grad(function(query, key, value), (query, key, value))
-    compiled = torch.compile(function, fullgraph=True)
-    got = torch.autograd.grad(compiled(query, key, value), (query, key, value))
-    for ours, theirs in zip(got, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("capability", "machine", "expected"),
     [
@@ -282,31 +213,95 @@ def quick_build(monkeypatch):
     monkeypatch.setattr(build, "FLAGS", flags)
 
 
-@needs_native
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_build")
-def test_avx512_compiles(tmp_path):
-    """Compiled only: running it needs a processor that has AVX-512."""
-    build.compile_to(tmp_path / "kernels.so", variants.AVX512, native.SOURCE)
-    assert (tmp_path / "kernels.so").stat().st_size > 10_000
+def runs_here(variant):
+    """Whether this processor has the instructions of `variant`."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {
+        "avx512": capability.startswith("AVX512"),
+        "avx512-narrow": capability.startswith("AVX512"),
+        "avx2": capability.startswith("AVX"),
+    }.get(variant.name, True)
 
 
 @needs_native
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_build")
-def test_baseline_compiles_and_agrees(tmp_path, monkeypatch):
-    build.compile_to(tmp_path / "kernels.so", variants.BASELINE, native.SOURCE)
-    baseline = ctypes.CDLL(str(tmp_path / "kernels.so"))
-    abi.declare(baseline)
-    assert baseline.attnlab_vector_bytes() == 16
+@pytest.mark.parametrize(
+    "variant", [variants.AVX512, variants.AVX512_NARROW, variants.AVX2, variants.BASELINE]
+)
+def test_every_variant_compiles_and_agrees(variant, tmp_path):
+    """Rows of less than a vector, of one, and of several with a rest, in every storage type."""
+    if variant is not variants.BASELINE and platform.machine().lower() not in ("x86_64", "amd64"):
+        pytest.skip("instructions of another architecture")
+    build.compile_to(tmp_path / "kernels.so", variant, native.SOURCE)
+    library = ctypes.CDLL(str(tmp_path / "kernels.so"))
+    abi.declare(library)
+    assert f"-DVECTOR_BYTES={library.attnlab_vector_bytes()}" in variant.flags
+    if not runs_here(variant):
+        pytest.skip(f"compiled, but this processor cannot run {variant.name}")
     torch.manual_seed(0)
-    window = Window.centred(5)
-    q, k, v = (torch.randn(2, 12, 9, 11) for _ in range(3))
-    expected = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
-    monkeypatch.setattr(native.KERNELS, "_found", (baseline, native_status()))
-    got = both(lambda *qkv: local_attention(*qkv, 2, window), q, k, v)[0]
-    for ours, theirs in zip(got, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    kernels, window = Native(library), Window.centred(5).flat()
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-13), (torch.bfloat16, 0.05)):
+        for width in (1, 3, 7, 8, 9, 14, 17, 33):
+            x, key, y = torch.randn(3, 1, 6, 4, width).to(dtype)
+            maps = torch.randn(1, 2, 25, 4, width).to(dtype) / 5
+            stats = EAGER.attention([x, key, y], None, [], 2, 0.5, True, window)[1]
+            for name, arguments in (
+                ("av", (maps, x, window)),
+                ("qk", (y, x, 2, window)),
+                ("sc", (maps, y, [4, width], window)),
+                ("attention", ([x, key, y], None, [], 2, 0.5, True, window)),
+                ("attention_backward", (y, stats, [x, key, y], None, [], 2, 0.5, True, window)),
+            ):
+                got, expected = (getattr(i, name)(*arguments) for i in (kernels, EAGER))
+                for ours, theirs in zip(*map(as_list, (got, expected)), strict=True):
+                    error = (ours.double() - theirs.double()).abs().max()
+                    assert error <= tolerance * theirs.double().abs().max(), (name, dtype, width)
+
+
+def as_list(found):
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@needs_native
+@pytest.mark.parametrize("columns", [1, 5, 7, 11, 14, 17, 20])
+def test_nothing_is_written_beyond_the_output(columns):
+    """Each kernel writes into the middle of a larger tensor whose rest must stay as it was."""
+    torch.manual_seed(0)
+    window = Window.centred(3).flat()
+    x, y = torch.randn(2, 1, 6, 3, columns)
+    maps = torch.randn(1, 2, 9, 3, columns)
+    for kernels in (native.KERNELS, native.NARROW):
+        library = kernels.library()
+        for name, first, second, size in (
+            ("av", maps, x, x.numel()),
+            ("qk", y, x, maps.numel()),
+            ("sc", maps, y, x.numel()),
+        ):
+            guard = torch.full((3, size), 7.0)
+            sizes = abi.problem(1, 2, x.shape[2:], x.shape[2:], window)
+            call = getattr(library, f"attnlab_{name}_float32")
+            call(sizes, 3, *operand(first), *operand(second), guard[1].data_ptr())
+            assert (guard[::2] == 7).all(), name
+            assert (guard[1] != 7).all(), name
+
+
+@pytest.mark.parametrize(
+    ("columns", "vector_bytes", "item_bytes", "expected"),
+    [
+        (7, 64, 4, True),  # one half vector instead of one that is half empty
+        (14, 64, 4, False),
+        (20, 64, 4, True),  # three halves instead of two vectors
+        (28, 64, 4, False),
+        (36, 64, 4, False),
+        (4, 64, 8, True),
+        (7, 64, 8, False),
+        (3, 32, 4, False),
+        (3, 16, 4, False),
+    ],
+)
+def test_when_half_vectors_suit(columns, vector_bytes, item_bytes, expected):
+    assert halves_suit(columns, vector_bytes, item_bytes) is expected
 
 
 def run_python(code, **environment):

@@ -94,6 +94,36 @@ def test_involution_by_unfold(stride, size):
     torch.testing.assert_close(layer(x), expected, **CLOSE)
 
 
+@pytest.mark.usefixtures("backend")
+def test_involution_keeps_no_maps():
+    """49 numbers per group and pixel would be three times the input; nothing that large is kept."""
+    layer, x = Involution2d(32, 7, 2), torch.randn(4, 32, 9, 9, requires_grad=True)
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(x)
+    assert max(kept) == x.numel()
+    assert sum(kept) < layer.kernel(x).maps.numel()
+
+
+def test_a_changed_span_is_called():
+    """A hook on it, or another layer in its place: then its weights do not say what it does."""
+    torch.manual_seed(0)
+    layer, x = Involution2d(8, 3, 2, 2).eval(), torch.randn(1, 8, 5, 5)
+    expected = layer(x)
+    calls = []
+    handle = layer.span.register_forward_hook(lambda *_: calls.append("hook"))
+    torch.testing.assert_close(layer(x), expected)
+    assert calls == ["hook"]
+    handle.remove()
+    layer.span = nn.Sequential(layer.span, nn.Tanh())
+    assert not torch.allclose(layer(x), expected)
+
+
 def test_involution_parameters():
     layer = Involution2d(64, 7)
     assert layer.groups == 4

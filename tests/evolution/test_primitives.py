@@ -6,11 +6,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.evolution.effort import examples
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.evolution import Window, av, qk, sc
+from attnlab.evolution import Window, av, qk, sc, spanned_av
 
+WINDOW = Window.centred(3)
 windows = st.builds(
     Window.of,
     kernel_size=st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -37,7 +39,9 @@ def folded(columns, size, window):
 
 @pytest.mark.usefixtures("backend")
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(120),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     window=windows,
@@ -96,6 +100,29 @@ def test_derivatives_of_both_orders(window):
         assert torch.autograd.gradgradcheck(function, inputs)
 
 
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_maps_from_features(with_bias):
+    """The 1×1 convolution and the aggregation apart, and derivatives of both orders."""
+    torch.manual_seed(0)
+    window, groups = Window.centred(3, stride=2), 2
+
+    def leaf(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    features, x, weight = leaf(3, 2, 2, 3), leaf(3, 4, 3, 5), leaf(18, 2)
+    given = (features, x, weight, *([leaf(18)] if with_bias else []))
+
+    def spanned(features, x, weight, bias=None):
+        return spanned_av(features, x, weight, bias, groups, window)
+
+    maps = F.conv2d(features, weight[:, :, None, None], given[3] if with_bias else None)
+    expected = av(maps.unflatten(1, (groups, 9)), x, window)
+    torch.testing.assert_close(spanned(*given), expected)
+    assert torch.autograd.gradcheck(spanned, given)
+    assert torch.autograd.gradgradcheck(spanned, tuple(t[:1] for t in given[:2]) + given[2:])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -115,6 +142,16 @@ def test_derivatives_of_both_orders(window):
         (
             lambda: qk(torch.zeros(2, 5, 4, 4), torch.zeros(2, 4, 4, 4), 1, Window.centred(3)),
             "Expected q of shape (B, C, H_out, W_out) = (2, 4, 4, 4) but got (2, 5, 4, 4).",
+        ),
+        (
+            lambda: spanned_av(*torch.zeros(2, 2, 4, 4, 4), torch.zeros(9, 3), None, 1, WINDOW),
+            "Expected weight of shape (9, 4) but got (9, 3).",
+        ),
+        (
+            lambda: spanned_av(
+                *torch.zeros(2, 2, 4, 4, 4), torch.zeros(18, 4), torch.zeros(9), 2, WINDOW
+            ),
+            "Expected bias of shape (18,) but got (9,).",
         ),
     ],
 )

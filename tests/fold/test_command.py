@@ -188,13 +188,13 @@ def test_gates_that_cannot_be_folded(tmp_path, capsys):
         (("resnet20", "-o", "p.safetensors"), "ResNet carries no gate that could be folded"),
         (
             ("resnet20", "-o", "p.safetensors", "--gate", "se"),
-            "--model, --gate, --where and --start describe a file of weights, and 'resnet20' is "
-            "none.",
+            "--model, --gate, --where, --start and --place describe a file of weights, and "
+            "'resnet20' is none.",
         ),
         (
             ("resnet20", "-o", "p.safetensors", "--where", "stages:1"),
-            "--model, --gate, --where and --start describe a file of weights, and 'resnet20' is "
-            "none.",
+            "--model, --gate, --where, --start and --place describe a file of weights, and "
+            "'resnet20' is none.",
         ),
     ],
 )
@@ -240,13 +240,13 @@ def test_gates_that_stay_are_in_the_file(tmp_path):
 
 
 def test_folder_of_a_run(tmp_path, capsys, network):
-    """What `attnlab.train` leaves behind: config.json, data.json, model.safetensors."""
+    """What a run of 0.1 left behind: config.json, data.json, model.safetensors."""
     from attnlab.train.config import RunConfig
 
     config = RunConfig(backbone="resnet20", attention="asr:se", recipe="digits")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     (tmp_path / "data.json").write_text(json.dumps({"classes": 5, "shape": [3, 32, 32]}))
-    about = {"run_id": config.run_id, "backbone": "resnet20", "attention": "asr:se"}
+    about = {"run_id": "0" * 12, "backbone": "resnet20", "attention": "asr:se"}
     save_file(network.state_dict(), tmp_path / "model.safetensors", about)
     for source in (tmp_path, tmp_path / "model.safetensors"):
         output = tmp_path / "p.safetensors"
@@ -258,15 +258,21 @@ def test_folder_of_a_run(tmp_path, capsys, network):
 
 @pytest.mark.parametrize(
     "options",
-    [("--gate", "se"), ("--where", "stages:1"), ("--start", "identity"), ("--num-classes", "5")],
+    [
+        ("--gate", "se"),
+        ("--where", "stages:1"),
+        ("--start", "identity"),
+        ("--place", "norm"),
+        ("--num-classes", "5"),
+    ],
 )
 def test_options_without_their_network_are_refused(tmp_path, capsys, network, options):
     """A file that describes itself would else be folded as if they had not been given."""
     source = save(network, tmp_path / "a.safetensors", ASR)
     message = fails(capsys, str(source), "-o", str(tmp_path / "p.safetensors"), *options)
     assert message == (
-        "attnlab: --gate, --where, --start and --num-classes need --model, the network they "
-        "belong to.\n"
+        "attnlab: --gate, --where, --start, --place and --num-classes need --model, the network "
+        "they belong to.\n"
     )
 
 

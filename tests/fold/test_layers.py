@@ -30,6 +30,19 @@ def gate_of(network: nn.Module) -> torch.Tensor:
     return vector.detach()
 
 
+class Conv1D(nn.Module):
+    """GPT-2's linear layer: the weight is (in, out)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+        self.bias = nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x):
+        flat = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
+        return flat.view(*x.shape[:-1], -1)
+
+
 def rows(dimensions: int):
     return lambda v: v.reshape(-1, *[1] * (dimensions - 1))
 
@@ -50,6 +63,11 @@ LAYERS = {
         {"weight": lambda v: v.view(2, 1, 4).expand(2, 2, 4).reshape(4, 4, 1, 1), "bias": rows(1)},
     ),
     "linear": (nn.Linear(6, C), (2, 5, 6), {"weight": rows(2), "bias": rows(1)}),
+    "linear of GPT-2": (
+        Conv1D(6, C),
+        (2, 5, 6),
+        {"weight": lambda v: v[None, :], "bias": rows(1)},
+    ),
     "batch norm": (nn.BatchNorm2d(C), (4, C, 5, 5), {"weight": rows(1), "bias": rows(1)}),
     "batch norm of vectors": (nn.BatchNorm1d(C), (4, C), {"weight": rows(1), "bias": rows(1)}),
     "group norm": (nn.GroupNorm(4, C), (2, C, 5, 5), {"weight": rows(1), "bias": rows(1)}),
@@ -261,6 +279,21 @@ def test_next_layer_takes_it_where_the_one_before_cannot():
         in_both_modes(gated, images), in_both_modes(plain, images), strict=True
     ):
         assert relative(expected, found) <= 1e-12
+
+
+def test_the_linear_layer_of_gpt_2_takes_it_on_its_input():
+    torch.manual_seed(0)
+    norm = nn.LayerNorm(C, elementwise_affine=False)
+    network = Chain(norm, nn.Sequential(Conv1D(C, 4), nn.Tanh())).double()
+    tokens = torch.randn(2, 5, C, dtype=torch.float64)
+    gated, _ = attnlab.insert(
+        network, "asr:se", ["layer"], example=tokens, activation="sigmoid", layer_initial=None
+    )
+    vector = gate_of(stir_gates(gated))
+    plain, receipt = attnlab.fold(gated, example=tokens)
+    assert receipt.rows[0].into == ("follow.0.weight",)
+    assert relative(network.follow[0].weight * vector[:, None], plain.follow[0].weight) <= 1e-15
+    assert relative(gated(tokens), plain(tokens)) <= 1e-14
 
 
 @pytest.mark.parametrize(

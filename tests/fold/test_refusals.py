@@ -75,16 +75,15 @@ class FixedKernel(nn.Module):
 
 
 class ReadByAttention(nn.Module):
-    """Squeeze-and-excitation reads what the gate would scale."""
+    """Attention over channels without a layer that could undo the gate."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(C, C, 1)
-        self.excitation = nn.Conv2d(C, C, 1)
 
     def forward(self, x):
         x = self.conv(x)
-        return x * torch.sigmoid(self.excitation(x.mean((2, 3), keepdim=True)))
+        return x * torch.sigmoid(x.mean((2, 3), keepdim=True))
 
 
 class Shifted(nn.Module):
@@ -124,7 +123,10 @@ def no_affine() -> nn.Module:
     return nn.Sequential(nn.Conv2d(C, C, 1), nn.BatchNorm2d(C, affine=False))
 
 
-KEEP = "Keep the gates there and fold the others: partial=True."
+NONE = (
+    "None of them folds where it is. Put them behind layers that can take them when you insert "
+    "(where=[names of norms or convolutions], for asr also place='norm'), and train again."
+)
 REASONS = {
     Twice: "the parameter 'branch.conv.bias' is also read by conv2d in 'branch.conv'",
     Tied: "the parameter 'branch.first.weight' is also read by conv2d in 'branch.first'",
@@ -152,7 +154,7 @@ def test_reason(branch):
     with pytest.raises(FoldError) as raised:
         attnlab.fold(network, example=IMAGES, inplace=True)
     assert str(raised.value) == (
-        f"The gates of 1 of 1 sites cannot be folded:\n  branch: {REASONS[branch]}.\n{KEEP}"
+        f"The gates of 1 of 1 sites cannot be folded:\n  branch: {REASONS[branch]}.\n{NONE}"
     )
     assert list(before) == list(network.state_dict())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
@@ -164,8 +166,31 @@ def test_norm_without_affine_parameters():
     assert str(raised.value) == (
         "The gates of 1 of 1 sites cannot be folded:\n"
         "  branch: batch_norm in 'branch.1' has no affine parameters to take the gate.\n"
-        "Give norms without affine parameters some, which adds keys: add_affine=True. " + KEEP
+        "Give norms without affine parameters some, which adds keys: add_affine=True."
     )
+
+
+def test_partial_is_advised_where_some_fold():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(C, C, 1), nn.Sequential(nn.Conv2d(C, C, 1))
+
+        def forward(self, x):
+            x = x + self.first(x)
+            return x + torch.tanh(self.second(x))
+
+    network, _ = attnlab.insert(Two(), "asr:se", example=IMAGES)
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(network, example=IMAGES)
+    assert str(raised.value) == (
+        "The gates of 1 of 2 sites cannot be folded:\n"
+        "  1.0:1 in the network: tanh does not let a scaling of its input through.\n"
+        "Keep the gates there and fold the others: partial=True."
+    )
+    network, _ = attnlab.insert(Two(), "asr:se+se", example=IMAGES)
+    with pytest.raises(FoldError, match=r"or keep them and fold the others \(partial=True\)\."):
+        attnlab.fold(network, example=IMAGES)
 
 
 def test_gate_that_depends_on_the_input():
@@ -174,8 +199,8 @@ def test_gate_that_depends_on_the_input():
     assert str(raised.value) == (
         "The gates of 1 of 1 sites cannot be folded:\n"
         "  branch: its gate depends on the input.\n"
-        "Train with a constant gate instead (insert(model, 'asr:se')), replace these by their "
-        "means over data (constants=loader), or keep them and fold the others (partial=True)."
+        "Train with a constant gate instead (insert(model, 'asr:se')), or replace these by their "
+        "means over data (constants=loader)."
     )
 
 

@@ -151,3 +151,44 @@ def test_receipt():
     (first, *_) = receipt.table().splitlines()
     assert first.startswith("layer1.0.bn2: gate 0.")
     assert "→ layer1.0.bn2.weight, layer1.0.bn2.bias (error " in first
+
+
+def test_gates_of_two_insertions_at_one_site():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(stir(attnlab.create("resnet20")), "asr:se")
+    network, _ = attnlab.insert(network, "asr:ie", where="stages:1,2")
+    network = stir_gates(network).double().eval()
+    plain, receipt = attnlab.fold(network)
+    assert receipt.action == "folded 15 gates of ResNet"
+    assert list(plain.state_dict()) == list(attnlab.create("resnet20").state_dict())
+    assert relative(network(IMAGES.double()), plain(IMAGES.double())) <= 1e-12
+    block, before = network.layer1[0], attnlab.create("resnet20")
+    before.load_state_dict({k: v for k, v in network.state_dict().items() if "attnlab" not in k})
+    vector = block.attnlab.gate.constant() * block.attnlab_b.gate.constant()
+    expected = before.double().layer1[0].bn2.weight * vector
+    assert relative(expected, plain.layer1[0].bn2.weight) <= 1e-14
+
+
+class Activated(nn.Module):
+    """Nothing before the gate can take it: behind it, `last` can."""
+
+    input_size = (3, 32, 32)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 3, padding=1)
+        self.act, self.last = nn.SiLU(), nn.Conv2d(6, 6, 1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return x + self.last(self.act(self.first(x)))
+
+
+def test_a_gate_inside_a_branch_goes_on_to_the_layer_behind_it():
+    network, _ = attnlab.insert(Activated(), "asr:se", where=["act"])
+    ((_, attachment),) = attachments(network)
+    assert attachment.site.position == "inside"
+    network = stir_gates(network).double().eval()
+    plain, receipt = attnlab.fold(network)
+    assert receipt.rows[0].into == ("last.weight",)
+    assert relative(network(IMAGES.double()), plain(IMAGES.double())) <= 1e-12

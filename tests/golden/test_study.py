@@ -15,6 +15,7 @@ from tests.report.simulated import make_table
 from attnlab.report.read import read_record
 from attnlab.report.study_page import study_page
 from attnlab.report.write import write_study_page
+from attnlab.stored import v0_1
 from attnlab.stored.study import Cell, RunEntry, StoredStudy, write_study, write_table
 from attnlab.stored.v0_1 import METRICS
 
@@ -89,3 +90,39 @@ def _stored(file: Path) -> StoredStudy:
         has_plain=True,
         metrics=tuple(metric.model_dump() for metric in METRICS),
     )
+
+
+def test_runs_of_0_1_are_found_again_by_todays_plan(runs: Path) -> None:
+    """Nothing is trained again: 0.1's ids are computed from today's settings."""
+    from attnlab.study import Study, show_study, study_status
+
+    old = json.loads((GOLDEN / "runs" / "studies" / "golden" / "study.json").read_text())
+    study = Study(**v0_1.study(old["study"]))
+    assert str(study_status(study, runs)) == "12 done"
+    table = show_study(study, runs)
+    for row, expected in zip(table.groups[0].rows, EXPECTED, strict=True):
+        assert row.values["top1"].mean == pytest.approx(float(expected["top1"]), rel=1e-12)
+        assert row.stale == ()
+
+
+def test_runs_of_0_1_with_another_setting_are_stale(runs: Path) -> None:
+    from attnlab.study import Study, study_status
+
+    old = json.loads((GOLDEN / "runs" / "studies" / "golden" / "study.json").read_text())
+    settings = v0_1.study(old["study"])
+    study = Study(**{**settings, "recipe": {**settings["recipe"], "lr": 0.2}})
+    assert str(study_status(study, runs)) == (
+        "12 waiting, 12 stale: attnlab 0.1 did not store what they were made from"
+    )
+
+
+def test_runs_of_0_1_that_saw_different_data_are_not_compared(runs: Path) -> None:
+    from attnlab.study import Store, refresh
+
+    file = next(runs.glob("*/data.json"))
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps({**facts, "checksum": "0" * 64}))
+    (group,) = refresh(Store(runs), "golden").groups
+    compared = [row.comparison for row in group.rows if row.comparison]
+    assert {each.verdict for each in compared} == {"cannot tell"}
+    assert compared[0].note == "runs of attnlab 0.1 saw different data called 'digits'"

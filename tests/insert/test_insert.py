@@ -490,7 +490,8 @@ def test_options_reach_the_gate_and_unknown_ones_are_errors():
     with pytest.raises(OptionError) as caught:
         attnlab.insert(attnlab.create("resnet20"), "se", reducton=4)
     assert str(caught.value) == (
-        "Gate 'se' has no option 'reducton'. Did you mean 'reduction'? It takes: reduction, bias."
+        "Gate 'se' has no option 'reducton'. Did you mean 'reduction'? It takes: reduction, bias, "
+        "nonlinearity, squash."
     )
 
 

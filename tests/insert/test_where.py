@@ -5,6 +5,8 @@ import torch
 
 import attnlab
 from attnlab._errors import SelectionError, SiteError, UnknownNameError
+from attnlab.insert import attachments
+from attnlab.insert.where import parse_where
 
 
 @pytest.fixture(scope="module")
@@ -115,5 +117,91 @@ def test_a_wrong_start(network):
 
 
 def test_a_wrong_gate(network):
-    with pytest.raises(UnknownNameError, match=r"Unknown gate 'sse'\. Did you mean 'se'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown gate 'sse'\. Did you mean 'scse' or 'se'"):
         attnlab.insert(network, "sse")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        ("all", None),
+        ("stages:1,3", "stages:1,3"),
+        ("blocks:1.1, 3.2", "blocks:1.1, 3.2"),
+        ("norms", "norms"),
+        ("features.1", "features.1"),
+        ("features.1 features.5", ["features.1", "features.5"]),
+        (["features.1"], ["features.1"]),
+        (("features.1", "features.5"), ["features.1", "features.5"]),
+    ],
+)
+def test_as_typed_and_as_in_files(given, expected):
+    assert parse_where(given) == expected
+    assert parse_where(parse_where(given)) == expected
+
+
+@pytest.mark.parametrize("given", [[], (), "", " "])
+def test_nothing_is_not_everything(network, given):
+    message = (
+        f"where={given!r} selects no site. Expected None or 'all' for every site, a selection such "
+        f"as 'stages:1,2', or names of modules."
+    )
+    for gate in ("se", "iebn"):
+        with pytest.raises(SelectionError) as caught:
+            chosen(network, given, gate)
+        assert str(caught.value) == message
+
+
+def placed(network, where):
+    net, _ = attnlab.insert(network, "ie", where=where)
+    return sorted(
+        (name, a.site.label, a.site.position, a.site.step.name if a.site.step else "")
+        for name, a in attachments(net)
+    )
+
+
+def test_a_named_site_knows_its_step(network):
+    names = ["bn1", "layer2.1.bn1", "layer2.1.bn2", "layer1.0", "layer2.0.shortcut.1"]
+    assert placed(network, names) == [
+        ("attnlab_bn1", "bn1", "elsewhere", ""),
+        ("attnlab_layer1_0", "layer1.0", "elsewhere", ""),
+        ("layer2.0.attnlab_shortcut_1", "layer2.0.shortcut.1", "elsewhere", ""),
+        ("layer2.1.attnlab_bn1", "2.1", "inside", "layer2.1"),
+        ("layer2.1.attnlab_bn2", "2.1", "end", "layer2.1"),
+    ]
+
+
+def test_norms_know_their_steps(network):
+    labels = [("attnlab_bn1", "bn1", "elsewhere", "")]
+    labels += [
+        (f"layer{s}.{b}.attnlab_bn1", f"{s}.{b}", "inside", f"layer{s}.{b}")
+        for s in (1, 2, 3)
+        for b in (0, 1, 2)
+    ]
+    assert placed(network, "norms") == labels
+
+
+def test_sites_of_a_network_without_steps_are_numbered():
+    with torch.device("meta"):
+        vgg = attnlab.create("vgg19_bn")
+    found = placed(vgg, "stages:1,2")
+    assert {(label.partition(".")[0], position) for _, label, position, _ in found} == {
+        ("1", "elsewhere"),
+        ("2", "elsewhere"),
+    }
+
+
+def test_a_gate_is_no_module_to_name(network):
+    net, _ = attnlab.insert(network, "ie")
+    with pytest.raises(SiteError) as caught:
+        chosen(net, ["layer1.0.attnlab"])
+    assert str(caught.value) == (
+        "No gate can act at 1 of 1 sites:\n"
+        "  layer1.0.attnlab: it is a gate that attnlab inserted; name the module behind which it "
+        "acts.\n"
+        "Choose the others with where=lambda site: not site.refusal."
+    )
+
+
+def test_a_norm_named_as_a_text(network):
+    assert chosen(network, "layer1.0.bn1", "iebn") == ("layer1.0.bn1",)

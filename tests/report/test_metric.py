@@ -17,6 +17,7 @@ from attnlab.report.alerts import alerts
 from attnlab.report.figures import forest_figure
 from attnlab.report.read import StudyRecord, read_record
 from attnlab.report.standing import forest_rows
+from attnlab.report.study_page import study_page
 from attnlab.report.tables import full_table, main_table, numbers, to_latex
 from attnlab.report.verdict import study_chips, study_verdict
 from attnlab.report.write import write_study_page
@@ -91,6 +92,19 @@ def test_numbers_are_in_the_unit_and_the_digits_of_the_metric(faces):
     assert table.rows[0][4].text == "0.3080 ± 0.0030"
     assert f"{mean:.4f} $\\pm$" in to_latex(faces)
     assert "% cifar-attention-v1: mean |error| mm, lower is better; mean" in to_latex(faces)
+
+
+def test_curves_are_of_the_metric(faces):
+    (group,) = faces.table.groups
+    cost = study_page(faces).sections[1]
+    curves = cost.parts[-1].figures[-1].spec["data"]["values"]
+    for row in ("plain", "se", "eca"):
+        runs = faces.of(group, row)
+        for epoch in range(1, 5):
+            (shown,) = (c for c in curves if (c["module"], c["epoch"]) == (row, epoch))
+            values = [1000 * run.stored.history[epoch - 1]["test"]["mae"] for run in runs]
+            found = (shown["mean"], shown["low"], shown["high"])
+            assert found == pytest.approx((sum(values) / 5, min(values), max(values)))
 
 
 def test_every_metric_has_a_column(faces, tmp_path):

@@ -179,7 +179,7 @@ def test_study_of_failures_says_so_once(tmp_path):
 
 def test_one_seed_claims_no_interval(tmp_path):
     text = _page(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=1, epochs=4)
-    assert "There is no interval and no colour" in text
+    assert "There is no interval and no colour (one seed: no interval)." in text
     assert "Student-t interval of the paired mean" not in text
 
 

@@ -74,7 +74,9 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "Small: 4 runs, 4 done" in shown(capsys, "run", *rest)
 
     assert "\n4 done\n" in shown(capsys, "status", *rest)
-    assert "4 runs, 4 done, 0 left\n\n" in shown(capsys, "plan", *rest)
+    planned = shown(capsys, "plan", *rest, "--effect", "2.5")
+    assert "4 runs, 4 done, 0 left\n" in planned
+    assert "digits resnet20 se: to show a difference of 2.5 pt at the spread seen so" in planned
 
     markdown = tmp_path / "table.md"
     assert "+2.50" in shown(capsys, "show", *rest, "--markdown", str(markdown))
@@ -95,7 +97,7 @@ def test_failures_are_listed_and_end_with_code_1(
         main(["study", "run", str(path), "--out", str(out)])
     assert ended.value.code == 1
     printed = capsys.readouterr().out
-    assert "digits resnet20 sse seed 0: FAILED: Unknown gate 'sse'. Did you mean 'se'" in printed
+    assert "digits resnet20 sse seed 0: FAILED: Unknown gate 'sse'. Did you mean " in printed
     assert "2 runs failed; log.txt and failure.json of each say why:" in printed
     assert "Unknown gate 'sse'" in shown(capsys, "status", str(path), "--out", str(out))
 

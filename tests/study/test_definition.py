@@ -112,7 +112,7 @@ def test_messages() -> None:
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
         "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
-        "options, where, start."
+        "options, where, start, place."
     )
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
@@ -150,6 +150,24 @@ def test_messages() -> None:
         "The paper's figure of 'se': expected a number or text like '94.26 ± 0.14' but got "
         "'about 90'."
     )
+
+
+def test_no_place_is_not_the_plain_network() -> None:
+    """A row without gates would be the plain network under the gate's name."""
+    expected = (
+        "where={} selects no site. Expected None or 'all' for every site, a selection such as "
+        "'stages:1,2', or names of modules."
+    )
+    assert message(attention=["none", {"gate": "se", "where": []}]) == expected.format("()")
+    assert message(where=[]) == expected.format("()")
+
+
+def test_places_by_name() -> None:
+    gate = {"gate": "se", "where": ["layer1.0.bn1", "layer1.0.bn2"]}
+    (run,) = planned_runs(study(attention=[gate], seeds=1))
+    assert run.config.where == ("layer1.0.bn1", "layer1.0.bn2")
+    (run,) = planned_runs(study(attention=[{"gate": "se", "where": "all"}], seeds=1))
+    assert run.config.where is None
 
 
 def test_a_study_without_small_form_says_so() -> None:

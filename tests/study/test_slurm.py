@@ -10,7 +10,8 @@ import pytest
 from tests.study._small import small_study
 
 from attnlab._errors import OptionError
-from attnlab.study import SlurmExecutor, Store, planned_runs, run_study
+from attnlab.stored import StoredRun
+from attnlab.study import SlurmExecutor, planned_runs, run_study
 from attnlab.study.executors.slurm import Submission
 from attnlab.study.worker import Job
 
@@ -31,7 +32,7 @@ def test_jobs_run_and_failures_come_back(tmp_path: Path) -> None:
     good, bad = (outcomes[str(run)] for run in planned_runs(study))
     assert (good.status, bad.status) == ("done", "failed")
     assert bad.message.startswith("where='stages:9': 9 does not exist in this network.")
-    assert Store(tmp_path).result(good.job.run_id) is not None
+    assert StoredRun(Path(good.job.directory)).is_trained
 
 
 def test_a_preempted_job_is_queued_again() -> None:

@@ -36,12 +36,17 @@ class Kernels:
     """The kernels of the folder `source`; objects that came with the package are in `prebuilt`.
 
     `declare` gives the entry points their argument types; AttributeError when one is missing.
+    `variant` says for which instruction set.
     """
 
     def __init__(
-        self, source: Path, prebuilt: Path, declare: Callable[[ctypes.CDLL], None]
+        self,
+        source: Path,
+        prebuilt: Path,
+        declare: Callable[[ctypes.CDLL], None],
+        variant: Callable[[], variants.Variant] = variants.host,
     ) -> None:
-        self.source, self.prebuilt, self.declare = source, prebuilt, declare
+        self.source, self.prebuilt, self.declare, self.variant = source, prebuilt, declare, variant
         self._lock = threading.Lock()
         self._found: tuple[ctypes.CDLL | None, NativeStatus] | None = None
         self._enabled = True
@@ -71,7 +76,7 @@ class Kernels:
         mode = os.environ.get("ATTNLAB_NATIVE", "auto")
         if mode not in MODES:
             raise unknown_name("ATTNLAB_NATIVE", mode, MODES)
-        variant = variants.host()
+        variant = self.variant()
         if mode == "off":
             return None, NativeStatus(False, variant.name, None, "ATTNLAB_NATIVE=off")
         prebuilt = self.prebuilt / object_name(variant, self.source)

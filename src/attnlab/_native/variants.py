@@ -13,18 +13,12 @@ class Variant(NamedTuple):
     flags: tuple[str, ...]
 
 
-AVX512 = Variant(
-    "avx512",
-    (
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mfma",
-        "-mprefer-vector-width=512",
-        "-DVECTOR_BYTES=64",
-    ),
+_AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma")
+AVX512 = Variant("avx512", (*_AVX512_FLAGS, "-mprefer-vector-width=512", "-DVECTOR_BYTES=64"))
+AVX512_NARROW = Variant(
+    "avx512-narrow", (*_AVX512_FLAGS, "-mprefer-vector-width=256", "-DVECTOR_BYTES=32")
 )
+"""Half the width, with AVX-512's masks and its 32 registers: for rows that fill half a vector."""
 AVX2 = Variant("avx2", ("-mavx2", "-mfma", "-DVECTOR_BYTES=32"))
 BASELINE = Variant("baseline", ("-DVECTOR_BYTES=16",))
 """What every compiler of a machine targets: SSE2, NEON, ..."""
@@ -42,6 +36,11 @@ def choose(capability: str, machine: str) -> Variant:
         if capability.startswith("AVX2"):
             return AVX2
     return BASELINE
+
+
+def narrower(variant: Variant) -> Variant:
+    """The variant for short rows, on a processor that `variant` is for."""
+    return AVX512_NARROW if variant == AVX512 else variant
 
 
 def host() -> Variant:

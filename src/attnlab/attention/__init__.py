@@ -27,6 +27,10 @@ from attnlab.attention.ge import GatherExcite as GatherExcite
 from attnlab.attention.ge import ParametricGatherExcite as ParametricGatherExcite
 from attnlab.attention.ie import InstanceEnhancement as InstanceEnhancement
 from attnlab.attention.iebn import InstanceEnhancementBatchNorm as InstanceEnhancementBatchNorm
+from attnlab.attention.library import LIBRARY_KEYS as LIBRARY_KEYS
+from attnlab.attention.library import gate_from_library as gate_from_library
+from attnlab.attention.library import library_weights as library_weights
+from attnlab.attention.multiplied import Multiplied as Multiplied
 from attnlab.attention.registry import GATES as GATES
 from attnlab.attention.registry import GateInfo as GateInfo
 from attnlab.attention.registry import GateSpec as GateSpec

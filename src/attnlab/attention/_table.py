@@ -108,7 +108,7 @@ _ROWS = (
     _row(
         "scse",
         SpatialChannelExcitation,
-        "Concurrent Spatial and Channel SE",
+        "Concurrent Spatial and Channel Squeeze & Excitation",
         "Roy et al., MICCAI 2018",
         _SPATIAL,
     ),

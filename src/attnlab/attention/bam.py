@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -55,11 +54,11 @@ class SpatialBranch(nn.Module):
 
 
 def _one_plus_sigmoid_of_sum(channel: Tensor, spatial: Tensor) -> Tensor:
-    return 1 + torch.sigmoid(channel + spatial)
+    return (channel + spatial).sigmoid_() + 1
 
 
 def _one_plus_sigmoid_of_product(channel: Tensor, spatial: Tensor) -> Tensor:
-    return 1 + torch.sigmoid(channel * spatial)
+    return (channel * spatial).sigmoid_() + 1
 
 
 class BottleneckAttention(BranchGate):

@@ -46,13 +46,13 @@ class EfficientMultiScaleAttention(BranchGate):
         # The mean of a channel that was normalised over space is the norm's bias, whatever came in.
         from_crossed = torch.softmax(self.norm.bias, dim=0)
         from_around = torch.softmax(spatial_mean(around), dim=1)
-        first = torch.einsum("c,bchw->bhw", from_crossed.to(around.dtype), around)
+        first = torch.matmul(from_crossed.to(around.dtype), around.flatten(2))
         gate = torch.sigmoid(first + self._weighed(crossed, from_around))
         maps = gate.to(branch.dtype).view(batch, self.groups, height, width)
         return spread_over_groups(maps, branch)
 
     def _weighed(self, crossed: Features, weights: Tensor) -> Tensor:
-        """Σ_c weights_c GN(crossed)_c, with each channel normalised over space by itself.
+        """Σ_c weights_c GN(crossed)_c of every pixel, each channel normalised over space by itself.
 
         Not the module's forward, which refuses a map of one pixel and makes a map of full size.
         """
@@ -62,7 +62,7 @@ class EfficientMultiScaleAttention(BranchGate):
         slope = self.norm.weight / torch.sqrt(population + self.norm.eps)
         offset = (weights * (self.norm.bias - slope * mean)).sum(dim=1)
         scaled = (weights * slope).to(crossed.dtype)
-        return torch.einsum("bc,bchw->bhw", scaled, crossed) + offset[:, None, None]
+        return torch.matmul(scaled[:, None], crossed.flatten(2))[:, 0] + offset[:, None]
 
     def start_constant(self) -> float:
         nn.init.zeros_(self.norm.weight)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attnlab._types import ChannelGate, Maps, Vector
 from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
+from attnlab.attention._moments import spatial_squares
 from attnlab.attention._shared import as_channel_gate
 
 EPSILON = 1e-5
@@ -23,10 +24,8 @@ def one_plus_tanh(x: Tensor) -> Tensor:
 
 def channel_energy(features: Maps) -> Vector:
     """√(Σ x² + ε) of each channel over space; half precision is summed in float32."""
-    dtype = torch.promote_types(features.dtype, torch.float32)
-    space = tuple(range(2, features.dim()))
-    norm = torch.linalg.vector_norm(features, dim=space, dtype=dtype)
-    return torch.sqrt(norm.square() + EPSILON)
+    wide = features.to(torch.promote_types(features.dtype, torch.float32))
+    return torch.sqrt(spatial_squares(wide) + EPSILON)
 
 
 class GatedChannelTransformation(VectorGate):

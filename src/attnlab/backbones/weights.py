@@ -1,10 +1,12 @@
 """Read weights from a file, safely, and load them strictly.
 
-Only tensors are ever read: safetensors, or torch files with `weights_only=True`.
+Only tensors are ever read: safetensors, or torch files with `weights_only=True`. A checkpoint that
+holds the network's tensors in an entry, or under a wrapper's names, is unwrapped (`unwrap`).
 """
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import WeightsError
+from attnlab.backbones.unwrap import ENTRIES, entry_of, is_state, without_prefix
 
 SHOWN = 3
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors in a `.safetensors` or torch file, by name."""
+    """The tensors in a `.safetensors` or torch file, by name; of a checkpoint with more in it,
+    those of its network."""
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"There is no file of weights at {str(path)!r}.")
@@ -52,7 +56,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # The settings of a training script; a bag of values, which runs nothing.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it names {found[1]}" if found else "it is not a plain pickle of tensors"
@@ -63,14 +69,17 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # on arbitrary bytes the reader fails with any type of error
         raise _damaged(path, "torch", error) from error
-    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-        keys = _few([str(key) for key in content]) if isinstance(content, dict) else ""
-        held = f"a dict with keys {keys}" if keys else f"a {type(content).__name__}"
-        raise WeightsError(
-            f"Expected {str(path)!r} to hold a state dict (tensors by name) but it holds "
-            f"{held}. Save the network's state dict alone."
-        )
-    return content
+    if is_state(content):
+        return dict(content)
+    state = entry_of(content, str(path)) if isinstance(content, dict) else None
+    if state is not None:
+        return state
+    keys = _few([str(key) for key in content]) if isinstance(content, dict) else ""
+    held = f"a dict with keys {keys}" if keys else f"a {type(content).__name__}"
+    raise WeightsError(
+        f"Expected {str(path)!r} to hold a state dict (tensors by name), alone or as its "
+        f"{_either(ENTRIES)}, but it holds {held}. Save the network's state dict alone."
+    )
 
 
 def rename(state: Mapping[str, Tensor], beginnings: Mapping[str, str]) -> dict[str, Tensor]:
@@ -89,12 +98,18 @@ def load_weights(
     network: nn.Module, path: str | Path, beginnings: Mapping[str, str] | None = None
 ) -> None:
     """Load the file at `path` into `network`, every name and every shape or an error."""
-    fill(network, read_renamed(path, beginnings or {}), str(path))
+    fill(network, read_renamed(network, path, beginnings or {}), str(path))
 
 
-def read_renamed(path: str | Path, beginnings: Mapping[str, str]) -> dict[str, Tensor]:
-    """The tensors of a file under the names that they have here."""
-    return rename(read_state(path), beginnings)
+def read_renamed(
+    network: nn.Module, path: str | Path, beginnings: Mapping[str, str]
+) -> dict[str, Tensor]:
+    """The tensors of a file under the names that they have in `network`; `beginnings` of names in
+    public files, and what they are called here."""
+    expected = network.state_dict()
+    public = rename(expected, {here: there for there, here in beginnings.items()})
+    state = without_prefix(read_state(path), {*expected, *public}, str(path))
+    return rename(state, beginnings)
 
 
 def fill(network: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
@@ -175,6 +190,11 @@ def _is_counter(name: str) -> bool:
 def _few(names: Sequence[str]) -> str:
     rest = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f", and {rest} more" if rest > 0 else "")
+
+
+def _either(names: Sequence[str]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"
 
 
 def _damaged(path: Path, kind: str, error: Exception) -> WeightsError:

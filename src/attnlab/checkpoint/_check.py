@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import WeightsError
+from attnlab.backbones.unwrap import without_prefix
 from attnlab.backbones.weights import fill
 from attnlab.checkpoint.description import Description
+from attnlab.insert import attachments
 from attnlab.record.example import evaluating
 
 _MOST_CHANGE = 1e-3
@@ -22,6 +24,7 @@ def filled(description: Description, state: Mapping[str, Tensor], source: str) -
     """The network of `description` with the values, dtypes and memory layout of `state`."""
     with torch.random.fork_rng(devices=[]):
         network = description.build()
+    state = without_prefix(state, network.state_dict(), source)
     dtypes = {value.dtype for value in state.values() if value.is_floating_point()}
     if len(dtypes) == 1:
         network.to(dtypes.pop())  # what is not in the file as well
@@ -43,7 +46,7 @@ def check_description(network: nn.Module, description: Description, path: Path) 
     try:
         built = filled(description, network.state_dict(), str(path))
     except WeightsError as error:
-        raise WeightsError(f"{refused}. {error}") from error
+        raise WeightsError(f"{refused}. {error}{_about_place(network, description)}") from error
     example = description.example(network)
     try:
         expected = _answer(network, example)
@@ -55,6 +58,15 @@ def check_description(network: nn.Module, description: Description, path: Path) 
             f"{refused}: with the same weights, its output differs by {change:.1e}, relative. "
             f"Describe it as it was made; options of the gate are gate_options={{...}}."
         )
+
+
+def _about_place(network: nn.Module, description: Description) -> str:
+    """What to change where the gates are at norms and the description says otherwise."""
+    sites = (attachment.site for _, attachment in attachments(network))
+    moved = any(site.kind != "output" and site.position == "inside" for site in sites)
+    if not moved or description.place != "branch":
+        return ""
+    return " Its gates act behind norms, where insert puts them by default: pass place='auto'."
 
 
 def _answer(network: nn.Module, example: Tensor) -> list[Tensor]:

@@ -56,6 +56,8 @@ class Description:
     fused: bool = False
     affine: list[str] = field(default_factory=list)
     """Norms that a fold gave affine parameters."""
+    place: Literal["auto", "branch", "norm"] = "branch"
+    """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
 
     def __post_init__(self) -> None:
         own = inspect.signature(create).parameters
@@ -71,6 +73,7 @@ class Description:
                 self.gate,
                 self.where,
                 self.start,
+                place=self.place,
                 example=self.example(network),
                 inplace=True,
                 **self.gate_options,

@@ -29,6 +29,7 @@ def fold(
     num_classes: int | None = None,
     where: tuple[str, ...] = (),
     start: Literal["paper", "identity"] = "paper",
+    place: Literal["auto", "branch", "norm"] = "branch",
     size: int | None = None,
     weights: str | None = None,
     fuse: bool = False,
@@ -62,6 +63,7 @@ def fold(
         num_classes: of the network.
         where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | module names.
         start: as given to insert.
+        place: as given to insert, whose own default is auto.
         size: side of the images; what the network says of itself if left out.
         weights: of a network given by name: a file, timm's "pretrained", torchvision's "DEFAULT".
         fuse: also merge norms and re-parameterisable branches, for the fastest network.
@@ -88,6 +90,7 @@ def fold(
         where=parse_where(" ".join(where) or None),
         start=start,
         input_size=None if size is None else [3, size, size],
+        place=place,
     )
     torch.manual_seed(0)
     network, description, lines = _network(source, given, weights, trust)
@@ -154,8 +157,8 @@ def _network(
         raise WeightsError(f"There is no file of weights at {source!r}.")
     if given.model or _about_gates(given):
         raise OptionError(
-            f"--model, --gate, --where and --start describe a file of weights, and {source!r} is "
-            f"none."
+            f"--model, --gate, --where, --start and --place describe a file of weights, and "
+            f"{source!r} is none."
         )
     return _of_name(source, given, weights)
 
@@ -190,7 +193,8 @@ def _of_file(
         return load(path, given), given, [made, read]
     if _about_gates(given) or given.num_classes is not None:
         raise OptionError(
-            "--gate, --where, --start and --num-classes need --model, the network they belong to."
+            "--gate, --where, --start, --place and --num-classes need --model, the network they "
+            "belong to."
         )
     description = describe(path)
     if description is None:
@@ -213,7 +217,8 @@ def _of_file(
 
 
 def _about_gates(given: Description) -> bool:
-    return given.gate is not None or given.where is not None or given.start != "paper"
+    changed = given.gate is not None or given.where is not None
+    return changed or given.start != "paper" or given.place != "branch"
 
 
 def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | None) -> None:

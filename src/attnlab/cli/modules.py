@@ -1,4 +1,4 @@
-"""`attnlab modules`: every gate with its paper, its cost, whether it folds, and its first value."""
+"""`attnlab modules`: every gate, its paper, cost and ranks, whether it folds, its first value."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Row:
     title: str
     paper: str
     form: str
+    ranks: tuple[int, ...]
+    """How many spatial axes its maps may have: 1 sequences and tokens, 2 images, 3 volumes."""
     parameters: tuple[int, ...]
     """Added at each of `SIZES`; for the form `stage`, once per stage."""
     macs: tuple[int, ...]
@@ -38,24 +40,41 @@ class Row:
     why_not: str
 
 
-def rows() -> list[Row]:
-    """The gates of the registry, built and run once at each of `SIZES`."""
+def rows(match: str = "") -> list[Row]:
+    """The gates of the registry, built and run once at each of `SIZES`.
+
+    With `match`, those with this text in their name, title or paper, in capitals or not.
+    """
+    from attnlab._errors import UnknownNameError, nearest
     from attnlab.attention import GATES
 
-    return [_row(info) for info in GATES.values()]
+    wanted = match.strip().lower()
+    chosen = [
+        info
+        for info in GATES.values()
+        if any(wanted in text.lower() for text in (info.name, info.title, info.paper))
+    ]
+    if not chosen:
+        raise UnknownNameError(
+            f"No gate has {match!r} in its name, title or paper.{nearest(match, GATES)} "
+            "`attnlab modules` lists all."
+        )
+    return [_row(info) for info in chosen]
 
 
-def modules(json: bool = False) -> None:
-    """List every gate: paper, form, parameters, MACs, whether it folds, and its first value.
+def modules(match: str = "", json: bool = False) -> None:
+    """List every gate: paper, form, ranks, parameters, MACs, whether it folds, its first value.
 
     Examples:
       attnlab modules
+      attnlab modules --match excitation
       attnlab modules --json > gates.json
 
     Args:
+        match: only gates with this text in their name, title or paper.
         json: print JSON instead of a table.
     """
-    found = rows()
+    found = rows(match)
     if json:
         print(_as_json(found))
         return
@@ -63,6 +82,7 @@ def modules(json: bool = False) -> None:
         ("name", "left"),
         ("paper", "left"),
         ("form", "left"),
+        ("ranks", "left"),
         ("parameters", "right"),
         ("MACs", "right"),
         ("folds as", "left"),
@@ -73,8 +93,9 @@ def modules(json: bool = False) -> None:
             row.name,
             row.paper,
             row.form,
+            " ".join(map(str, row.ranks)),
             " ".join(f"{count:,}" for count in row.parameters),
-            " ".join(f"{count:,}" for count in row.macs),
+            " ".join(f"{n:,}" if n < 1e6 else f"{n / 1e6:.1f}M" for n in row.macs),
             f"asr:{row.name}" if row.folds else "no",
             _gate(row),
         )
@@ -84,16 +105,20 @@ def modules(json: bool = False) -> None:
     console().print(table(columns, cells, title=f"Per gate, for maps of {sizes}"))
     print("form   branch reads f(x_t); step reads x_t and x_t + f(x_t); stage is one module per")
     print("       stage that hands a memory from block to block; norm replaces every BatchNorm2d.")
+    print("ranks  spatial axes of its maps: 1 sequences and tokens, 2 images, 3 volumes and video.")
     print(
         "MACs   of convolutions and matrix products, per image; element-wise work is not counted."
     )
     print("asr:   the module on a learned vector: C more parameters per site while it trains, none")
     print("       after folding. 'asr:se*2' multiplies two of them, 'asr:se+se' is both kinds.")
+    reasons: dict[str, list[str]] = {}
     for row in found:
-        if row.why_not:
-            print(f"no asr:{row.name}: {row.why_not}.")
+        reasons.setdefault(row.why_not, []).append(f"asr:{row.name}")
+    for reason, names in reasons.items():
+        if reason:
+            print(f"no {', '.join(names)}: {reason}.")
     print()
-    print_python("from attnlab.cli.modules import rows", "rows()")
+    print_python("from attnlab.cli.modules import rows", f"rows({match!r})" if match else "rows()")
 
 
 def _gate(row: Row) -> str:
@@ -118,6 +143,7 @@ def _row(info: GateInfo) -> Row:
         title=info.title,
         paper=info.paper,
         form=info.form,
+        ranks=_ranks(info),
         parameters=tuple(parameters for parameters, _ in counts),
         macs=tuple(macs for _, macs in counts),
         initial_gate=mean,
@@ -125,6 +151,14 @@ def _row(info: GateInfo) -> Row:
         folds=info.on_vector,
         why_not=info.not_on_vector,
     )
+
+
+def _ranks(info: GateInfo) -> tuple[int, ...]:
+    """Those of the gate with its default options; a norm is torch's own, of images."""
+    from attnlab.attention import Gate
+
+    gate = info.build(SIZES[0][0])
+    return gate.ranks if isinstance(gate, Gate) else (2,)
 
 
 def _build(info: GateInfo, channels: int) -> nn.Module:

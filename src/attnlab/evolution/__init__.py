@@ -1,6 +1,10 @@
 """Evolution: one operator for convolution, self-attention and involution."""
 
 from attnlab.evolution import _flops as _flops
+from attnlab.evolution import _vmap as _vmap
+from attnlab.evolution._kernels import KernelChoice as KernelChoice
+from attnlab.evolution._kernels import kernel_choices as kernel_choices
+from attnlab.evolution._kernels import use_native as use_native
 from attnlab.evolution.as_evolution import Evolution as Evolution
 from attnlab.evolution.as_evolution import as_evolution as as_evolution
 from attnlab.evolution.attention import local_attention as local_attention
@@ -20,11 +24,11 @@ from attnlab.evolution.forms import Kernel as Kernel
 from attnlab.evolution.forms import MapKernel as MapKernel
 from attnlab.evolution.forms import SampleKernel as SampleKernel
 from attnlab.evolution.forms import SharedKernel as SharedKernel
+from attnlab.evolution.forms import SpanKernel as SpanKernel
 from attnlab.evolution.involution import Involution2d as Involution2d
 from attnlab.evolution.involution import involution2d as involution2d
 from attnlab.evolution.native import NativeStatus as NativeStatus
 from attnlab.evolution.native import native_status as native_status
-from attnlab.evolution.native import use_native as use_native
 from attnlab.evolution.networks import attention_resnet as attention_resnet
 from attnlab.evolution.networks import rednet as rednet
 from attnlab.evolution.operator import EvolutionConv2d as EvolutionConv2d
@@ -33,6 +37,7 @@ from attnlab.evolution.operator import Operator as Operator
 from attnlab.evolution.primitives import av as av
 from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
+from attnlab.evolution.primitives import spanned_av as spanned_av
 from attnlab.evolution.reference import evolve as evolve
 from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window

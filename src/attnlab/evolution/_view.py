@@ -1,78 +1,102 @@
-"""The three primitives as one multiply and one sum over a strided view: the form for compilers.
+"""The three primitives as one multiply and one sum over views: the form for compilers.
 
-Eager torch would materialise the K² copies; a compiler fuses view, product and sum into one gather
+Eager torch would materialise the K² copies; a compiler fuses views, product and sum into one gather
 loop without atomics. Unrolled shifts compile to the same speed forward but take minutes.
+
+The views are made of `unfold` and `diagonal`, never of `as_strided`: a compiler may lay a tensor
+out otherwise than the strides it was traced with (channels last behind a convolution), and then
+`as_strided` reads the wrong numbers without a word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from attnlab.evolution.window import Pair, Window
+from attnlab.evolution.window import Sizes, Window
 
 
-def _windows(x: Tensor, groups: int, out_size: Pair, window: Window) -> Tensor:
-    """A view (B, G, C/G, K_h, K_w, H_out, W_out) of the padded x."""
-    padded = F.pad(x, window.pad()).contiguous().unflatten(1, (groups, -1))
-    *outer, row, column = padded.stride()
-    size = (*padded.shape[:3], *window.kernel_size, *out_size)
-    (dilation_h, dilation_w), (stride_h, stride_w) = window.dilation, window.stride
-    steps = (dilation_h * row, dilation_w * column, stride_h * row, stride_w * column)
-    return padded.as_strided(size, (*outer, *steps))
+def _padded(x: Tensor, around: Iterable[tuple[int, int]]) -> Tensor:
+    """Zeros before and after, one pair for each of the last axes; a negative number cuts off.
+
+    Compilers compute `F.pad` again in every tap, with its tests; what is joined they write down.
+    """
+    pairs = list(around)
+    for axis, (before, after) in enumerate(pairs, start=x.dim() - len(pairs)):
+        first, last = max(0, -before), x.shape[axis] - max(0, -after)
+        x = x.narrow(axis, first, last - first)
+        parts = [
+            x.new_zeros(*x.shape[:axis], max(0, count), *x.shape[axis + 1 :])
+            for count in (before, after)
+        ]
+        x = torch.cat((parts[0], x, parts[1]), axis)
+    return x
+
+
+def _around(window: Window) -> Iterator[tuple[int, int]]:
+    return zip(window.padding, window.padding, strict=True)
+
+
+def _windows(x: Tensor, window: Window) -> Tensor:
+    """(B, C, *size) as (B, C, *out, *kernel); x is padded already."""
+    for axis, (kernel, stride, dilation) in enumerate(zip(*window[:3], strict=True), start=2):
+        x = x.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
+    return x
+
+
+def _taps_last(t: Tensor, axis: int, window: Window) -> Tensor:
+    """Taps in one axis at `axis`, as one axis per axis of the window, at the end."""
+    kernel_axes = list(range(axis, axis + window.axes))
+    split = t.unflatten(axis, window.kernel_size)
+    return split.movedim(kernel_axes, list(range(-window.axes, 0)))
 
 
 def av_view(maps: Tensor, x: Tensor, window: Window) -> Tensor:
     """`av` without autograd."""
-    groups, out_size = maps.shape[1], (maps.shape[3], maps.shape[4])
-    weight = maps.unflatten(2, window.kernel_size).unsqueeze(2)
-    return (weight * _windows(x, groups, out_size, window)).sum((3, 4)).flatten(1, 2)
+    taken = _windows(_padded(x, _around(window)), window).unflatten(1, (maps.shape[1], -1))
+    weight = _taps_last(maps, 2, window).unsqueeze(2)
+    return (weight * taken).sum(list(range(-window.axes, 0))).flatten(1, 2)
 
 
 def qk_view(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
     """`qk` without autograd."""
-    queries = q.unflatten(1, (groups, -1))[:, :, :, None, None]
-    windows = _windows(x, groups, (q.shape[2], q.shape[3]), window)
-    return (queries * windows).sum(2).flatten(2, 3)
+    taken = _windows(_padded(x, _around(window)), window).flatten(-window.axes)
+    products = q.unsqueeze(-1) * taken
+    return products.unflatten(1, (groups, -1)).sum(2).movedim(-1, 2)
 
 
-def _spread(t: Tensor, stride: Pair) -> Tensor:
-    """Put stride - 1 zeros between neighbouring pixels of the last two axes."""
-    if stride == (1, 1):
-        return t
-    height, width = (t.shape[-2] - 1) * stride[0] + 1, (t.shape[-1] - 1) * stride[1] + 1
-    out = t.new_zeros(*t.shape[:-2], height, width)
-    out[..., :: stride[0], :: stride[1]] = t
-    return out
+def _spread(t: Tensor, stride: Sizes) -> Tensor:
+    """Put stride - 1 zeros after each pixel, along the last axes."""
+    for axis, step in zip(range(-len(stride), 0), stride, strict=True):
+        if step > 1:
+            apart = F.pad(t.movedim(axis, -1).unsqueeze(-1), (0, step - 1))
+            t = apart.flatten(-2).movedim(-1, axis)
+    return t
 
 
-def sc_view(maps: Tensor, y: Tensor, size: Pair, window: Window) -> Tensor:
+def sc_view(maps: Tensor, y: Tensor, size: Sizes, window: Window) -> Tensor:
     """`sc` without autograd, in gather form.
 
     Input pixel j gets tap k from output pixel j + p - d·k. With the taps in reverse order,
-    k' = K - 1 - k, that is (j + d·k') - (d·(K - 1) - p): a view of padded maps whose step from tap
-    to tap also moves by d pixels.
+    k' = K - 1 - k, that is (j + d·k') - (d·(K - 1) - p): of the padded maps of every tap, unfolded
+    into windows, the diagonal on which tap and place in the window are the same.
     """
-    groups = maps.shape[1]
+    groups, axes = maps.shape[1], window.axes
     maps, y = _spread(maps, window.stride), _spread(y, window.stride)
-    span = [d * (k - 1) for d, k in zip(window.dilation, window.kernel_size, strict=True)]
-    before = [s - p for s, p in zip(span, window.padding, strict=True)]
-    after = [
-        full + s - b - have
-        for full, s, b, have in zip(size, span, before, y.shape[2:], strict=True)
+    around = [
+        (dilation * (kernel - 1) - padding, n + padding - have)
+        for n, have, kernel, dilation, padding in zip(
+            size, y.shape[2:], window.kernel_size, window.dilation, window.padding, strict=True
+        )
     ]
-    pad = (before[1], after[1], before[0], after[0])
-    weight = F.pad(maps, pad).unflatten(2, window.kernel_size).flip(2, 3).contiguous()
-    values = F.pad(y, pad).contiguous().unflatten(1, (groups, -1))
-    dilation_h, dilation_w = window.dilation
-    batch, group, tap_h, tap_w, row, column = weight.stride()
-    weight = weight.as_strided(
-        (*weight.shape[:4], *size),
-        (batch, group, tap_h + dilation_h * row, tap_w + dilation_w * column, row, column),
-    )
-    *outer, row, column = values.stride()
-    values = values.as_strided(
-        (*values.shape[:3], *window.kernel_size, *size),
-        (*outer, dilation_h * row, dilation_w * column, row, column),
-    )
-    return (weight.unsqueeze(2) * values).sum((3, 4)).flatten(1, 2)
+    steps = Window(window.kernel_size, (1,) * axes, window.dilation, (0,) * axes)
+    values = _windows(_padded(y, around), steps).unflatten(1, (groups, -1))
+    weight = _padded(maps, around).unflatten(2, window.kernel_size).flip(list(range(2, 2 + axes)))
+    for dilation, kernel in zip(window.dilation, window.kernel_size, strict=True):
+        # `diagonal` takes the first axis of taps away, so the next axis of space moves to 2 + axes.
+        apart = weight.unfold(2 + axes, dilation * (kernel - 1) + 1, 1)[..., ::dilation]
+        weight = apart.diagonal(0, 2, -1)
+    return (weight.unsqueeze(2) * values).sum(list(range(-axes, 0))).flatten(1, 2)

@@ -3,25 +3,22 @@
     S[p, k, i] = softmax_k( scale · q_p[i] · k_p[i + k] + position[p, k, i] )
     out[p, i] = Σ_k S[p, k, i] · v_p[i + k]
 
-Position terms, all optional: a learned bias per head and tap; SASA's relative encoding, in which
-the first half of a head's channels meets an embedding of the row offset and the second half one of
-the column offset (so K_h + K_w vectors instead of K_h·K_w).
-
-At the border the papers leave the softmax open. `boundary="mask"` (ours) leaves out the pixels
-outside the image; `boundary="zero"` keeps them as zero keys and values, as a plain unfold does.
+`scores` says what the position terms are. At the border the papers leave the softmax open.
+`boundary="mask"` (ours) leaves out the pixels outside the image; `boundary="zero"` keeps them as
+zero keys and values, as a plain unfold does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from attnlab._errors import InputError, unknown_name
-from attnlab.evolution import _attention_ops, _ops
-from attnlab.evolution.primitives import av, check_groups, qk, same_dtype
-from attnlab.evolution.window import Pair, Window
+from attnlab.evolution import _attention_ops
+from attnlab.evolution.primitives import check_groups, check_operands, operands
+from attnlab.evolution.window import Window
 
 Boundary = Literal["mask", "zero"]
 
@@ -35,7 +32,7 @@ def local_attention(
     *,
     scale: float | None = None,
     bias: Tensor | None = None,
-    relative: tuple[Tensor, Tensor] | None = None,
+    relative: Sequence[Tensor] | None = None,
     boundary: Boundary = "mask",
 ) -> Tensor:
     """Attend from query (B, C_k, H_out, W_out) to key (B, C_k, H, W) and value (B, C_v, H, W).
@@ -44,20 +41,8 @@ def local_attention(
     the column embedding, (heads, C_k / heads / 2, K_h) and (heads, C_k / heads / 2, K_w).
     """
     _check(query, key, value, heads, window, bias, relative, boundary)
-    if scale is None:
-        scale = (query.shape[1] // heads) ** -0.5
-    query, key, value = same_dtype(query, key, value)
-    if _ops.runs_native(query, key, value):
-        positions = (bias, *(relative or (None, None)))
-        mask = boundary == "mask"
-        sizes = map(list, window)
-        return _attention_ops.attention(query, key, value, *positions, heads, scale, mask, *sizes)[
-            0
-        ]
-    maps = attention_maps(
-        query, key, heads, window, scale=scale, bias=bias, relative=relative, boundary=boundary
-    )
-    return av(maps, value, window).to(value.dtype)
+    parts = operands(query, key, value)
+    return _attend(parts, query.shape[1], heads, window, scale, bias, relative, boundary)
 
 
 def packed_local_attention(
@@ -67,31 +52,33 @@ def packed_local_attention(
     *,
     scale: float | None = None,
     bias: Tensor | None = None,
-    relative: tuple[Tensor, Tensor] | None = None,
+    relative: Sequence[Tensor] | None = None,
     boundary: Boundary = "mask",
 ) -> Tensor:
     """`local_attention` with query, key and value as the thirds of `packed` (B, 3C, H, W)."""
-    query, key, value = _attention_ops.thirds(packed)
-    (packed,) = same_dtype(packed)
-    if not _ops.runs_native(packed):
-        return local_attention(
-            query,
-            key,
-            value,
-            heads,
-            window,
-            scale=scale,
-            bias=bias,
-            relative=relative,
-            boundary=boundary,
-        )
+    query, key, value = packed.chunk(3, dim=1)
     _check(query, key, value, heads, window, bias, relative, boundary)
-    if scale is None:
-        scale = (query.shape[1] // heads) ** -0.5
-    positions = (bias, *(relative or (None, None)))
+    parts = operands(packed)
+    return _attend(parts, query.shape[1], heads, window, scale, bias, relative, boundary)
+
+
+def _attend(
+    parts: tuple[Tensor, ...],
+    width: int,
+    heads: int,
+    window: Window,
+    scale: float | None,
+    bias: Tensor | None,
+    relative: Sequence[Tensor] | None,
+    boundary: Boundary,
+) -> Tensor:
+    embeddings = list(relative or ())
+    check_operands(parts[0], *([] if bias is None else [bias]), *embeddings)
+    scale = (width // heads) ** -0.5 if scale is None else scale
     mask = boundary == "mask"
-    sizes = map(list, window)
-    return _attention_ops.attention_packed(packed, *positions, heads, scale, mask, *sizes)[0]
+    return _attention_ops.attention(
+        list(parts), bias, embeddings, heads, scale, mask, window.flat()
+    )[0]
 
 
 def attention_maps(
@@ -102,46 +89,15 @@ def attention_maps(
     *,
     scale: float,
     bias: Tensor | None = None,
-    relative: tuple[Tensor, Tensor] | None = None,
+    relative: Sequence[Tensor] | None = None,
     boundary: Boundary = "mask",
 ) -> Tensor:
     """The attention S as maps (B, heads, K_h·K_w, H_out, W_out); at least float32."""
-    compute = torch.promote_types(query.dtype, torch.float32)
-    query, key = query.to(compute), key.to(compute)
-    scores = qk(query * scale, key, heads, window)
-    if bias is not None:
-        scores = scores + bias[None, :, :, None, None]
-    if relative is not None:
-        scores = scores + relative_scores(query * scale, *relative)
-    if boundary == "mask":
-        inside = taps_inside((key.shape[2], key.shape[3]), window, key.device)
-        scores = scores.masked_fill(~inside, float("-inf"))
-    return scores.softmax(2)
-
-
-def relative_scores(query: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """q · r for every tap: (B, heads, K_h·K_w, H_out, W_out)."""
-    per_head = query.unflatten(1, (row.shape[0], -1))
-    upper, lower = per_head.chunk(2, dim=2)
-    by_row = torch.einsum("bpdij,pdu->bpuij", upper, row.to(query.dtype))
-    by_column = torch.einsum("bpdij,pdv->bpvij", lower, column.to(query.dtype))
-    return (by_row.unsqueeze(3) + by_column.unsqueeze(2)).flatten(2, 3)
-
-
-def taps_inside(size: Pair, window: Window, device: torch.device | None = None) -> Tensor:
-    """Whether each tap of each output pixel lies in the image: (K_h·K_w, H_out, W_out)."""
-    inside = [
-        (at >= 0) & (at < length)
-        for length, out, kernel, stride, dilation, padding in zip(
-            size, window.output_size(*size), *window, strict=True
-        )
-        for at in [
-            stride * torch.arange(out, device=device)
-            + dilation * torch.arange(kernel, device=device)[:, None]
-            - padding
-        ]
-    ]
-    return (inside[0][:, None, :, None] & inside[1][None, :, None, :]).flatten(0, 1)
+    query, key = operands(query, key)
+    mask = boundary == "mask"
+    return _attention_ops.maps_of(
+        query, key, bias, list(relative or ()), heads, scale, mask, window.flat()
+    )
 
 
 def _check(
@@ -151,7 +107,7 @@ def _check(
     heads: int,
     window: Window,
     bias: Tensor | None,
-    relative: tuple[Tensor, Tensor] | None,
+    relative: Sequence[Tensor] | None,
     boundary: str,
 ) -> None:
     if boundary not in get_args(Boundary):
@@ -159,12 +115,11 @@ def _check(
     if not window.is_centred:
         raise InputError(f"Expected a centred window of odd size but got {window}.")
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dim() != 4:
-            raise InputError(
-                f"Expected {name} of shape (B, C, H, W) but got {tuple(tensor.shape)}."
-            )
+        if tensor.dim() != 2 + window.axes:
+            shape = ("(B, C, L)", "(B, C, H, W)", "(B, C, T, H, W)")[window.axes - 1]
+            raise InputError(f"Expected {name} of shape {shape} but got {tuple(tensor.shape)}.")
         check_groups(tensor.shape[1], heads)
-    out_size = window.output_size(key.shape[2], key.shape[3])
+    out_size = window.output_size(*key.shape[2:])
     shapes = {
         "query": (query, (*key.shape[:2], *out_size)),
         "value": (value, (key.shape[0], value.shape[1], *key.shape[2:])),
@@ -172,18 +127,44 @@ def _check(
     if bias is not None:
         shapes["bias"] = (bias, (heads, window.taps))
     if relative is not None:
-        depth = key.shape[1] // heads
-        if depth % 2:
-            raise InputError(
-                "Expected an even number of channels per head for the relative encoding (half for "
-                f"rows, half for columns) but got {depth}."
-            )
-        for name, tensor, size in zip(
-            ("relative row", "relative column"), relative, window.kernel_size, strict=True
-        ):
-            shapes[name] = (tensor, (heads, depth // 2, size))
+        shapes |= _relative_shapes(key.shape[1] // heads, heads, window, relative)
     for name, (tensor, expected) in shapes.items():
         if tuple(tensor.shape) != tuple(expected):
             raise InputError(
                 f"Expected {name} of shape {tuple(expected)} but got {tuple(tensor.shape)}."
             )
+
+
+def _relative_shapes(
+    depth: int, heads: int, window: Window, relative: Sequence[Tensor]
+) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
+    """Each embedding by its name, and the shape it must have."""
+    names = RELATIVE[window.axes]
+    if len(relative) != window.axes:
+        raise InputError(
+            f"Expected {window.axes} relative embeddings ({', '.join(names)}) but got "
+            f"{len(relative)}."
+        )
+    if depth % window.axes:
+        raise InputError(uneven_depth(window.axes, depth))
+    return {
+        f"relative {name}": (embedding, (heads, depth // window.axes, size))
+        for name, embedding, size in zip(names, relative, window.kernel_size, strict=True)
+    }
+
+
+RELATIVE = {1: ("column",), 2: ("row", "column"), 3: ("frame", "row", "column")}
+"""What the embeddings of the offset along each axis are called."""
+
+
+def uneven_depth(axes: int, depth: int) -> str:
+    """What to say of a number of channels per head that cannot be split among the axes."""
+    if axes == 2:
+        return (
+            "Expected an even number of channels per head for the relative encoding (half for "
+            f"rows, half for columns) but got {depth}."
+        )
+    return (
+        f"Expected a multiple of {axes} channels per head for the relative encoding (a third each "
+        f"for frames, rows and columns) but got {depth}."
+    )

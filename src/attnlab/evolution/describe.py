@@ -17,7 +17,7 @@ from attnlab.evolution.as_evolution import as_evolution
 from attnlab.evolution.attention_layer import LocalAttention2d
 from attnlab.evolution.channel_attention import ChannelAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d, ODConvFunction, WeightNetFunction
-from attnlab.evolution.forms import AttentionKernel, Axis, Kernel, MapKernel
+from attnlab.evolution.forms import AttentionKernel, Axis, Kernel, MapKernel, SpanKernel
 from attnlab.evolution.involution import Involution2d
 from attnlab.evolution.operator import EvolutionConv2d, Operator, Scope
 
@@ -75,7 +75,7 @@ def describe(operator: nn.Module) -> Description:
 
 
 def _channel_preference(form: Kernel) -> str:
-    if isinstance(form, MapKernel) and form.mix is None:
+    if isinstance(form, SpanKernel) or (isinstance(form, MapKernel) and form.mix is None):
         sharing = form.channels // form.maps.shape[1]
         return "specific" if sharing == 1 else f"agnostic ({sharing} share a map)"
     if isinstance(form, AttentionKernel):

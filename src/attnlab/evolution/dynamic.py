@@ -16,12 +16,12 @@ from attnlab._errors import OptionError, unknown_name
 from attnlab.evolution.forms import SampleKernel
 from attnlab.evolution.operator import KernelFunction, Operator
 from attnlab.evolution.primitives import check_groups
-from attnlab.evolution.window import Pair, Window
+from attnlab.evolution.window import Pair, Sizes, Window
 
 Routing = Literal["sigmoid", "softmax"]
 
 
-def _bank(experts: int, out_channels: int, per_group: int, size: Pair) -> nn.Parameter:
+def _bank(experts: int, out_channels: int, per_group: int, size: Sizes) -> nn.Parameter:
     """Expert kernels (experts, D_out, N, K_h, K_w), each initialised like a convolution's."""
     bank = torch.empty(experts, out_channels, per_group, *size)
     for kernel in bank:

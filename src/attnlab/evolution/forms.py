@@ -17,13 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
+from attnlab.evolution._span import maps_of
 from attnlab.evolution.attention import (
     Boundary,
     attention_maps,
     local_attention,
     packed_local_attention,
 )
-from attnlab.evolution.primitives import av
+from attnlab.evolution.primitives import av, spanned_av
 from attnlab.evolution.window import Window
 
 Axis = Literal["space", "input channel", "output channel", "input"]
@@ -140,6 +141,42 @@ class MapKernel(Kernel):
 
 
 @dataclass(frozen=True)
+class SpanKernel(Kernel):
+    """A `MapKernel` whose maps are a 1×1 convolution of features: involution's own form.
+
+    features (B, D, H_out, W_out), weight (G·K_h·K_w, D), bias (G·K_h·K_w). The aggregation keeps
+    no maps for its backward pass; `maps` makes them.
+    """
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    map_groups: int
+    window: Window
+    channels: int
+
+    @property
+    def maps(self) -> Tensor:
+        """(B, G, K_h·K_w, H_out, W_out)."""
+        return maps_of(self.features, self.weight, self.bias, self.map_groups)
+
+    @property
+    def varies(self) -> frozenset[Axis]:
+        axes: set[Axis] = {"space", "input"}
+        return frozenset(axes | {"output channel"} if self.map_groups > 1 else axes)
+
+    @property
+    def groups(self) -> int:
+        return self.channels
+
+    def aggregate(self, x: Tensor) -> Tensor:
+        return spanned_av(self.features, x, self.weight, self.bias, self.map_groups, self.window)
+
+    def dense(self, x: Tensor) -> Tensor:
+        return MapKernel(self.maps, self.window, self.channels).dense(x)
+
+
+@dataclass(frozen=True)
 class AttentionKernel(Kernel):
     """Score map × projections: local self-attention, without the maps in memory.
 
@@ -158,7 +195,7 @@ class AttentionKernel(Kernel):
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     bias: Tensor | None = None
-    relative: tuple[Tensor, Tensor] | None = None
+    relative: tuple[Tensor, ...] | None = None
     scale: float | None = None
     boundary: Boundary = "mask"
     packed: Tensor | None = None

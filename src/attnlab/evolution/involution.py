@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab._errors import OptionError
-from attnlab.evolution.forms import MapKernel
+from attnlab.evolution.forms import MapKernel, SpanKernel
 from attnlab.evolution.operator import Operator
 from attnlab.evolution.primitives import av, check_groups
 from attnlab.evolution.window import Pair, Window
@@ -58,11 +58,33 @@ class Involution2d(Operator):
         )
         self.span = nn.Conv2d(hidden, self.window.taps * self.groups, 1)
 
-    def kernel(self, x: Tensor) -> MapKernel:
+    def kernel(self, x: Tensor) -> MapKernel | SpanKernel:
         stride = self.window.stride
-        seen = x if stride == (1, 1) else F.avg_pool2d(x, stride, stride, ceil_mode=True)
-        maps = self.span(self.reduce(seen)).unflatten(1, (self.groups, self.window.taps))
-        return MapKernel(maps, self.window, self.in_channels)
+        # Without padding `count_include_pad` changes nothing, but where it is on, the compiler of
+        # torch 2.15 divides the gradient of a last window that overhangs by too much.
+        seen = (
+            x
+            if stride == (1, 1)
+            else F.avg_pool2d(x, stride, stride, ceil_mode=True, count_include_pad=False)
+        )
+        features = self.reduce(seen)
+        if not _is_bare(self.span):
+            maps = self.span(features).unflatten(1, (self.groups, self.window.taps))
+            return MapKernel(maps, self.window, self.in_channels)
+        weight = self.span.weight.flatten(1)
+        return SpanKernel(
+            features, weight, self.span.bias, self.groups, self.window, self.in_channels
+        )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, groups={self.groups}"
+
+
+def _is_bare(span: nn.Module) -> bool:
+    """Whether `span` is what it was built as, so that its weights say all that it does.
+
+    A layer in its place or a hook on it wants to be called.
+    """
+    hooks = (span._forward_hooks, span._forward_pre_hooks)
+    backward_hooks = (span._backward_hooks, span._backward_pre_hooks)
+    return type(span) is nn.Conv2d and not any((*hooks, *backward_hooks))

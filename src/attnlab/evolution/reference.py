@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.evolution.window import Pair, Window
+from attnlab.evolution.window import Sizes, Window
 
 
 def evolve(
@@ -23,9 +23,9 @@ def evolve(
     kernel: Tensor,
     *,
     groups: int = 1,
-    stride: int | Pair = 1,
-    dilation: int | Pair = 1,
-    padding: int | Pair = 0,
+    stride: int | Sizes = 1,
+    dilation: int | Sizes = 1,
+    padding: int | Sizes = 0,
 ) -> Tensor:
     """Apply the materialised Evolution kernel W[i,j,u,v,n,m] to `x` (B, D_in, H, W).
 
@@ -59,9 +59,7 @@ def evolve(
     padded = F.pad(x, window.pad()).unflatten(1, (groups, channels // groups))
     weight = kernel.unflatten(6, (groups, out_channels // groups))
     out = x.new_zeros(batch, groups, out_channels // groups, out_height, out_width)
-    for tap, (rows, columns) in enumerate(window.shifts(out_height, out_width)):
+    for tap, shift in enumerate(window.shifts(out_height, out_width)):
         u, v = divmod(tap, window.kernel_size[1])
-        out = out + torch.einsum(
-            "bgnij,bijngm->bgmij", padded[..., rows, columns], weight[:, :, :, u, v]
-        )
+        out = out + torch.einsum("bgnij,bijngm->bgmij", padded[shift], weight[:, :, :, u, v])
     return out.flatten(1, 2)

@@ -15,7 +15,6 @@ from attnlab.evolution.attention_layer import LocalAttention2d
 from attnlab.evolution.channel_attention import ChannelAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d
 from attnlab.evolution.involution import Involution2d
-from attnlab.evolution.native import native_status
 
 if TYPE_CHECKING:
     from attnlab.insert import Receipt
@@ -48,35 +47,44 @@ def replace(
     pattern such as "layer3.*.conv2", a list of module names, or a predicate of name and
     convolution. A convolution that `where` names but the operator cannot replace is an error.
     """
-    from attnlab.insert.receipt import Receipt, count_parameters, output_change
-    from attnlab.record.example import measure
+    from attnlab.insert.answer import answer, answer_of_run, calls_to_compare
+    from attnlab.insert.change import change_between
+    from attnlab.insert.receipt import Receipt, count_parameters
+    from attnlab.insert.selection import work_depends_on_values
+    from attnlab.record.example import run_once
 
     label, build = _builder(operator, options)
     start = time.perf_counter()
     sites = _select(model, operator, label, where)
-    before, macs_before = measure(model, example)
+    run = run_once(model, example)
+    calls = calls_to_compare(run)
+    before = answer_of_run(run, model, example, calls)
     changed = copy.deepcopy(model)
     for name, convolution in sites.items():
         parent, _, child = name.rpartition(".")
         new = build(convolution).to(convolution.weight.device, convolution.weight.dtype)
         new.train(convolution.training)
         setattr(changed.get_submodule(parent), child, new)
-    after, macs_after = measure(changed, example)
-    change, relative = output_change(before, after)
+    after = answer(changed, example, calls)
+    change = change_between(before, after)
     notes = ["weights of the replaced layers are new"]
-    if not native_status().available:
-        notes.append("MACs of the new layers' aggregation are not counted on the pure-torch path")
+    counted = not work_depends_on_values(run.graph)
+    if not counted:
+        notes.append(
+            "MACs are not counted: how much the network computes depends on what it selects"
+        )
     return changed, Receipt(
         action=f"replace by {label}",
         sites=tuple(sites),
         parameters_before=count_parameters(model),
         parameters_after=count_parameters(changed),
-        macs_before=macs_before,
-        macs_after=macs_after,
-        max_change=change,
-        relative_change=relative,
+        macs_before=before.macs if counted else None,
+        macs_after=after.macs if counted else None,
+        max_change=change.largest,
+        relative_change=change.relative,
         seconds=time.perf_counter() - start,
         notes=tuple(notes),
+        compared=change.compared,
     )
 
 

@@ -20,6 +20,7 @@ _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "gro
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups")
 _BUILTIN = {
     "linear": ("input", "weight", "bias"),
+    "addmm": ("bias", "input", "weight"),
     "batch_norm": ("input", "weight", "bias", "running_mean", "running_var"),
     "layer_norm": ("input", "normalized_shape", "weight", "bias"),
     "rms_norm": ("input", "normalized_shape", "weight", "eps"),

@@ -19,16 +19,19 @@ from attnlab.record.graph import Node, Ref
 
 
 def walk_on(
-    flow: Flow, start: int, ids: Tensor, keep: int, barriers: Set[int]
+    flow: Flow, start: int, ids: Tensor, keep: int, barriers: Set[int], reader: int | None = None
 ) -> tuple[list[Demand], frozenset[int]]:
-    """What the readers of the gated tensor `start` must ask of their weights, and the ids whose
-    gates must not be negative. Raises `Refusal` where a reader cannot take the gate."""
+    """What the readers of the gated tensor `start`, or this one of them, must ask of their weights,
+    and the ids whose gates must not be negative. Raises `Refusal` where one cannot take the gate.
+    """
     carried: dict[int, Tensor] = {start: ids}
     demands: list[Demand] = []
     not_negative: set[int] = set()
     for node in flow.nodes[start + 1 :]:
         gated = [source for source in reads(node) if source in carried]
         if not gated or not flow.matters(node.index):
+            continue
+        if gated == [start] and reader not in (None, node.index):
             continue
         if node.index in barriers:
             raise Refusal("a gate that depends on the input follows")
@@ -50,7 +53,7 @@ def walk_on(
 def _absorbed(flow: Flow, node: Node, source: int, ids: Tensor) -> Demand | None:
     """What a convolution or linear layer asks of its weight to read `source` without the gate."""
     convolution = node.kind == "convolution" and node.operation.startswith("conv")
-    if not convolution and node.operation != "linear":
+    if not convolution and node.operation not in ("linear", "addmm"):
         return None
     given = arguments(node)
     weight = given["weight"]
@@ -58,7 +61,8 @@ def _absorbed(flow: Flow, node: Node, source: int, ids: Tensor) -> Demand | None
         raise Refusal(f"{described(node)} reads the gated tensor as its weight")
     shape = flow.nodes[weight.index].shape
     if not convolution:
-        return Demand(node.index, weight.index, along(channel_vector(ids, -1), 1, shape))
+        inputs = 1 if node.operation == "linear" else 0
+        return Demand(node.index, weight.index, along(channel_vector(ids, -1), inputs, shape))
     vector = channel_vector(ids, ids.dim() - 1 - spatial_axes(node))
     if node.operation.startswith("conv_transpose"):
         return Demand(node.index, weight.index, along(vector, 0, shape))

@@ -106,6 +106,15 @@ def _matrix_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     return found
 
 
+def _biased_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
+    """`bias + input @ weight`, the linear layer of GPT-2: its outputs are the weight's columns."""
+    given = arguments(node)
+    weight, bias = (flow.nodes[given[name].index] for name in ("weight", "bias"))
+    vector = channel_vector(asked[0], 1)
+    ids = {weight.index: along(vector, 1, weight.shape)}
+    return [Way({**ids, bias.index: broadcast_from(asked[0], bias.shape)})]
+
+
 def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     value = flow.nodes[arguments(node)["value"].index]
     if value.shape[:-2] != node.shape[:-2]:
@@ -139,6 +148,7 @@ LAYER_RULES: dict[str, Rule] = {
     **{f"conv_transpose{n}d": _transposed_convolution for n in (1, 2, 3)},
     **dict.fromkeys(("matmul", "bmm", "mm"), _matrix_product),
     "linear": _linear,
+    "addmm": _biased_product,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head_attention,
     "weight_norm": _weight_norm,

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from attnlab._errors import InputError
 from attnlab.attention import StageGate
 from attnlab.fold._places import Held, Place
 from attnlab.fold._taps import Tap, Taps
 from attnlab.insert import Watchable, watching
-from attnlab.record.example import Example, call, evaluating
+from attnlab.insert.answer import Answer, answer, calls_to_compare, leaves
+from attnlab.record.example import Example
 from attnlab.record.inputs import inputs_of
 
 
@@ -37,15 +39,17 @@ def with_means(
         if held.constant is None and held.name in alone and not place.site.refusal
     }
     changes: dict[str, float] = {}
+    calls = calls_to_compare(found.run)
     with watching(model, Taps(taps), found=found):
         first = next(batches)
-        unchanged = _output(model, first)
+        unchanged = _numbers(answer(model, first, calls))
         for batch in batches:
-            _output(model, batch)
+            answer(model, batch)
         for name, watched in taps.items():
             if watched.images and not watched.varies_in_space:
                 watched.held_at = watched.mean
-                changes[name] = relative_change(unchanged, _output(model, first))
+                changed = _numbers(answer(model, first, calls))
+                changes[name] = relative_change(unchanged, changed)
                 watched.held_at = None
     return [_decided(place, taps, changes, tolerance) for place in places]
 
@@ -60,20 +64,24 @@ def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iter
 
 
 def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The length of the change relative to the length of the output."""
-    change = sum(float((a - b).square().sum()) for a, b in zip(before, after, strict=True))
-    size = sum(float(a.square().sum()) for a in before)
-    return (change / max(size, 1e-300)) ** 0.5
+    """The length of the change relative to the length of the output; infinite where that cannot be
+    told."""
+    change = size = 0.0
+    compared = False
+    for a, b in zip(before, after, strict=True):
+        if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
+            return inf
+        a, b = a[a.isfinite()], b[b.isfinite()]
+        compared = compared or bool(a.numel())
+        change += float((a - b).square().sum())
+        size += float(a.square().sum())
+    return (change / max(size, 1e-300)) ** 0.5 if compared else inf
 
 
-def _output(network: nn.Module, example: Example) -> list[Tensor]:
-    with evaluating(network):
-        output = call(network, example)
-    return [
-        leaf.double()
-        for leaf in tree_flatten(output)[0]
-        if isinstance(leaf, Tensor) and leaf.is_floating_point()
-    ]
+def _numbers(found: Answer) -> list[Tensor]:
+    """What is compared of an answer."""
+    tensors = list(found.seen.values()) or [tensor for _, tensor in leaves(found.output)]
+    return [tensor.double() for tensor in tensors if tensor.is_floating_point()]
 
 
 def _decided(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 from attnlab.fold._flow import Flow
 from attnlab.fold._forward import walk_on
+from attnlab.fold._frozen import frozen_scales
 from attnlab.fold._ids import Refusal, along
 from attnlab.fold._places import Place, PlaceKey
+from attnlab.fold._undo import undoing
 from attnlab.fold._walk import Demand, Scaling, walk_back
 from attnlab.record.example import Example, run_once
 from attnlab.record.graph import Ref
@@ -38,27 +41,35 @@ def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -
     edges = {place.key: _edge(flow, place) for place in places}
     barriers = {edge[0] for place in places if place.kept and (edge := edges[place.key])}
     foldable = foldable_parameters(network)
+    tensors = _tensors(network)
     decided: Plan = {}
     for place in places:
         if not place.folded:
             continue
         try:
-            decided[place.key] = _decide(flow, place, edges[place.key], foldable, barriers)
+            found = _decide(flow, place, edges[place.key], foldable, barriers)
+            _check_inverse(place, found, tensors)
+            decided[place.key] = found
         except Refusal as reason:
             decided[place.key] = reason
     return decided
 
 
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
-    """The parameters that belong to one module only."""
+    """The parameters, and the scales of frozen norms, that belong to one module only."""
     owners: dict[int, set[int]] = {}
     for module in network.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), set()).add(id(module))
-    return frozenset(
-        name for name, parameter in network.named_parameters() if len(owners[id(parameter)]) == 1
-    )
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                owners.setdefault(id(tensor), set()).add(id(module))
+    names = (*(name for name, _ in network.named_parameters()), *frozen_scales(network))
+    tensors = _tensors(network)
+    return frozenset(n for n in names if n in tensors and len(owners[id(tensors[n])]) == 1)
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, shared ones under their first name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
 
 @contextmanager
@@ -111,18 +122,27 @@ def _decide(
     keep = place.site.channels
     if shape[place.site.channel_axis] != keep:
         raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
+    if not prod(shape):
+        raise Refusal(f"the example reaches it with nothing, {shape}; pass another: example=...")
     ids = along(torch.arange(keep), place.site.channel_axis, shape)
+    asked = [Demand(reader, source, ids)]
     try:
-        found = walk_back(flow, [Demand(reader, source, ids)], keep, foldable, barriers)
+        found = walk_back(flow, asked, keep, foldable, barriers)
         _check_sign(place, found.not_negative)
-    except Refusal as reason:
-        if place.site.position == "end":
-            raise  # behind a step's branch comes the addition, which nothing can pass
+        return found
+    except Refusal as refusal:
+        reason = refusal
+    if place.site.position != "end":  # behind a step's branch comes the addition
         try:
             return _decide_forward(flow, place, reader, ids, foldable, barriers)
         except Refusal as other:
-            raise Refusal(f"{reason}; and behind it, {other}", reason.norm) from None
-    return found
+            reason = Refusal(f"{reason}; and behind it, {other}", reason.norm)
+    with suppress(Refusal):
+        undo = undoing(flow, keep, foldable, barriers)
+        found = walk_back(flow, asked, keep, foldable, barriers, undo)
+        _check_sign(place, found.not_negative)
+        return found
+    raise reason
 
 
 def _decide_forward(
@@ -152,6 +172,23 @@ def _check_sign(place: Place, not_negative: frozenset[int]) -> None:
         )
 
 
+def _check_inverse(place: Place, found: Scaling, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse gates whose inverse is too large for the precision of what must take it."""
+    for name, ids in found.inverse.items():
+        tensor = tensors[name]
+        divided = tensor.detach().cpu().double() * values(place).reciprocal()[ids]
+        if not bool(divided.to(tensor.dtype).isfinite().all()):
+            raise Refusal(
+                f"{name!r} would have to be divided by gates as small as "
+                f"{float(place.vector().abs().min()):.0e}, which {tensor.dtype} does not hold"
+            )
+
+
+def values(place: Place) -> Tensor:
+    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
+    return torch.cat((place.vector(), torch.ones(2, dtype=torch.float64)))
+
+
 def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
     """What each parameter is multiplied by, in float64."""
     product: dict[str, Tensor] = {}
@@ -159,18 +196,19 @@ def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
         scaling = decided.get(place.key)
         if not isinstance(scaling, Scaling):
             continue
-        one = torch.ones(2, dtype=torch.float64)  # the ids `keep` (C) and NOT_READ (-1)
-        values = torch.cat((place.vector(), one))
-        for name, ids in scaling.parameters.items():
-            factor = values[ids]
+        factor_of = [(name, values(place)[ids]) for name, ids in scaling.parameters.items()]
+        factor_of += [
+            (name, values(place).reciprocal()[ids]) for name, ids in scaling.inverse.items()
+        ]
+        for name, factor in factor_of:
             product[name] = product[name] * factor if name in product else factor
     return product
 
 
 @torch.no_grad()
 def multiply(network: nn.Module, product: dict[str, Tensor]) -> None:
-    """Multiply the parameters in float64 and round once."""
-    parameters = dict(network.named_parameters())
+    """Multiply the tensors of these names in float64 and round once."""
+    tensors = _tensors(network)
     for name, factor in product.items():
-        parameter = parameters[name]
-        parameter.copy_(parameter.detach().cpu().double() * factor)
+        tensor = tensors[name]
+        tensor.copy_(tensor.detach().cpu().double() * factor)

@@ -67,7 +67,7 @@ def decide(
             raise refusal_error(
                 [(place, str(refused[place.key])) for place in places if place.key in refused],
                 len(places),
-                _advice(bool(norms)),
+                _advice(bool(norms), sum(bool(place.folded) for place in places) > len(refused)),
             )
 
 
@@ -79,11 +79,22 @@ def refusal_error(items: list[tuple[Place, str]], total: int, advice: str) -> Fo
     )
 
 
-def _advice(norms: bool) -> str:
-    keep = "Keep the gates there and fold the others: partial=True."
-    if not norms:
-        return keep
-    return f"Give norms without affine parameters some, which adds keys: add_affine=True. {keep}"
+def _advice(norms: bool, others: bool) -> str:
+    """`norms`: some could take a gate if they were affine. `others`: some gates do fold."""
+    advice = []
+    if norms:
+        advice.append(
+            "Give norms without affine parameters some, which adds keys: add_affine=True."
+        )
+    if others:
+        advice.append("Keep the gates there and fold the others: partial=True.")
+    if not advice:
+        advice.append(
+            "None of them folds where it is. Put them behind layers that can take them when you "
+            "insert (where=[names of norms or convolutions], for asr also place='norm'), and train "
+            "again."
+        )
+    return " ".join(advice)
 
 
 def _prepare(network: nn.Module, places: Sequence[Place], affine: Sequence[str]) -> None:

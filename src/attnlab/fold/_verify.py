@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
-from math import inf, isnan
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ from attnlab.fold._surgery import Surgery
 from attnlab.fold._taps import Tap, Taps
 from attnlab.fold._walk import Scaling
 from attnlab.insert import SeenStep, watching
-from attnlab.insert.receipt import count_parameters, output_change
-from attnlab.record.example import Example, as_call, call, evaluating
+from attnlab.insert.answer import Answer, answer
+from attnlab.insert.change import Change, change_between, largest_change
+from attnlab.insert.receipt import count_parameters
+from attnlab.insert.selection import Call
+from attnlab.record.example import Example, as_call
 
 EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""
@@ -29,14 +33,16 @@ MOST_PARAMETERS = 500_000_000
 
 
 class _Seen(Taps):
-    """Keeps the branch of chosen steps as it is added; gates with a tap are held."""
+    """Keeps what passes `places`; gates with a tap are held."""
 
-    def __init__(self, taps: Mapping[str, Tap]) -> None:
+    def __init__(self, taps: Mapping[str, Tap], places: Set[PlaceKey]) -> None:
         super().__init__(taps)
+        self.places = places
         self.tensors: dict[PlaceKey, Tensor] = {}
 
     def step_seen(self, seen: SeenStep) -> None:
-        self.tensors[seen.step.key] = seen.branch.detach().clone()
+        if seen.step.key in self.places:
+            self.tensors[seen.step.key] = seen.branch.detach().clone()
 
     def behind(self, module: str) -> Callable[..., None]:
         """A hook that keeps the module's output."""
@@ -48,51 +54,78 @@ class _Seen(Taps):
 
 
 def check_exact(
-    model: nn.Module, surgery: Surgery, example: Example | None, *, fuse: bool
+    model: nn.Module,
+    surgery: Surgery,
+    example: Example | None,
+    calls: Sequence[Call],
+    *,
+    fuse: bool,
 ) -> tuple[dict[PlaceKey, float], float | None, list[str]]:
     """Fold a float64 copy and compare: errors by place, relative change of the output, notes.
 
     The comparison is with the network whose gates are held at the constants that were folded. A
-    network that does not run in float64 is compared in its own precision.
+    network that does not run in float64 is compared in its own precision. Of one that returns a
+    set, what `calls` return is compared: what it selects from.
     """
     if count_parameters(model) > MOST_PARAMETERS:
         reason = f"it has more than {MOST_PARAMETERS:,} parameters"
     else:
         exact = copy.deepcopy(model).double()
         try:
-            errors, change = _compare(exact, surgery, double_example(exact, example), fuse=fuse)
+            errors, change = _compare(
+                exact, surgery, double_example(exact, example), calls, fuse=fuse
+            )
         except (RuntimeError, TypeError, InputError) as error:
             cause = str(error.__cause__ or error).splitlines()[0]
             reason = f"it does not run in float64: {cause}"
         else:
             _require(surgery, errors, change, EXACT, "float64")
-            return errors, change, []
-    errors, change = _compare(model, surgery, example, fuse=fuse)
+            return errors, change.relative, _selected(change, EXACT, "float64")
+    errors, change = _compare(model, surgery, example, calls, fuse=fuse)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
     precision = str(parameter.dtype).removeprefix("torch.")
     most = min(1e4 * torch.finfo(parameter.dtype).eps, 0.3)
     _require(surgery, errors, change, most, precision)
-    return {}, None, [f"checked in {precision} only (to {most:.0e}), because {reason}"]
+    notes = [f"checked in {precision} only (to {most:.0e}), because {reason}"]
+    return {}, None, [*notes, *_selected(change, most, precision)]
+
+
+def _selected(change: Change, most: float, precision: str) -> list[str]:
+    """What to say of a network that selects otherwise from the same."""
+    if change.of_output is None or change.of_output <= most:
+        return []
+    return [
+        f"in {precision} it selects otherwise from what is the same to {change.relative:.0e}, as "
+        f"it does where scores tie"
+    ]
 
 
 def _compare(
-    model: nn.Module, surgery: Surgery, example: Example | None, *, fuse: bool
-) -> tuple[dict[PlaceKey, float], float | None]:
+    model: nn.Module,
+    surgery: Surgery,
+    example: Example | None,
+    calls: Sequence[Call],
+    *,
+    fuse: bool,
+) -> tuple[dict[PlaceKey, float], Change]:
     folded = copy.deepcopy(model)
     surgery.perform(folded)
     held = {gate.name: Tap(gate.constant) for place in surgery.places for gate in place.folded}
-    _, expected, before = _watched(model, surgery, held, example)
-    output, again, after = _watched(folded, surgery, {}, example)
+    _, expected, before = _watched(model, surgery, held, example, calls)
+    first, again, after = _watched(folded, surgery, {}, example, calls)
     errors = {
         key: max(_error(before.get(at), after.get(at)) for at in compared)
         for key, compared in _compared(surgery).items()
     }
-    repeated = output_change(output, again)[1] or 0.0  # a network may differ from run to run
+    repeated = change_between(first, again)  # a network may differ from run to run
     if fuse:
         fuse_network(folded, example)
-        again = _run(folded, example)
-    change = output_change(expected, again)[1]
-    return errors, None if change is None else max(change, repeated)
+        again = answer(folded, example, calls)
+    change = change_between(expected, again)
+    if not calls and change.relative is not None and change.of_output is not None:
+        # Nothing is selected, so all of the output must be there, and the same each time.
+        change = replace(change, relative=max(change.of_output, repeated.of_output or 0.0))
+    return errors, change
 
 
 def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
@@ -107,17 +140,22 @@ def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
 
 
 def _watched(
-    network: nn.Module, surgery: Surgery, held: Mapping[str, Tap], example: Example | None
-) -> tuple[Any, Any, dict[PlaceKey, Tensor]]:
-    """The output of two runs, and what the second showed where it is compared."""
-    seen = _Seen(held)
+    network: nn.Module,
+    surgery: Surgery,
+    held: Mapping[str, Tap],
+    example: Example | None,
+    calls: Sequence[Call],
+) -> tuple[Answer, Answer, dict[PlaceKey, Tensor]]:
+    """The answers of two runs, and what the second showed where it is compared."""
+    seen = _Seen(held, {at for compared in _compared(surgery).values() for at in compared})
     with ExitStack() as hooks:
-        for at in {at for compared in _compared(surgery).values() for at in compared}:
+        for at in seen.places:
             if isinstance(at, str):
                 module = network.get_submodule(at)
                 hooks.enter_context(module.register_forward_hook(seen.behind(at)))
         found = hooks.enter_context(watching(network, seen, example))
-        return found.run.output, _run(network, example), seen.tensors
+        first = Answer(found.run.output, found.run.macs)
+        return first, answer(network, example, calls), seen.tensors
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:
@@ -132,33 +170,35 @@ def _double(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
-def _run(network: nn.Module, example: Example | None) -> Any:
-    with evaluating(network):
-        return call(network, example)
-
-
 def _error(before: Tensor | None, after: Tensor | None) -> float:
-    if before is None or after is None:
+    """Infinite where there is nothing to compare: what is not known does not pass."""
+    if before is None or after is None or before.shape != after.shape:
         return inf
-    size = float(before.abs().max())
-    error = float((before - after).abs().max())
-    return inf if isnan(error) else error / size if size > 0 else error
+    error, size, _ = largest_change([(before, after)])
+    return inf if error is None else error / size if size > 0 else error
 
 
 def _require(
     surgery: Surgery,
     errors: dict[PlaceKey, float],
-    change: float | None,
+    change: Change,
     most: float,
     precision: str,
 ) -> None:
     # Written so that a NaN does not pass.
     wrong = [p for p in surgery.places if p.folded and not errors[p.key] <= most]
-    if not wrong and change is not None and change <= most:
+    if not wrong and change.relative is not None and change.relative <= most:
         return
+    if change.relative is None:
+        raise FoldError(
+            f"The folded network cannot be compared with the original in {precision}, so it is not "
+            f"handed out: {change.compared}. Pass an example on which it answers: example=..."
+        )
     listed = "".join(f"\n  {place.name}: error {errors[place.key]:.1e}." for place in wrong)
+    said = f"; {change.compared}" if change.compared else ""
     raise FoldError(
         f"The folded network differs from the original in {precision} (relative change of the "
-        f"output {change}), so it is not handed out. Does the network compute something else on "
-        f"each run, or read the gated tensor in a way that one run does not show?{listed}"
+        f"output {change.relative}{said}), so it is not handed out. Does the network compute "
+        f"something else on each run, or read the gated tensor in a way that one run does not "
+        f"show?{listed}"
     )

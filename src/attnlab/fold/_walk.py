@@ -9,7 +9,7 @@ they are tried in turn.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -42,6 +42,14 @@ class Scaling:
     """The ids whose gates must not be negative."""
     behind: tuple[str, ...] = ()
     """The modules that take it on their input; empty where it is taken before the gate."""
+    inverse: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters that take 1 / gate, with the ids of their elements: of layers that read a tensor
+    which is scaled now."""
+
+
+Undo = Callable[[int, Tensor, int], Scaling]
+"""Given a node, the ids that it is scaled by, and a reader of it: what that reader must be divided
+by to compute what it did."""
 
 
 def walk_back(
@@ -50,17 +58,18 @@ def walk_back(
     keep: int,
     foldable: Set[str],
     barriers: Set[int] = frozenset(),
+    undo: Undo | None = None,
 ) -> Scaling:
     """The parameters that give the readers what they ask for; raises `Refusal` if there are none.
 
     `foldable` names the parameters that may be changed, `barriers` are nodes that hold a gate which
-    depends on the input.
+    depends on the input. With `undo`, other readers of a scaled tensor may undo that.
     """
     demands = list(demands)
     choices: dict[int, int] = {}
     reasons: list[Refusal] = []
     for _ in range(_MOST_ATTEMPTS):
-        attempt = _Attempt(flow, keep, foldable, barriers, choices)
+        attempt = _Attempt(flow, keep, foldable, barriers, undo, choices)
         try:
             return attempt.run(demands)
         except Refusal as reason:
@@ -77,6 +86,7 @@ class _Attempt:
     keep: int
     foldable: Set[str]
     barriers: Set[int]
+    undo: Undo | None
     choices: dict[int, int]
     """Of nodes with several ways: which one is taken, in the order in which they were met."""
     options: dict[int, int] = field(default_factory=dict)
@@ -84,6 +94,7 @@ class _Attempt:
     served: set[tuple[int, int]] = field(default_factory=set)
     parameters: dict[str, Tensor] = field(default_factory=dict)
     not_negative: set[int] = field(default_factory=set)
+    inverse: dict[str, Tensor] = field(default_factory=dict)
 
     def run(self, demands: list[Demand]) -> Scaling:
         for demand in demands:
@@ -91,7 +102,8 @@ class _Attempt:
         while self.asked:
             index = max(self.asked)
             self._visit(self.flow.nodes[index], self.asked.pop(index))
-        return Scaling(self.parameters, frozenset(self.not_negative))
+        not_negative = frozenset(self.not_negative)
+        return Scaling(self.parameters, not_negative, inverse=self.inverse)
 
     def next_choices(self) -> bool:
         """Turn to the next way at the last node that has one left; False if none has."""
@@ -157,8 +169,18 @@ class _Attempt:
             try:
                 asked[place] = merge(asked.get(place), needs)
             except Refusal:
-                raise Refusal(f"is also read by {described(other)}") from None
+                self._undo(node, asked[place], other)
         return asked
+
+    def _undo(self, node: Node, ids: Tensor, reader: Node) -> None:
+        """`node` is scaled by `ids`: let `reader`, which needs it as it was, undo that."""
+        if self.undo is None or is_place(reader):
+            raise Refusal(f"is also read by {described(reader)}")
+        found = self.undo(node.index, ids, reader.index)
+        if self.inverse.keys() & found.parameters.keys():
+            raise Refusal(f"is also read by {described(reader)}")
+        self.inverse |= found.parameters
+        self.not_negative |= found.not_negative
 
     def _needed_by(self, reader: Node, node: Node) -> Tensor:
         everything = torch.full(node.shape, self.keep)

@@ -20,8 +20,11 @@ from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
 from attnlab.fold.receipt import FoldReceipt, SiteRow
 from attnlab.insert import watchable
-from attnlab.insert.receipt import count_parameters, output_change
-from attnlab.record.example import Example, measure
+from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.insert.change import change_between
+from attnlab.insert.receipt import count_parameters
+from attnlab.insert.selection import work_depends_on_values
+from attnlab.record.example import Example, run_once
 
 _WRAPPERS = (
     "OptimizedModule",
@@ -75,8 +78,10 @@ def fold(
             "fuse=True would merge the modules that the gates which stay are attached to. Fold "
             "without fuse=True, or so that every inserted gate goes."
         )
-    before, macs_before = measure(model, example)
-    errors, float64_change, notes = check_exact(model, surgery, example, fuse=fuse)
+    run = run_once(model, example)
+    calls = calls_to_compare(run)
+    errors, float64_change, notes = check_exact(model, surgery, example, calls, fuse=fuse)
+    before = answer_of_run(run, model, example, calls)
     if surgery.affine:
         notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     parameters = count_parameters(model)
@@ -84,19 +89,26 @@ def fold(
     surgery.perform(network)
     if fuse:
         notes.append(_fused(network, example))
-    after, macs_after = measure(network, example)
-    change, relative = output_change(before, after)
+    after = answer(network, example, calls)
+    change = change_between(before, after)
+    same_work = not work_depends_on_values(run.graph) or _same_work(before, after)
+    if not same_work:
+        notes.append(
+            "MACs are not counted: how much the network computes depends on what it selects, and "
+            "the two runs did not select the same"
+        )
     receipt = FoldReceipt(
         action=_action(model, surgery.places, fuse),
         sites=tuple(place.name for place in surgery.places if place.folded),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
-        macs_before=macs_before,
-        macs_after=macs_after,
-        max_change=change,
-        relative_change=relative,
+        macs_before=before.macs if same_work else None,
+        macs_after=after.macs if same_work else None,
+        max_change=change.largest,
+        relative_change=change.relative,
         seconds=perf_counter() - began,
         notes=tuple(notes),
+        compared=change.compared,
         rows=tuple(_rows(surgery, errors)),
         float64_change=float64_change,
         removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
@@ -104,6 +116,11 @@ def fold(
         fused=fuse,
     )
     return network, receipt
+
+
+def _same_work(before: Answer, after: Answer) -> bool:
+    """Whether the two differ by what the gates compute."""
+    return before.macs - after.macs == before.gate_macs - after.gate_macs
 
 
 def _check(model: nn.Module, tolerance: float) -> None:
@@ -142,9 +159,17 @@ def _check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse
         raise refusal_error(
             dependent,
             len(places),
-            "Train with a constant gate instead (insert(model, 'asr:se')), replace these by their "
-            "means over data (constants=loader), or keep them and fold the others (partial=True).",
+            _instead(any(place.folded for place in places)),
         )
+
+
+def _instead(others: bool) -> str:
+    """What to do about gates that depend on the input; `others`: some fold."""
+    train = "Train with a constant gate instead (insert(model, 'asr:se')),"
+    means = "replace these by their means over data (constants=loader)"
+    if not others:
+        return f"{train} or {means}."
+    return f"{train} {means}, or keep them and fold the others (partial=True)."
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:
@@ -173,19 +198,20 @@ def _action(model: nn.Module, places: Sequence[Place], fuse: bool) -> str:
 def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:
     rows = []
     for place in surgery.places:
-        scaling = surgery.decided.get(place.key)
-        into = sorted(scaling.parameters, reverse=True) if isinstance(scaling, Scaling) else []
+        decided = surgery.decided.get(place.key)
+        scaling = decided if isinstance(decided, Scaling) else Scaling({}, frozenset())
         vector = place.vector() if place.folded else torch.ones(1)
         rows.append(
             SiteRow(
                 site=place.name,
-                into=tuple(into),
+                into=tuple(sorted(scaling.parameters, reverse=True)),
                 smallest=float(vector.min()),
                 largest=float(vector.max()),
                 error=errors.get(place.key),
                 spread=place.spread,
                 predicted_change=place.predicted_change,
                 kept=place.reason,
+                undone_by=tuple(sorted(scaling.inverse)),
             )
         )
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
@@ -31,11 +32,15 @@ class SiteRow:
     """Of such a gate: the relative change of the output when it alone is replaced."""
     kept: str = ""
     """Why a gate stays there, or an empty string."""
+    undone_by: tuple[str, ...] = ()
+    """The parameters that took 1 / gate: of layers that read what is scaled now as it was."""
 
     def __str__(self) -> str:
         parts = [f"{self.site}:"]
         if self.into:
-            parts.append(f"gate {self.smallest:.3g} to {self.largest:.3g} → {', '.join(self.into)}")
+            undone = f", 1/gate → {', '.join(self.undone_by)}" if self.undone_by else ""
+            into = f"{', '.join(self.into)}{undone}"
+            parts.append(f"gate {self.smallest:.3g} to {self.largest:.3g} → {into}")
         if self.spread is not None:
             parts.append(
                 f"(spread {self.spread:.2g}, predicted change {self.predicted_change:.2g})"
@@ -45,6 +50,11 @@ class SiteRow:
         if self.kept:
             parts.append(f"kept: {self.kept}")
         return " ".join(parts)
+
+
+def _row(data: dict[str, Any]) -> SiteRow:
+    names = {name: tuple(data.get(name, ())) for name in ("into", "undone_by")}
+    return SiteRow(**{**data, **names})
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class FoldReceipt(Receipt):
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        rows = tuple(SiteRow(**{**row, "into": tuple(row["into"])}) for row in data.pop("rows"))
+        rows = tuple(_row(row) for row in data.pop("rows"))
         data.setdefault("affine", ())  # 0.1 did not say it
         for key in ("sites", "notes", "removed", "affine"):
             data[key] = tuple(data[key])

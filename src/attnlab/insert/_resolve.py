@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from attnlab._errors import OptionError, check_options, nearest
-from attnlab.attention import StepGate, parse_gate
+from attnlab.attention import LearnedVectorGate, StepGate, parse_gate
 from attnlab.attention.asr import VISION_TRANSFORMER
 from attnlab.attention.registry import Form, GateSpec, form_of_class
 from attnlab.insert.site import Site
@@ -25,6 +25,8 @@ class Resolved:
     build: Callable[[Site], nn.Module]
     include_first: bool = False
     """Of a step gate: whether it also acts where the shortcut is a projection of x_t."""
+    constant: bool = False
+    """Whether it is the same for every input, so that it may be folded."""
 
 
 def resolve(
@@ -40,7 +42,8 @@ def resolve(
         include_first = bool(given.pop("include_first", False))
     _check(gate, specs, given)
     return tuple(
-        Resolved(str(spec), spec.form, _builder(spec, given), include_first) for spec in specs
+        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.asr)
+        for spec in specs
     )
 
 
@@ -85,7 +88,10 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) 
     sample = build(64, **given)
     form = form_of_class(type(sample))
     if form is not None:
-        return Resolved(name, form, lambda site: build(site.channels, **given), include_first)
+        constant = isinstance(sample, LearnedVectorGate)
+        return Resolved(
+            name, form, lambda site: build(site.channels, **given), include_first, constant
+        )
     raise OptionError(
         f"Expected {name}(channels) to build a gate (a subclass of attnlab.attention.BranchGate, "
         f"StepGate or StageGate) but it built a {type(sample).__name__}."

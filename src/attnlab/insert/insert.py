@@ -5,25 +5,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from attnlab._errors import InputError, SiteError, unknown_name
+from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.insert.change import change_between
+from attnlab.insert.choose import find_sites, place_notes
 from attnlab.insert.host import attachments, remove
-from attnlab.insert.receipt import Receipt, count_parameters, output_change
-from attnlab.insert.site import Site
-from attnlab.insert.sites import DeclaresSites, named_sites, step_sites
-from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
-from attnlab.insert.where import Where, parse_where, select
-from attnlab.record.example import Example, Run, measure, run_once
+from attnlab.insert.receipt import Receipt, count_parameters
+from attnlab.insert.selection import work_depends_on_values
+from attnlab.insert.site import Place, Site
+from attnlab.insert.where import Where, parse_where
+from attnlab.record.example import Example, Run, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
+_ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
 # Attention that timm and torchvision put into their own networks.
 _ATTENTION_CLASSES = (
     "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
@@ -37,6 +40,7 @@ def insert(
     where: Where = None,
     start: Start = "paper",
     *,
+    place: Place = "auto",
     example: Example | None = None,
     inplace: bool = False,
     **options: Any,
@@ -48,98 +52,98 @@ def insert(
     sites (see `attnlab.insert.where`). `start="paper"` begins with the paper's gate,
     `start="identity"` leaves the output unchanged at first, for fine-tuning a pretrained network.
 
+    `place` says where on a step's branch: at its end (`"branch"`), or behind the norm that it ends
+    in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
+    norm → activation → addition: that one folds behind the norm only. The receipt says which.
+
     The model is not modified unless `inplace=True`. Every original state-dict key and value is
     kept.
     """
     began = perf_counter()
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
+    if place not in get_args(Place):
+        raise unknown_name("place", place, get_args(Place))
     where = where if callable(where) else parse_where(where)
     resolved = resolve(gate, options)
     _refuse_wrapped(model)
     parameters = count_parameters(model)
     network = model if inplace else _copied(model)
-    before = run_once(network, example)
+    run = run_once(network, example)
+    calls = calls_to_compare(run)
+    before = answer_of_run(run, network, example, calls)
     kept = frozenset(name for name, _ in attachments(network))
     notes = _notes(network, kept)
     try:
-        sites = _place(network, before, resolved, where, start)
-        output, macs = measure(network, example)
+        sites, more = _attach(network, run, resolved, where, start, place)
+        after = answer(network, example, calls)
     except Exception:
         if inplace:
             remove(network, keep=kept)
         raise
-    change, relative = output_change(before.output, output)
+    change = change_between(before, after)
     receipt = Receipt(
         action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
         sites=tuple(sites),
         parameters_before=parameters,
         parameters_after=count_parameters(network),
         macs_before=before.macs,
-        macs_after=macs,
-        max_change=change,
-        relative_change=relative,
+        macs_after=_macs_after(run, before, after),
+        max_change=change.largest,
+        relative_change=change.relative,
         seconds=perf_counter() - began,
-        notes=tuple(notes),
+        notes=(*notes, *more),
+        compared=change.compared,
     )
     return network, receipt
 
 
-def find_sites(model: nn.Module, run: Run, where: Where, *, both_ends: bool) -> list[Site]:
-    """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well."""
-    where = where if callable(where) else parse_where(where)
-    found = find_steps(run.graph)
-    names = _named(model, run, where)
-    if names is None and found:
-        return select(step_sites(model, found, at_addition=both_ends), where)
-    if names is None and not isinstance(model, DeclaresSites):
-        raise no_steps_error(model, run)
-    if both_ends:
-        raise SiteError(
-            "A step gate reads x_t and x_t + f, so it acts at residual additions only, not behind "
-            "a module's output. Choose a gate that reads the branch (for example 'se'), or a "
-            "network with residual steps."
-        )
-    if names is not None:
-        return named_sites(model, run.graph, names, found)
-    assert isinstance(model, DeclaresSites)
-    return select(named_sites(model, run.graph, model.attention_sites, found), where)
+def _macs_after(run: Run, before: Answer, after: Answer) -> int:
+    """With the gates; where a network computes the more the more it finds, on what it found
+    without them."""
+    if work_depends_on_values(run.graph):
+        return before.macs + after.gate_macs - before.gate_macs
+    return after.macs
 
 
-def _named(model: nn.Module, run: Run, where: Where) -> Sequence[str] | None:
-    """The modules that `where` names, or None where it chooses among the sites."""
-    if where is None or callable(where):
-        return None
-    if not isinstance(where, str):
-        return where
-    if where != "norms":
-        return [where] if where in dict(model.named_modules()) else None
-    names = norms_before_activation(run.graph)
-    if not names:
-        raise SiteError(
-            "where='norms': the network has no norm module whose output goes straight into an "
-            "activation. Name modules by hand: where=['module.name', ...]."
-        )
-    return names
-
-
-def _place(
-    network: nn.Module, run: Run, resolved: Sequence[Resolved], where: Where, start: Start
-) -> list[str]:
+def _attach(
+    network: nn.Module,
+    run: Run,
+    resolved: Sequence[Resolved],
+    where: Where,
+    start: Start,
+    place: Place,
+) -> tuple[list[str], list[str]]:
+    """Attach the gates; return what the receipt says of the sites, and notes."""
     placed: list[str] = []
-    for item in resolved:
+    notes: list[str] = []
+    for number, item in enumerate(resolved):
+        if item.form in ("norm", "step") and place == "norm":
+            raise OptionError(
+                f"{item.label!r} acts {_ACTS[item.form]}, so place='norm' is not for it. Leave "
+                f"place out."
+            )
         if item.form == "norm":
             placed += replace_norms(network, run.graph, where, start)
             continue
-        sites = find_sites(network, run, where, both_ends=item.form == "step")
+        # A constant gate that was asked for behind another one stays behind it.
+        constant = all(each.constant for each in resolved[: number + 1])
+        sites = find_sites(
+            network,
+            run,
+            where,
+            both_ends=item.form == "step",
+            place="branch" if place == "auto" and not constant else place,
+        )
         if item.form == "step" and not item.include_first:
             sites = _identity_only(sites)
         refused = [site for site in sites if site.refusal]
         if refused:
             raise _refused(refused, len(sites))
+        notes += place_notes(network, run, sites) if item.constant else []
         attach_gate(network, item, sites, start)
         placed += [_shown(site) for site in sites]
-    return list(dict.fromkeys(placed))
+    return list(dict.fromkeys(placed)), notes
 
 
 def _shown(site: Site) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch import nn
 
 
 @dataclass(frozen=True)
@@ -18,21 +15,26 @@ class Receipt:
     sites: tuple[str, ...]
     parameters_before: int
     parameters_after: int
-    macs_before: int
-    macs_after: int
+    macs_before: int | None
+    macs_after: int | None
+    """None where the two runs did not compute the same; a note says why."""
     max_change: float | None
-    """Largest absolute change of the output on the example; None on the meta device."""
+    """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
     """The same, relative to the largest absolute output."""
     seconds: float
     notes: tuple[str, ...] = field(default=())
+    compared: str = ""
+    """What was compared, where that is not the whole output; or why nothing was."""
 
     @property
     def parameters_added(self) -> int:
         return self.parameters_after - self.parameters_before
 
     @property
-    def macs_added(self) -> int:
+    def macs_added(self) -> int | None:
+        if self.macs_before is None or self.macs_after is None:
+            return None
         return self.macs_after - self.macs_before
 
     def __str__(self) -> str:
@@ -41,8 +43,8 @@ class Receipt:
             f"  sites       {len(self.sites)}: {shortened(self.sites)}",
             f"  parameters  {self.parameters_before:,} → {self.parameters_after:,} "
             f"({self.parameters_added:+,})",
-            f"  MACs        {self.macs_before:,} → {self.macs_after:,} ({self.macs_added:+,})",
-            f"  output      {_change(self.max_change, self.relative_change)}",
+            f"  MACs        {_macs(self.macs_before, self.macs_after)}",
+            f"  output      {_change(self.max_change, self.relative_change, self.compared)}",
             f"  took        {self.seconds:.2f} s",
         ]
         return "\n".join(lines + [f"  note        {note}" for note in self.notes])
@@ -53,25 +55,17 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def output_change(before: Any, after: Any) -> tuple[float | None, float | None]:
-    """Largest absolute change between two outputs (any nesting of tensors), and relative to the
-    largest absolute value before."""
-    pairs = [
-        (a.double(), b.double())
-        for a, b in zip(tree_flatten(before)[0], tree_flatten(after)[0], strict=True)
-        if isinstance(a, Tensor) and a.is_floating_point() and a.numel()
-    ]
-    if not pairs or any(a.device.type == "meta" for a, _ in pairs):
-        return None, None
-    change = max(float((a - b).abs().max()) for a, b in pairs)
-    size = max(float(a.abs().max()) for a, _ in pairs)
-    return change, change / max(size, torch.finfo(torch.float64).tiny)
+def _macs(before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return "not counted"
+    return f"{before:,} → {after:,} ({after - before:+,})"
 
 
-def _change(absolute: float | None, relative: float | None) -> str:
+def _change(absolute: float | None, relative: float | None, compared: str) -> str:
     if absolute is None or relative is None:
-        return "not computed: the network is on the meta device"
-    return f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
+        return f"not compared: {compared}" if compared else "not compared"
+    figures = f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
+    return f"{figures}, {compared}" if compared else figures
 
 
 def shortened(names: tuple[str, ...], most: int = 6) -> str:

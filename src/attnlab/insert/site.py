@@ -9,6 +9,9 @@ from attnlab.insert.step import Step
 
 Host = Literal["output", "addition"]
 Position = Literal["end", "inside", "elsewhere"]
+Place = Literal["auto", "branch", "norm"]
+"""Where on a step's branch a gate acts: at its end, or behind the norm that it ends in. `auto`: a
+constant gate (`asr:`) behind the norm where an activation follows that, any other at the end."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -12,8 +13,9 @@ from torch import nn
 
 from attnlab._errors import SelectionError, nearest
 from attnlab.insert.attachment import Attachment
+from attnlab.insert.branch_end import BranchEnd, branch_end
 from attnlab.insert.position import position_of
-from attnlab.insert.site import Site
+from attnlab.insert.site import Place, Site
 from attnlab.insert.step import Step
 from attnlab.record.graph import Graph, Node
 
@@ -63,6 +65,42 @@ def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) ->
     return sites
 
 
+def sites_at_norms(
+    model: nn.Module, graph: Graph, sites: Sequence[Site], place: Place
+) -> list[Site]:
+    """The sites of steps, moved behind the norms that their branches end in; with `auto`, only
+    where an activation follows, so that a constant gate folds there and not at the end."""
+    modules = dict(model.named_modules())
+    moved = []
+    for site in sites:
+        assert site.step is not None
+        end = branch_end(graph, site.step, modules)
+        if end is not None and (end.activated or place == "norm"):
+            site = _behind_norm(modules, site, end)
+        elif place == "norm":
+            reason = "place='norm': its branch does not end in a norm that a module returns"
+            site = replace(site, refusal=reason)
+        moved.append(site)
+    return moved
+
+
+def _behind_norm(modules: dict[str, nn.Module], site: Site, end: BranchEnd) -> Site:
+    # Named after the norm, so not as at the end of the branch: weights of one place do not load
+    # into the other, and where=[norms] is the same network.
+    home, attribute = _beside(modules, end.module)
+    return replace(
+        site,
+        host="output",
+        module=end.module,
+        home=home,
+        attribute=attribute,
+        shape=end.node.shape,
+        channel_axis=end.node.channels_on,
+        position="inside" if end.activated else "end",
+        refusal="",
+    )
+
+
 def named_sites(
     model: nn.Module, graph: Graph, names: Sequence[str], steps: Sequence[Step]
 ) -> list[Site]:
@@ -89,8 +127,7 @@ def named_sites(
         stage, block, part = (0, 0, 0) if steps else (series, number, 0)
         if step is not None:
             stage, block, part = step.stage, step.block, step.part
-        home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
-        relative = name.removeprefix(home).strip(".").replace(".", "_")
+        home, attribute = _beside(modules, name)
         sites.append(
             Site(
                 name=name,
@@ -101,7 +138,7 @@ def named_sites(
                 host="output",
                 module=name,
                 home=home,
-                attribute=f"attnlab_{relative}",
+                attribute=attribute,
                 shape=shape,
                 channel_axis=0 if node is None else node.channels_on,
                 series=series,
@@ -128,6 +165,13 @@ def _slot(modules: dict[str, nn.Module], step: Step) -> str:
     ]
     kept = [name for name in candidates if type(modules[name]).__name__ not in _DROPS]
     return (kept or candidates or [""])[-1]
+
+
+def _beside(modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
+    """Where a gate behind the module `name` hangs, and as what."""
+    home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
+    relative = name.removeprefix(home).strip(".").replace(".", "_")
+    return home, f"attnlab_{relative}"
 
 
 def _home(modules: dict[str, nn.Module], owner: str, attribute: str) -> tuple[str, str]:

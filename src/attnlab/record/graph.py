@@ -43,8 +43,6 @@ class Node:
     statement: str = ""
     produced_by: list[tuple[str, int]] = field(default_factory=list)
     """Modules (name, call) that returned exactly this tensor, innermost first."""
-    consumed_by: list[tuple[str, int]] = field(default_factory=list)
-    """Modules (name, call) that were called with this tensor."""
     data: bool = False
     """Whether the tensor depends on the network's input."""
     data_inputs: tuple[int, ...] = ()

@@ -2,12 +2,15 @@
 
 `torch.utils.flop_counter.FlopCounterMode` also attributes them to modules through gradient hooks,
 which fails on a network that hands a parameter to a module (CaiT's class token) without gradients.
+torch's fused transformer layers have no formula, so they are off while counting.
 """
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -22,6 +25,21 @@ class MacCounter(TorchDispatchMode):
     @property
     def macs(self) -> int:
         return self._operations // 2
+
+    def __enter__(self) -> MacCounter:
+        self._fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        torch.backends.mha.set_fastpath_enabled(self._fused)
+        super().__exit__(kind, error, traceback)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -181,6 +181,7 @@ class _Recorder(TorchFunctionMode):
                 handle.remove()
 
     def _enter_module(self, module: nn.Module, arguments: Any) -> None:
+        del arguments
         name = self.module_names.get(id(module))
         if name is None:
             return
@@ -189,9 +190,6 @@ class _Recorder(TorchFunctionMode):
         self.stack.append((name, call))
         if self.whole is None and isinstance(module, RecordedWhole):
             self.whole = (name, call)
-        for tensor in _tensors(arguments):
-            if id(tensor) in self.node_of:
-                self.nodes[self.node_of[id(tensor)]].consumed_by.append((name, call))
 
     def _leave_module(self, module: nn.Module, arguments: Any, output: Any) -> None:
         entered = self.module_names.get(id(module))

@@ -86,8 +86,9 @@ def _chips(receipt: Mapping[str, Any], kept: int) -> list[Chip]:
     chips = [
         Chip("exact" if exact else "approximate", "good" if exact else "warn"),
         Chip(f"parameters {receipt['parameters_before']:,} → {receipt['parameters_after']:,}"),
-        Chip(f"MACs {receipt['macs_before']:,} → {receipt['macs_after']:,}"),
     ]
+    if receipt["macs_before"] is not None:
+        chips.append(Chip(f"MACs {receipt['macs_before']:,} → {receipt['macs_after']:,}"))
     if receipt["max_change"] is not None:
         chips.append(Chip(f"max |Δ output| {receipt['max_change']:.1e} in its own precision"))
     if kept:
@@ -104,7 +105,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for row in rows:
         gate = f"{row['smallest']:.3g} to {row['largest']:.3g}" if row["into"] else "—"
-        cells = [Cell(row["site"]), Cell(", ".join(row["into"]) or "—"), Cell(gate)]
+        undone = (f"1/gate: {name}" for name in row.get("undone_by", ()))  # 0.1 did not say it
+        into = ", ".join((*row["into"], *undone))
+        cells = [Cell(row["site"]), Cell(into or "—"), Cell(gate)]
         values = ["error", *(("spread", "predicted_change") if replaced else ())]
         cells += [number_cell(row[value], "{:.1e}") for value in values]
         lines.append(cells + ([Cell(row["kept"])] if kept else []))

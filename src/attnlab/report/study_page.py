@@ -88,10 +88,9 @@ def _help(record: StudyRecord) -> Section:
     )
     lead = "Each small dot is one seed minus the same seed without attention. "
     if standings == {"no interval"}:
-        lead += (
-            "There is no interval and no colour: one seed, or the same difference for each, says "
-            "nothing about noise."
-        )
+        compared = [row.comparison for group in record.table.groups for row in group.rows]
+        why = dict.fromkeys(comparison.note for comparison in compared if comparison)
+        lead += f"There is no interval and no colour ({'; '.join(why)})."
         return Section("Does it help?", lead, [Row(figures)])
     none = ", or that there is none" if "no interval" in standings else ""
     none += ", or that nothing can be told" if "cannot tell" in standings else ""

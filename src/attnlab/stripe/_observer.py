@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab._errors import StepsNotFoundError
+from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.attention import ConvolutionalBlockAttention
 from attnlab.insert import GateSource, Observer, SeenGate
 from attnlab.record.example import input_shape
@@ -26,11 +26,16 @@ def usable_gates(
         if len(gate.calls) != 1
     ]
     found = [gate for gate in gates if len(gate.calls) == 1]
-    if not found:
+    if not gates:
         raise StepsNotFoundError(
             f"{type(model).__name__} has no gate to watch: no gate that attnlab inserted, and no "
             f"squeeze-and-excitation module of timm or torchvision. Insert one first, for example "
             f"attnlab.insert(model, 'se'), or on the command line --attention se."
+        )
+    if not found:
+        raise InputError(
+            f"No gate of {type(model).__name__} runs once in one forward, so none has one value "
+            f"per image. {' '.join(notes)}"
         )
     return found, notes
 

@@ -53,6 +53,7 @@ class Module(Strict):
     where: str | tuple[str, ...] | None = None
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
+    place: Literal["auto", "branch", "norm"] = "branch"
 
 
 class Paper(Strict):

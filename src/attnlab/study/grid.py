@@ -103,6 +103,7 @@ def _config(
         gate_options=entry.options,
         where=where,
         start=entry.start,
+        place=entry.place,
         seed=seed,
     )
 

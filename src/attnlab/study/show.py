@@ -32,10 +32,6 @@ def result_cells(table: StudyTable, group: Group) -> Cells:
     metric = table.metric
     heads = ["module", "seeds", metric.title, "best epoch*", f"Δ [{table.level:.0%} interval]"]
     heads += ["p (Holm)", "verdict"]
-    others = [
-        each for each in table.metrics[1:] if any(each.name in row.values for row in group.rows)
-    ]
-    heads += [each.title for each in others]
     printed = any(metric.name in row.paper for row in group.rows)
     if printed:
         heads += [f"paper {metric.title}", "paper Δ"]
@@ -43,11 +39,24 @@ def result_cells(table: StudyTable, group: Group) -> Cells:
     for row in group.rows:
         cells = [row.label, _seeds(row), _text(row.values.get(metric.name), metric)]
         cells += [_text(row.best, metric), *_difference(row, metric)]
-        cells += [_text(row.values.get(each.name), each) for each in others]
         if printed:
-            cells += [str(row.paper.get(metric.name, "")), _paper_gain(row, group.plain, metric)]
+            cells += [_printed(row, metric), _paper_gain(row, group.plain, metric)]
         rows.append(cells)
     return heads, rows
+
+
+def metric_cells(table: StudyTable, group: Group) -> Cells | None:
+    """The other metrics; None where there are none."""
+    others = [
+        each for each in table.metrics[1:] if any(each.name in row.values for row in group.rows)
+    ]
+    if not others:
+        return None
+    rows = [
+        [row.label, *(_text(row.values.get(each.name), each) for each in others)]
+        for row in group.rows
+    ]
+    return ["module", *(each.title for each in others)], rows
 
 
 def cost_cells(table: StudyTable, group: Group) -> Cells:
@@ -76,7 +85,8 @@ def markdown(table: StudyTable) -> str:
     parts = [f"# {table.title}"]
     for group in table.groups:
         parts.append(f"## {group.name}")
-        parts += [_markdown(*result_cells(table, group)), _markdown(*cost_cells(table, group))]
+        tables = (result_cells(table, group), metric_cells(table, group), cost_cells(table, group))
+        parts += [_markdown(*cells) for cells in tables if cells is not None]
     parts.append("\n".join(f"* {line}" for line in footnotes(table)))
     return "\n\n".join(parts) + "\n"
 
@@ -112,6 +122,11 @@ def _difference(row: Row, metric: Metric) -> list[str]:
     interval = f"{mean} [{found.low:+.{metric.digits}f}, {found.high:+.{metric.digits}f}]"
     p = "" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
     return [interval, p, found.verdict]
+
+
+def _printed(row: Row, metric: Metric) -> str:
+    figure = row.paper.get(metric.name)
+    return "" if figure is None else figure.text(metric.digits)
 
 
 def _paper_gain(row: Row, plain: Row | None, metric: Metric) -> str:

@@ -21,6 +21,7 @@ from attnlab.stored.table import (
 from attnlab.study.history import History, stale_reasons, study_history
 from attnlab.study.statistics import LEVEL, compare, paired_difference, summarize
 from attnlab.study.store import Store
+from attnlab.train.identity import FILE as IDENTITY
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
             finished[entry.cell, entry.seed] = _Finished(entry, store.run(entry))
             mixed = True
     metrics = _metrics(study, list(finished.values()))
-    why = _cannot_tell(history, mixed)
+    why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
     names = dict.fromkeys(entry.cell.group for entry in study.runs)
     groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
     paper = study.definition.get("paper") or {}
@@ -93,6 +94,17 @@ def _cannot_tell(history: History, mixed: bool) -> str:
     if history.dropped_seeds:
         return "seeds were removed after their results had been seen"
     return ""
+
+
+def _other_data(finished: Sequence[_Finished]) -> str:
+    """0.1 did not tell runs of different data apart; what it stored of them does."""
+    checksums: dict[str, set[str]] = {}
+    for one in finished:
+        if not (one.run.directory / IDENTITY).is_file():
+            known = checksums.setdefault(one.entry.cell.data, set())
+            known.add(str(one.run.data.get("checksum")))
+    mixed = [label for label, known in checksums.items() if len(known) > 1]
+    return f"runs of attnlab 0.1 saw different data called {mixed[0]!r}" if mixed else ""
 
 
 def _group(

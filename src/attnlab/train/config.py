@@ -33,6 +33,8 @@ class RunConfig(Strict):
     gate_options: dict[str, Value] = {}
     where: str | tuple[str, ...] | None = None
     start: Literal["paper", "identity"] = "paper"
+    place: Literal["auto", "branch", "norm"] = "branch"
+    """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
     seed: NonNegativeInt = 0
     recipe: Recipe
 

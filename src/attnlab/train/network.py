@@ -34,6 +34,7 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
             config.attention,
             where,
             config.start,
+            place=config.place,
             example=example,
             inplace=True,
             **config.gate_options,
@@ -54,6 +55,7 @@ def description(config: RunConfig, task: Task) -> Description | None:
         config.start,
         dict(config.gate_options),
         list(task.facts.shape),
+        place=config.place,
     )
 
 

@@ -12,44 +12,76 @@ from attnlab.stored import StoredRun
 from attnlab.train.config import RunConfig
 from attnlab.train.identity import own_classes
 
+# The settings that 0.1 had. Later ones must have their default, or 0.1 could not have trained it.
+_RUN = (
+    "backbone",
+    "backbone_options",
+    "attention",
+    "gate_options",
+    "where",
+    "start",
+    "seed",
+)
 _DATA = ("name", "train_subset", "test_subset", "size", "stl_crop", "classes")
+_RECIPE = (
+    "epochs",
+    "batch_size",
+    "test_batch_size",
+    "drop_last",
+    "optimizer",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "schedule",
+    "step_epochs",
+    "milestones",
+    "gamma",
+    "minimum_lr",
+    "warmup_epochs",
+    "clip",
+    "ema",
+    "precision",
+    "channels_last",
+    "compile",
+    "sync_batchnorm",
+)
+_AUGMENTATION = ("crop", "crop_padding", "flip")
 _FILES = ("npz", "folder", "hf")
 _EMBEDDED = ("digits", "fake", *SETS)
-_AUGMENTATION = ("crop", "crop_padding", "flip")
 
 
 def run_id(config: RunConfig, measure: dict[str, Any]) -> str | None:
     """Of the same run in 0.1, where what was measured was part of a run; None where 0.1 could not
     have trained it."""
-    settings = config.model_dump(mode="json")
-    recipe, augmentation = settings.pop("recipe"), settings["data"]["augmentation"]
-    if (
-        config.task.name != "classification"
-        or augmentation["transform"]
-        or config.data.name not in (*_EMBEDDED, *_FILES)
-        or recipe["optimizer_options"]
-        or recipe["schedule_options"]
-    ):
+    if not _could_train(config):
         return None
-    for name in ("name", "optimizer_options", "schedule_options"):
-        recipe.pop(name)
-    smoothing = config.task.options.get("label_smoothing", 0.0)
+    settings = config.model_dump(mode="json")
     data = {name: settings["data"][name] for name in _DATA}
     if config.data.name in _FILES:
         data["root"] = config.data.root
-    settings.pop("task")
-    resolved = {
-        **settings,
-        "data": data,
-        "recipe": {
-            **recipe,
-            "label_smoothing": smoothing,
-            **{name: augmentation[name] for name in _AUGMENTATION},
-        },
-        "measure": measure,
-    }
+    recipe = {name: settings["recipe"][name] for name in _RECIPE}
+    recipe["label_smoothing"] = config.task.options.get("label_smoothing", 0.0)
+    recipe |= {name: settings["data"]["augmentation"][name] for name in _AUGMENTATION}
+    own = {name: settings[name] for name in _RUN}
+    resolved = {**own, "data": data, "recipe": recipe, "measure": measure}
     text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _could_train(config: RunConfig) -> bool:
+    given = config.model_dump(exclude_defaults=True)
+    data, recipe = given.get("data", {}), given.get("recipe", {})
+    known = (
+        (given, {*_RUN, "task", "data", "recipe"}),
+        (data, {*_DATA, "root", "download", "augmentation"}),
+        (data.get("augmentation", {}), set(_AUGMENTATION)),
+        (recipe, {*_RECIPE, "name"}),
+    )
+    return (
+        config.task.name == "classification"
+        and config.data.name in (*_EMBEDDED, *_FILES)
+        and all(settings.keys() <= names for settings, names in known)
+    )
 
 
 def is_same(config: RunConfig, stored: StoredRun) -> bool:

@@ -12,6 +12,7 @@ from attnlab.trajectory.grid import proportion_integral as proportion_integral
 from attnlab.trajectory.grid import regular_grid as regular_grid
 from attnlab.trajectory.measure import StiffnessWarning as StiffnessWarning
 from attnlab.trajectory.measure import stiffness as stiffness
+from attnlab.trajectory.result import StiffestStep as StiffestStep
 from attnlab.trajectory.result import StiffnessResult as StiffnessResult
 from attnlab.trajectory.spectrum import stiffness_index as stiffness_index
 from attnlab.trajectory.stages import usable as usable

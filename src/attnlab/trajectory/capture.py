@@ -46,7 +46,8 @@ class Captured(Observer):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._found: dict[StepKey, CapturedStep] = {}
-        self._gates: dict[StepKey, list[SeenGate]] = {}
+        self._gates: dict[StepKey, list[tuple[torch.Size, SeenGate]]] = {}
+        """At the end of the branch: the shape of what each multiplied, which is not kept."""
         self._branches: dict[StepKey, Tensor] = {}
         self._inputs = 0
 
@@ -99,7 +100,8 @@ class Captured(Observer):
         key = seen.step.key
         if key not in self._gates:
             self._branches[key] = norm(seen.branch.detach(), self._inputs)
-        self._gates.setdefault(key, []).append(seen)
+        told = (seen.branch.shape, seen._replace(branch=None))
+        self._gates.setdefault(key, []).append(told)
 
     def step_seen(self, seen: SeenStep) -> None:
         step, inputs = seen.step, self._inputs
@@ -120,20 +122,20 @@ class Captured(Observer):
         )
 
 
-def _product(gates: list[SeenGate], inputs: int) -> Tensor:
+def _product(gates: list[tuple[torch.Size, SeenGate]], inputs: int) -> Tensor:
     """The product of the gates of a step, (inputs, channels), averaged over space."""
-    layouts: dict[tuple[int, Any], SeenGate] = {}
-    for seen in gates:
-        layout = (seen.gate.channel_axis, None if seen.branch is None else seen.branch.shape)
+    layouts: dict[tuple[torch.Size, int], SeenGate] = {}
+    for shape, seen in gates:
+        layout = (shape, seen.gate.channel_axis)
         if layout in layouts:
             seen = seen._replace(value=layouts[layout].value * seen.value)
         layouts[layout] = seen
     values = [_of_inputs(seen.by_channel(), inputs) for seen in layouts.values()]
     if sum(value.shape[2] > 1 for value in values) > 1:
+        names = ", ".join(repr(seen.gate.name) for _, seen in gates)
         raise InputError(
-            f"{', '.join(repr(seen.gate.name) for seen in gates)}: these gates of one step differ "
-            f"from place to place, in two layouts, so their product is not known. Capture the "
-            f"network with one of them."
+            f"{names}: these gates of one step differ from place to place, in two layouts, so "
+            f"their product is not known. Capture the network with one of them."
         )
     return reduce(torch.mul, [value.mean(2) for value in values]).expand(inputs, -1)
 

@@ -68,10 +68,6 @@ class StiffnessMetric(Metric):
                 f"because a norm was zero or not finite)."
             )
 
-    def state_bytes(self) -> int:
-        """Memory of the state; does not depend on the number of inputs."""
-        return sum(getattr(self, name).nbytes for name in self._defaults)
-
 
 class InputCounts(NamedTuple):
     """How many inputs were measured and how many were skipped."""

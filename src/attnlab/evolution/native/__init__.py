@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnlab._native import Kernels
+from attnlab._native import Kernels, variants
 from attnlab._native import NativeStatus as NativeStatus
 from attnlab.evolution.native import abi
 
 SOURCE = Path(__file__).parent / "src"
-KERNELS = Kernels(SOURCE, Path(__file__).parent / "lib", abi.declare)
+PREBUILT = Path(__file__).parent / "lib"
+KERNELS = Kernels(SOURCE, PREBUILT, abi.declare)
+NARROW = Kernels(SOURCE, PREBUILT, abi.declare, lambda: variants.narrower(variants.host()))
+"""For rows of less than a vector; built when the first such map comes along."""
 
-library = KERNELS.library
+library, narrow_library = KERNELS.library, NARROW.library
 native_status = KERNELS.status
-use_native = KERNELS.use

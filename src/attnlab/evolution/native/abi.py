@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from attnlab.evolution.window import Pair, Window
-
-COMPUTE = {
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
-    torch.bfloat16: torch.float32,
-}
-"""The type that each storage type computes in."""
 
 STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 """What the kernels can read and write; bfloat16 computes in float32."""
@@ -49,20 +39,11 @@ class Problem(ctypes.Structure):
     ]
 
 
-def problem(batch: int, groups: int, size: Pair, out_size: Pair, window: Window) -> Problem:
+def problem(
+    batch: int, groups: int, size: Sequence[int], out_size: Sequence[int], window: list[int]
+) -> Problem:
     """The problem for one call, on as many threads as torch uses."""
-    kernel, stride, dilation, padding = window
-    return Problem(
-        batch,
-        groups,
-        *size,
-        *out_size,
-        *kernel,
-        *stride,
-        *dilation,
-        *padding,
-        torch.get_num_threads(),
-    )
+    return Problem(batch, groups, *size, *out_size, *window, torch.get_num_threads())
 
 
 class Attention(ctypes.Structure):
@@ -99,14 +80,3 @@ def declare(library: ctypes.CDLL) -> None:
             function.argtypes = [ctypes.POINTER(Problem), *arguments]
             function.restype = None
     library.attnlab_vector_bytes.restype = ctypes.c_int
-
-
-def planes(tensor: Tensor) -> Tensor:
-    """`tensor` with contiguous planes; only the distance between batches is free."""
-    inner = tensor[0] if tensor.shape[0] else tensor
-    return tensor if inner.is_contiguous() else tensor.contiguous()
-
-
-def operand(tensor: Tensor) -> tuple[int, int]:
-    """Address and batch stride of a tensor with contiguous planes."""
-    return tensor.data_ptr(), tensor.stride(0)

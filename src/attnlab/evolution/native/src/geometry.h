@@ -6,7 +6,7 @@
 #include <memory>
 #include <numeric>
 
-#include "vector.h"
+#include "partial.h"
 
 // Mirrors attnlab.evolution.native.abi.Problem. Planes are contiguous; batches may be apart.
 struct Problem {

@@ -6,7 +6,7 @@
 #include "micro.h"
 #include "planes.h"
 
-#if VECTOR_BYTES >= 64
+#if defined(__AVX512VL__)  // 32 registers, whatever their width
 constexpr int CHANNEL_BLOCK = 8;
 #else
 constexpr int CHANNEL_BLOCK = 4;
@@ -191,7 +191,7 @@ static void qk(const Problem& p, int64_t channels, const S* q, int64_t q_batch, 
   const int64_t rows_each = rows_per_task(p, p.out_height, row_bytes);
   const int64_t tasks_each = ceil_div(p.out_height, rows_each);
   const int64_t image = p.out_size(), taps = p.kernel_h + blocks.step * (ROWS - 1);
-  const bool direct = std::is_same<S, T>::value && p.out_width >= LANES<T>;
+  const bool direct = std::is_same<S, T>::value;  // write products where they belong
 #pragma omp parallel num_threads(p.threads)
   {
     Planes<T> planes(p, std::min(p.height, input_rows(p, 0, rows_each).end + p.pad_h + p.stride_h));
@@ -232,7 +232,8 @@ static void qk(const Problem& p, int64_t channels, const S* q, int64_t q_batch, 
                     load_first(query + c * image + h * p.out_width + r * row_step + strip.begin,
                                strip.lanes, T()));
           products<T, ROWS>(rows.data(), count, runs.data(), run_count, strip.begin,
-                            direct ? strip.begin : 0, queries.get(), channels, planes.plane, to_row);
+                            direct ? strip.begin : 0, queries.get(), channels, planes.plane, to_row,
+                            direct ? strip.lanes : LANES<T>);
           if (!direct)
             for (int i = 0; i < count; i++) {
               const int64_t rr = (rows[i].w - to) / to_row_tap;

@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void accumulate(
 template <class T, int R, int N, int FIRST, int LAST>
 static inline __attribute__((always_inline)) void products_of(
     const T* x, int64_t x_step, const T* q, int64_t channels, int64_t plane, T* to, int64_t to_step,
-    int64_t to_row) {
+    int64_t to_row, int64_t lanes) {
   Vector<T> acc[R][N];
 #pragma GCC unroll 4
   for (int r = FIRST; r < LAST; r++)
@@ -101,43 +101,48 @@ static inline __attribute__((always_inline)) void products_of(
 #pragma GCC unroll 4
   for (int r = FIRST; r < LAST; r++)
 #pragma GCC unroll 8
-    for (int n = 0; n < N; n++) store(to + n * to_step + r * to_row, acc[r][n]);
+    for (int n = 0; n < N; n++)
+      store_first(to + n * to_step + r * to_row, acc[r][n], lanes, T());
 }
 template <class T, int R, int FIRST, int LAST>
 static inline void products_run(const T* x, const Run& run, const T* q, int64_t channels,
-                                int64_t plane, T* to, int64_t to_row) {
+                                int64_t plane, T* to, int64_t to_row, int64_t lanes) {
   int64_t v = 0;
   while (v < run.count) {
     const int64_t left = run.count - v;
     const T* from = x + v * run.x_step;
     T* out = to + v * run.w_step;
     if (left >= 4 && left != 5) {
-      products_of<T, R, 4, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row);
+      products_of<T, R, 4, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row,
+                                        lanes);
       v += 4;
     } else if (left >= 3) {
-      products_of<T, R, 3, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row);
+      products_of<T, R, 3, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row,
+                                        lanes);
       v += 3;
     } else if (left == 2) {
-      products_of<T, R, 2, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row);
+      products_of<T, R, 2, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row,
+                                        lanes);
       v += 2;
     } else {
-      products_of<T, R, 1, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row);
+      products_of<T, R, 1, FIRST, LAST>(from, run.x_step, q, channels, plane, out, run.w_step, to_row,
+                                        lanes);
       v += 1;
     }
   }
 }
-// RowTap::w is where the products of that row go.
+// RowTap::w is where the products of that row go; only the first `lanes` of each vector do.
 template <class T, int R>
 static inline void products(const RowTap<T>* rows, int row_count, const Run* runs, int run_count,
                             int64_t x_shift, int64_t to_shift, const T* q, int64_t channels,
-                            int64_t plane, int64_t to_row) {
+                            int64_t plane, int64_t to_row, int64_t lanes = LANES<T>) {
   for (int i = 0; i < row_count; i++)
     for (int j = 0; j < run_count; j++) {
       const RowTap<T>& row = rows[i];
       const T* x = row.x + runs[j].x + x_shift;
       T* to = const_cast<T*>(row.w) + runs[j].w + to_shift;
 #define CALL(FIRST, LAST) \
-  products_run<T, R, FIRST, LAST>(x, runs[j], q, channels, plane, to, to_row)
+  products_run<T, R, FIRST, LAST>(x, runs[j], q, channels, plane, to, to_row, lanes)
       FOR_ROWS(R, row.first, row.last, CALL);
 #undef CALL
     }

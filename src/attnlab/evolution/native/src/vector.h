@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #ifndef VECTOR_BYTES
 #define VECTOR_BYTES 16
@@ -90,22 +93,6 @@ static inline void store_as(bfloat16* to, Vector<float> value) {
   rounded = (value != value) ? (full{} + 0x7fc0) : rounded;
   half out = __builtin_convertvector(rounded, half);
   memcpy(to, &out, sizeof out);
-}
-
-// The first `count` lanes only: storage beyond them may belong to the next row or to nobody.
-template <class S, class T>
-static inline Vector<T> load_first(const S* from, int64_t count, T zero) {
-  if (count >= LANES<T>) return load_as(from, zero);
-  alignas(VECTOR_BYTES) T lanes[LANES<T>] = {};
-  for (int64_t i = 0; i < count; i++) lanes[i] = widen(from[i]);
-  return load(lanes);
-}
-template <class S, class T>
-static inline void store_first(S* to, Vector<T> value, int64_t count, T) {
-  if (count >= LANES<T>) return store_as(to, value);
-  alignas(VECTOR_BYTES) T lanes[LANES<T>];
-  store(lanes, value);
-  for (int64_t i = 0; i < count; i++) narrow(to + i, lanes[i]);
 }
 
 template <class T>

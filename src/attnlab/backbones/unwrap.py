@@ -1,0 +1,71 @@
+"""Weights as training scripts leave them: one entry of a checkpoint, names with a wrapper's prefix.
+
+Both are taken off where that is sure, and a `WeightsNote` says what was.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+
+ENTRIES = ("state_dict", "model", "model_ema")
+"""The entries of a checkpoint that may hold the network's tensors, the first that does wins."""
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""What DistributedDataParallel, torch.compile and Lightning put before names."""
+_AVERAGED = "n_averaged"  # how many torch's AveragedModel took; its tensors are under "module."
+
+
+class WeightsNote(UserWarning):
+    """What of a file of weights was taken."""
+
+
+def is_state(content: Any) -> bool:
+    """Whether it is tensors by name."""
+    return (
+        isinstance(content, Mapping)
+        and all(isinstance(name, str) for name in content)
+        and all(isinstance(value, Tensor) for value in content.values())
+    )
+
+
+def entry_of(content: Mapping[str, Any], source: str) -> dict[str, Tensor] | None:
+    """The tensors of the network in a checkpoint that holds more; None if there are none."""
+    found = [name for name in ENTRIES if is_state(content.get(name)) and content[name]]
+    if not found:
+        return None
+    others = " and ".join(map(repr, found[1:]))
+    instead = f" It has weights in {others}, too." if others else ""
+    warnings.warn(f"Took {found[0]!r} of {source!r}.{instead}", WeightsNote, stacklevel=2)
+    return dict(content[found[0]])
+
+
+def without_prefix(
+    state: Mapping[str, Tensor], expected: Collection[str], source: str
+) -> dict[str, Tensor]:
+    """`state` without the prefixes that all its names have and none of the `expected` ones."""
+    renamed, taken = dict(state), ""
+    while not any(name in expected for name in renamed):
+        shorter = _shorter(renamed)
+        if shorter is None:
+            break
+        prefix, renamed = shorter
+        taken += prefix
+    if not taken or not any(name in expected for name in renamed):
+        return dict(state)  # whatever it is, the error names what is in the file
+    warnings.warn(
+        f"Took the names in {source!r} without {taken!r}, which all of them begin with.",
+        WeightsNote,
+        stacklevel=2,
+    )
+    return renamed
+
+
+def _shorter(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]] | None:
+    names = [name for name in state if name != _AVERAGED]
+    for prefix in PREFIXES:
+        if names and all(name.startswith(prefix) for name in names):
+            return prefix, {name.removeprefix(prefix): state[name] for name in names}
+    return None

@@ -1,0 +1,1 @@
+"""Code that Triton compiles. Names in capitals are known when it does."""

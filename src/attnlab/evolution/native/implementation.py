@@ -1,0 +1,200 @@
+"""The operators on the native CPU kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution.native import span
+from attnlab.evolution.native.abi import STORAGE, Attention, problem
+from attnlab.evolution.window import Window
+
+
+class Native(Implementation):
+    """Calls a loaded object. Operands are not empty and of a type in `STORAGE`.
+
+    `narrow` finds the object for short rows, if there is one; it may build it.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, narrow: Callable[[], ctypes.CDLL | None] = lambda: None
+    ) -> None:
+        self.library, self.narrow = library, narrow
+
+    def _call(self, name: str, dtype: torch.dtype, columns: int, *arguments: object) -> None:
+        vector = self.library.attnlab_vector_bytes()
+        narrow = self.narrow() if halves_suit(columns, vector, computing(dtype).itemsize) else None
+        library = self.library if narrow is None else narrow
+        getattr(library, f"attnlab_{name}_{STORAGE[dtype]}")(*arguments)
+
+    def av(self, maps: Tensor, x: Tensor, window: list[int]) -> Tensor:
+        out = x.new_empty(x.shape[0], x.shape[1], *maps.shape[3:])
+        self.av_into(out, maps, x, window)
+        return out
+
+    def qk(self, q: Tensor, x: Tensor, groups: int, window: list[int]) -> Tensor:
+        out = x.new_empty(x.shape[0], groups, Window.from_flat(window).taps, *q.shape[2:])
+        self.qk_into(out, q, x, window)
+        return out
+
+    def sc(self, maps: Tensor, y: Tensor, size: list[int], window: list[int]) -> Tensor:
+        out = y.new_empty(y.shape[0], y.shape[1], *size)
+        self.sc_into(out, maps, y, window)
+        return out
+
+    def av_into(self, out: Tensor, maps: Tensor, x: Tensor, window: list[int]) -> None:
+        """`av` into a contiguous tensor."""
+        self._primitive("av", out, maps, x, maps.shape[1], x.shape[2:], out.shape[2:], window)
+
+    def qk_into(self, out: Tensor, q: Tensor, x: Tensor, window: list[int]) -> None:
+        """`qk` into a contiguous tensor."""
+        self._primitive("qk", out, q, x, out.shape[1], x.shape[2:], q.shape[2:], window)
+
+    def sc_into(self, out: Tensor, maps: Tensor, y: Tensor, window: list[int]) -> None:
+        """`sc` into a contiguous tensor."""
+        self._primitive("sc", out, maps, y, maps.shape[1], out.shape[2:], y.shape[2:], window)
+
+    def _primitive(
+        self,
+        name: str,
+        out: Tensor,
+        first: Tensor,
+        second: Tensor,
+        groups: int,
+        size: Sequence[int],
+        out_size: Sequence[int],
+        window: list[int],
+    ) -> None:
+        first, second = planes(first), planes(second)
+        sizes = problem(second.shape[0], groups, size, out_size, window)
+        channels = second.shape[1] // groups
+        addresses = (*operand(first), *operand(second), out.data_ptr())
+        self._call(name, out.dtype, out_size[-1], sizes, channels, *addresses)
+
+    def spanned_av(
+        self,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> Tensor:
+        return span.forward(self, features, x, weight, bias, groups, window)
+
+    def spanned_av_backward(
+        self,
+        grad: Tensor,
+        features: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> list[Tensor]:
+        return span.backward(self, grad, features, x, weight, bias, groups, window)
+
+    def attention(
+        self,
+        parts: list[Tensor],
+        bias: Tensor | None,
+        relative: list[Tensor],
+        heads: int,
+        scale: float,
+        mask: bool,
+        window: list[int],
+    ) -> tuple[Tensor, Tensor]:
+        query, key, value = map(planes, thirds(parts))
+        batch, size = query.shape[0], query.shape[2:]
+        out = value.new_empty(batch, value.shape[1], *size)
+        stats = value.new_empty(batch, heads, 2, *size, dtype=computing(value.dtype))
+        kept = _positions(bias, relative, stats.dtype)
+        self._call(
+            "attention",
+            query.dtype,
+            size[-1],
+            problem(batch, heads, key.shape[2:], size, window),
+            _settings(query, value, kept, heads, scale, mask),
+            *operand(query),
+            *operand(key),
+            *operand(value),
+            out.data_ptr(),
+            stats.data_ptr(),
+        )
+        return out, stats
+
+    def attention_backward(
+        self,
+        grad: Tensor,
+        stats: Tensor,
+        parts: list[Tensor],
+        bias: Tensor | None,
+        relative: list[Tensor],
+        heads: int,
+        scale: float,
+        mask: bool,
+        window: list[int],
+    ) -> list[Tensor]:
+        gradients = [torch.empty(t.shape, dtype=t.dtype) for t in parts]
+        query, key, value = map(planes, thirds(parts))
+        grad, stats, batch = planes(grad), stats.contiguous(), query.shape[0]
+        kept = _positions(bias, relative, stats.dtype)
+        # One sum per image and head: the total does not depend on the number of threads.
+        sums = [None if t is None else stats.new_empty(batch, *t.shape) for t in kept]
+        self._call(
+            "attention_backward",
+            query.dtype,
+            query.shape[-1],
+            problem(batch, heads, key.shape[2:], query.shape[2:], window),
+            _settings(query, value, kept, heads, scale, mask),
+            *operand(query),
+            *operand(key),
+            *operand(value),
+            stats.data_ptr(),
+            *operand(grad),
+            *(item for g in thirds(gradients) for item in operand(g)),
+            *(None if t is None else t.data_ptr() for t in sums),
+        )
+        given = ([] if bias is None else [bias]) + relative
+        totals = [t.sum(0) for t in sums if t is not None]
+        return gradients + [s.to(t.dtype) for s, t in zip(totals, given, strict=True)]
+
+
+def halves_suit(columns: int, vector_bytes: int, item_bytes: int) -> bool:
+    """Whether vectors of half the width leave fewer lanes of a short row empty.
+
+    Only vectors of 64 bytes have a narrower variant. Beyond three halves the rest counts little.
+    """
+    half = vector_bytes // item_bytes // 2
+    return vector_bytes == 64 and columns <= 3 * half and -(-columns // half) % 2 == 1
+
+
+def _positions(
+    bias: Tensor | None, relative: list[Tensor], compute: torch.dtype
+) -> list[Tensor | None]:
+    """Bias, row and column embedding as the kernels read them; None where there is none."""
+    given = [bias, *(relative or (None, None))]
+    return [None if t is None else t.to(compute).contiguous() for t in given]
+
+
+def _settings(
+    query: Tensor,
+    value: Tensor,
+    positions: list[Tensor | None],
+    heads: int,
+    scale: float,
+    mask: bool,
+) -> Attention:
+    """The C structure; it holds addresses, so `positions` must outlive the call."""
+    addresses = (None if t is None else t.data_ptr() for t in positions)
+    depths = (query.shape[1] // heads, value.shape[1] // heads)
+    return Attention(*depths, scale, mask, *addresses)
+
+
+def operand(tensor: Tensor) -> tuple[int, int]:
+    """Address and batch stride of a tensor with contiguous planes."""
+    return tensor.data_ptr(), tensor.stride(0)

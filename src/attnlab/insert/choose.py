@@ -1,0 +1,85 @@
+"""Which sites of a network are chosen, and where on their branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from attnlab._errors import OptionError, SiteError
+from attnlab.insert.branch_end import branch_end
+from attnlab.insert.site import Place, Site
+from attnlab.insert.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
+from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
+from attnlab.insert.where import Where, parse_where, select
+from attnlab.record.example import Run
+
+
+def find_sites(
+    model: nn.Module, run: Run, where: Where, *, both_ends: bool, place: Place = "branch"
+) -> list[Site]:
+    """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
+    where on the branches of steps, `auto` as for a constant gate."""
+    where = where if callable(where) else parse_where(where)
+    found = find_steps(run.graph)
+    names = _named(model, run, where)
+    if names is None and found:
+        sites = step_sites(model, found, at_addition=both_ends)
+        if place != "branch":
+            sites = sites_at_norms(model, run.graph, sites, place)
+        return select(sites, where)
+    if place == "norm":
+        raise OptionError(
+            "place='norm' moves gates on the branches of residual steps, and here modules are "
+            "named. Leave place out: a gate acts behind the module that is named."
+        )
+    if names is None and not isinstance(model, DeclaresSites):
+        raise no_steps_error(model, run)
+    if both_ends:
+        raise SiteError(
+            "A step gate reads x_t and x_t + f, so it acts at residual additions only, not behind "
+            "a module's output. Choose a gate that reads the branch (for example 'se'), or a "
+            "network with residual steps."
+        )
+    if names is not None:
+        return named_sites(model, run.graph, names, found)
+    assert isinstance(model, DeclaresSites)
+    return select(named_sites(model, run.graph, model.attention_sites, found), where)
+
+
+def _named(model: nn.Module, run: Run, where: Where) -> Sequence[str] | None:
+    """The modules that `where` names, or None where it chooses among the sites."""
+    if where is None or callable(where):
+        return None
+    if not isinstance(where, str):
+        return where
+    if where != "norms":
+        return [where] if where in dict(model.named_modules()) else None
+    names = norms_before_activation(run.graph)
+    if not names:
+        raise SiteError(
+            "where='norms': the network has no norm module whose output goes straight into an "
+            "activation. Name modules by hand: where=['module.name', ...]."
+        )
+    return names
+
+
+def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
+    """For the receipt: which place constant gates have where an activation ends the branch."""
+    steps = [site for site in sites if site.kind != "output"]
+    moved = [site for site in steps if site.position == "inside"]
+    if moved:
+        return [
+            f"{len(moved)} of {len(sites)} gates act behind the norm that their branch ends in, "
+            f"before its activation (place='norm'), where they fold; place='branch' puts them "
+            f"behind the activation"
+        ]
+    modules = dict(model.named_modules())
+    ends = [branch_end(run.graph, site.step, modules) for site in steps if site.step is not None]
+    behind = sum(end is not None and end.activated for end in ends)
+    if not behind:
+        return []
+    return [
+        f"{behind} of {len(sites)} gates act behind the activation that ends their branch "
+        f"(place='branch'); place='norm' puts them behind the norm before it, where they fold"
+    ]
