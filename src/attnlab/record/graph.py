@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,8 @@ class Node:
     statement: str = ""
     produced_by: list[tuple[str, int]] = field(default_factory=list)
     """Modules (name, call) that returned exactly this tensor, innermost first."""
+    floating: bool = True
+    """Whether the tensor holds real or complex numbers; token numbers and masks do not."""
     data: bool = False
     """Whether the tensor depends on the network's input."""
     data_inputs: tuple[int, ...] = ()
@@ -63,10 +66,14 @@ class Node:
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
-    def __init__(self, nodes: list[Node], calls: dict[str, int]) -> None:
+    def __init__(
+        self, nodes: list[Node], calls: dict[str, int], outputs: Sequence[int] = ()
+    ) -> None:
         self.nodes = nodes
         self.calls = calls
         """How often each module was called."""
+        self.outputs = outputs
+        """The tensors that the network returned, as far as they could be seen."""
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)
@@ -74,6 +81,9 @@ class Graph:
         self._depth: dict[int, int] = {-1: 0}
         for node in nodes:
             self._link(node)
+        self._live = 0
+        for output in outputs:
+            self._live |= self._ancestors[output] | (1 << output)
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
@@ -109,6 +119,12 @@ class Graph:
     def dominator(self, index: int) -> int:
         """The last node that every path from the input to `index` passes."""
         return self._dominator[index]
+
+    def readers(self, index: int) -> list[int]:
+        """Who reads the tensor `index`, but for what leads to no output: a hook that keeps
+        statistics, a check for finite values."""
+        users = self.users[index]
+        return [user for user in users if (self._live >> user) & 1] if self.outputs else users
 
     def computed_from(self, index: int, ancestor: int) -> bool:
         """Whether `index` was computed from `ancestor` (data only)."""

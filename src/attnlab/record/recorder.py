@@ -44,7 +44,7 @@ def record(
         recorder.add_input(tensor)
     with recorder.watching_modules(), recorder:
         output = model(*arguments, **keywords)
-    return recorder.graph(), output
+    return recorder.graph(output), output
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -86,8 +86,9 @@ class _Recorder(TorchFunctionMode):
         self.whole: tuple[str, int] | None = None
         """The call of a module that is recorded as one node, while it runs."""
 
-    def graph(self) -> Graph:
-        graph = Graph(self.nodes, dict(self.calls))
+    def graph(self, output: Any) -> Graph:
+        outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
+        graph = Graph(self.nodes, dict(self.calls), outputs)
         for node in graph.nodes:
             if node.data:
                 node.channel_axis = channel_axis(graph, node)
@@ -145,6 +146,7 @@ class _Recorder(TorchFunctionMode):
             owner=owner,
             call=call,
             inside=tuple(self.stack),
+            floating=tensor.is_floating_point() or tensor.is_complex(),
         )
         self.nodes.append(node)
         return node
