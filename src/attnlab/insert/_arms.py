@@ -9,11 +9,11 @@ from attnlab.insert._update import Calls, caller, computes, has_cut, made_in, po
 from attnlab.record import operations
 from attnlab.record.graph import Graph, Node
 
-# Operations of no other kind that are linear in a feature map.
-_LINEAR = frozenset(
-    """cat stack pad mean sum repeat tile repeat_interleave broadcast_to interpolate upsample
-    pixel_shuffle pixel_unshuffle channel_shuffle unfold fold flip add sub neg whole write_view
-    setitem__""".split()  # noqa: SIM905
+# Operations of no other kind that move, join, average or select the values of a feature map.
+_PLAIN = frozenset(
+    """cat stack pad mean sum max amax repeat tile repeat_interleave broadcast_to interpolate
+    upsample pixel_shuffle pixel_unshuffle channel_shuffle unfold fold flip sub neg data whole
+    write_view setitem__""".split()  # noqa: SIM905
 )
 
 
@@ -39,7 +39,7 @@ def weigh(nodes: list[Node]) -> Arm:
 
 
 def _is_unknown(node: Node) -> bool:
-    known = _LINEAR | operations.SLICES | operations.SPLITS
+    known = _PLAIN | operations.SLICES | operations.SPLITS
     return node.kind == "other" and node.operation not in known
 
 
@@ -58,7 +58,7 @@ class Projection:
         """Whether the shortcut is so little beside the branch that it is one."""
         light, heavy = weigh(self.shortcut_nodes), weigh(self.branch_nodes)
         linear = light.nonlinear == 0 and heavy.nonlinear > 0
-        free = light.weight + light.norms == 0 and heavy.layers > 0
+        free = light.weight + light.norms + light.pools == 0 and heavy.layers > 0
         one_layer = (
             light.layers <= 1
             and light.nonlinear <= 1

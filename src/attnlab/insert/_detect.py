@@ -8,6 +8,7 @@ one; where neither operand was computed from the other, `_arms.py` tells a proje
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from attnlab.insert._arms import (
     is_part_of_a_cell,
@@ -61,13 +62,14 @@ class _Detection:
         found = [node for node in graph.nodes if node.data and _adds_features(graph, node)]
         self.partial_sums = _partial_sums(graph, {node.index for node in found})
         self.twins = _twins(graph)
-        self.steps: set[int] = set()
+        self.steps: dict[int, int] = {}
+        """The state of each step that was found."""
         self.additions: list[Addition] = []
         for node in found:
             addition = self._identity(node) or self._projection(node) or _merge(node)
             self.additions.append(addition)
             if addition.kind != "merge":
-                self.steps.add(node.index)
+                self.steps[node.index] = addition.state
 
     def _identity(self, node: Node) -> Addition | None:
         for shortcut, branch in _roles(self.graph, node):
@@ -85,11 +87,16 @@ class _Detection:
     def _forms(self, index: int) -> list[int]:
         """What the tensor `index` is another form of: itself, what was re-arranged or scaled, the
         same slice taken before, what it is a slice of."""
-        behind = behind_layout(self.graph, index, ("layout", "scale"))
-        forms = [index, behind, self.twins.get(behind, behind)]
-        node = self.graph.nodes[behind]
+        node = self.graph.nodes[index]
+        forms = [index]
+        while node.kind in ("layout", "scale") and len(node.data_inputs) == 1:
+            node = self.graph.nodes[node.data_inputs[0]]
+            forms.append(node.index)
         if node.operation in operations.SLICES and len(node.data_inputs) == 1:
-            forms.append(node.data_inputs[0])
+            forms.append(self.twins.get(node.index, node.index))
+            source = self.graph.nodes[node.data_inputs[0]]
+            if source.operation not in operations.SPLITS:
+                forms.append(source.index)
         return list(dict.fromkeys(forms))
 
     def _joined(self, node: Node, shortcut: int, branch: int) -> int | None:
@@ -114,7 +121,7 @@ class _Detection:
         path = made_in(caller(home(node, self.computing)), graph, state, branch)
         return (
             any(computes(each) for each in path)
-            and _is_read_whole(graph, state, path)
+            and _is_read_whole(graph.nodes[state], node, path)
             and not is_query(graph, state, path)
             and not is_replacement(graph, state, branch)
             and not self._has_other_states(node, state, path)
@@ -139,19 +146,25 @@ class _Detection:
         return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
 
     def _has_other_states(self, node: Node, state: int, path: list[Node]) -> bool:
-        """Whether the branch comes from states of another resolution that take steps."""
+        """Whether the branch comes from another state that takes steps: one of another resolution,
+        or one that was not made from `state`."""
         own = positions(node)
+        made = {state} | {each.index for each in path}
 
-        def steps_elsewhere(each: Node) -> bool:
-            return each.index in self.steps and positions(each) != own
+        def another(each: Node) -> bool:
+            inner = self.steps.get(each.index)
+            return inner is not None and (inner not in made or positions(each) != own)
 
-        return has_cut(self.graph, state, path, steps_elsewhere)
+        return has_cut(self.graph, state, path, another)
 
 
-def _is_read_whole(graph: Graph, state: int, path: list[Node]) -> bool:
-    """Whether what is made of `state` begins with all of it and not with its slices."""
-    first = [node for node in path if state in node.inputs]
-    return any(node.operation not in _SLICING for node in first)
+def _is_read_whole(state: Node, total: Node, path: list[Node]) -> bool:
+    """Whether what is made of a state that is larger than the sum (the shortcut is a slice of it)
+    begins with all of it and not with other slices."""
+    first = [node for node in path if state.index in node.inputs]
+    return prod(state.shape) == prod(total.shape) or any(
+        node.operation not in _SLICING for node in first
+    )
 
 
 def _merge(node: Node) -> Addition:

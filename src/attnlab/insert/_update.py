@@ -7,8 +7,8 @@ each of its layers adds to them anew. An update is made where it is added, and m
 * it is computed from the state in the call of the module that makes the addition, or in its
   caller's; whatever was computed outside is given to that call, a state like any other;
 * nothing but the addition reads it;
-* it is more than the state in another form, and no state of another resolution takes steps on the
-  way to it.
+* it is more than the state in another form, and it does not come from another state that takes
+  steps.
 """
 
 from __future__ import annotations
@@ -121,13 +121,15 @@ def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
 def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     """Whether the branch is y - x for the state x: the sum is y (a straight-through estimator)."""
     node = graph.nodes[behind_layout(graph, branch)]
-    return node.operation == "sub" and len(node.inputs) == 2 and node.inputs[1] == state
+    if node.operation != "sub" or len(node.inputs) != 2:
+        return False
+    return behind_layout(graph, node.inputs[1]) == behind_layout(graph, state)
 
 
-def behind_layout(graph: Graph, index: int, kinds: tuple[str, ...] = ("layout",)) -> int:
+def behind_layout(graph: Graph, index: int) -> int:
     """The tensor that `index` is a re-arranged form of."""
     node = graph.nodes[index]
-    while node.kind in kinds and len(node.data_inputs) == 1:
+    while node.kind == "layout" and len(node.data_inputs) == 1:
         node = graph.nodes[node.data_inputs[0]]
     return node.index
 
