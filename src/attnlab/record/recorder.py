@@ -146,7 +146,7 @@ class _Recorder(TorchFunctionMode):
             owner=owner,
             call=call,
             inside=tuple(self.stack),
-            floating=tensor.is_floating_point() or tensor.is_complex(),
+            floating=tensor.dtype.is_floating_point or tensor.dtype.is_complex,
         )
         self.nodes.append(node)
         return node
