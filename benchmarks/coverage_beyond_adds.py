@@ -1,4 +1,4 @@
-"""Every addition of two equal-shaped tensors in the networks beyond timm, read by hand and classified.
+"""Every addition of two equal-shaped tensors in the networks beyond timm, classified by hand.
 
 What counts, and how the tables are read, is said in `coverage_adds.py`. What these packages add to
 it:
@@ -442,9 +442,8 @@ OTHER_READINGS: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
             "monai.networks.nets.vnet.InputTransition",
         )
     },
-    **{
-        (place, start): (("projection",), _REFINED)
-        for place, start in (
+    **dict.fromkeys(
+        (
             ("transformers.d_fine.DFineDecoder", "self.pre_bbox_head("),
             ("transformers.dab_detr.DabDetrDecoder", ""),
             ("transformers.deformable_detr.DeformableDetrDecoder", ""),
@@ -452,8 +451,9 @@ OTHER_READINGS: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
             ("transformers.rt_detr.RTDetrDecoder", ""),
             ("transformers.rt_detr_v2.RTDetrV2Decoder", ""),
             ("ultralytics.nn.modules.transformer.DeformableTransformerDecoder", ""),
-        )
-    },
+        ),
+        (("projection",), _REFINED),
+    ),
     **{
         (f"{package}.{place}", start): reading
         for (place, start), reading in coverage_adds.OTHER_READINGS.items()

@@ -369,9 +369,7 @@ def _hf_vision() -> Iterator[Network]:
         "video", "VideoMAEModel", named(pixel_values=(4, 3, 32, 32)),
         **SEEN, num_frames=4, tubelet_size=2,
     )  # fmt: skip
-    yield _hf(
-        "video", "TimesformerModel", named(pixel_values=(4, 3, 32, 32)), **SEEN, num_frames=4
-    )
+    yield _hf("video", "TimesformerModel", named(pixel_values=(4, 3, 32, 32)), **SEEN, num_frames=4)
     yield _hf(
         "video", "VivitModel", named(pixel_values=(4, 3, 32, 32)),
         **SEEN, num_frames=4, tubelet_size=[2, 8, 8],
@@ -518,13 +516,19 @@ def _rt_detr(backbone: str) -> dict[str, Any]:
     }
 
 
-def _encodec_encoder() -> nn.Module:
-    """Without the decoder, which reads the codebook and of the signal only which entries."""
-    modeling = importlib.import_module("transformers.models.encodec.modeling_encodec")
-    configuration = importlib.import_module("transformers").EncodecConfig(
-        num_filters=4, upsampling_ratios=[4, 2], codebook_size=16, hidden_size=16, codebook_dim=16
-    )
-    return modeling.EncodecEncoder(configuration)
+def _encodec() -> nn.Module:
+    """With codebooks as after training: they start at zero, and then every signal has one code."""
+    transformers = importlib.import_module("transformers")
+    model: nn.Module = transformers.EncodecModel(
+        transformers.EncodecConfig(
+            num_filters=4, upsampling_ratios=[4, 2], codebook_size=16, hidden_size=16,
+            codebook_dim=16,
+        )
+    )  # fmt: skip
+    for name, buffer in model.named_buffers():
+        if name.endswith("codebook.embed"):
+            buffer.normal_()
+    return model
 
 
 def _hf_text() -> Iterator[Network]:
@@ -585,9 +589,7 @@ def _hf_text() -> Iterator[Network]:
         max_source_positions=20, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
     )  # fmt: skip
-    yield Network(
-        "transformers", "audio", "EncodecEncoder", _encodec_encoder, signals(640)
-    )
+    yield Network("transformers", "audio", "EncodecModel", _encodec, named(input_values=(1, 640)))
 
 
 # --- segmentation_models_pytorch
@@ -670,9 +672,7 @@ def _diffusers(
     return Network("diffusers", group, label or name, build, example)
 
 
-def _noisy(
-    channels: int, size: int, **shapes: tuple[int, ...]
-) -> Callable[[], dict[str, Any]]:
+def _noisy(channels: int, size: int, **shapes: tuple[int, ...]) -> Callable[[], dict[str, Any]]:
     def make() -> dict[str, Any]:
         return {
             "sample": torch.randn(BATCH, channels, size, size),
@@ -742,7 +742,8 @@ def _diffusers_networks() -> Iterator[Network]:
     )  # fmt: skip
     yield _diffusers(
         "diffusion", "AutoencoderDC", lambda: {"sample": torch.randn(BATCH, 3, 32, 32)},
-        latent_channels=4, attention_head_dim=8, encoder_block_types=("ResBlock", "EfficientViTBlock"),
+        latent_channels=4, attention_head_dim=8,
+        encoder_block_types=("ResBlock", "EfficientViTBlock"),
         decoder_block_types=("ResBlock", "EfficientViTBlock"),
         encoder_block_out_channels=(8, 16), decoder_block_out_channels=(8, 16),
         encoder_layers_per_block=(1, 1), decoder_layers_per_block=(1, 1),

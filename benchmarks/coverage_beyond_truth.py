@@ -5,7 +5,7 @@ packages' sources, read by hand. `coverage_beyond_adds.py` says of every additio
 residual step. This program runs each network once and asks of every addition of two equal-shaped
 tensors which expression of which source line made it. One that nobody has classified is an error.
 
-    python benchmarks/coverage_beyond_truth.py             # all, rewrites coverage_beyond_truth.json
+    python benchmarks/coverage_beyond_truth.py             # all, rewrites the .json beside it
     python benchmarks/coverage_beyond_truth.py 'detection' # only those, prints, writes nothing
 """
 
@@ -109,7 +109,10 @@ def _expression(frame: FrameType) -> str:
     """The expression or statement that is being executed, as `ast.unparse` prints it."""
     place = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     line, last_line, column, last_column = place
-    assert line and last_line and column is not None and last_column is not None
+    assert line is not None
+    assert last_line is not None
+    assert column is not None
+    assert last_column is not None
     lines = [
         linecache.getline(frame.f_code.co_filename, number).encode()
         for number in range(line, last_line + 1)

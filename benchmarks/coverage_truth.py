@@ -178,9 +178,7 @@ def plan(events: list[Event]) -> dict[str, Any]:
     }
 
 
-def readings(
-    events: list[Event], others: OtherReadings
-) -> Iterator[tuple[list[str], list[Event]]]:
+def readings(events: list[Event], others: OtherReadings) -> Iterator[tuple[list[str], list[Event]]]:
     """Every accepted reading of a run, the one that counts first: why it differs, and its steps."""
 
     def other(event: Event) -> tuple[str, str] | None:

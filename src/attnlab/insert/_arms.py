@@ -5,16 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnlab.insert._update import Calls, caller, computes, has_cut, made_in, positions
-from attnlab.record import operations
+from attnlab.insert._forms import positions
+from attnlab.insert._update import Calls, caller, computes, has_cut, made_in
 from attnlab.record.graph import Graph, Node
-
-# Operations of no other kind that move, join, average or select the values of a feature map.
-_PLAIN = frozenset(
-    """cat stack pad mean sum max amax repeat tile repeat_interleave broadcast_to interpolate
-    upsample pixel_shuffle pixel_unshuffle channel_shuffle unfold fold flip sub neg data whole
-    write_view setitem__""".split()  # noqa: SIM905
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -32,15 +25,11 @@ class Arm:
 def weigh(nodes: list[Node]) -> Arm:
     kinds = [node.kind for node in nodes]
     layers = kinds.count("convolution") + kinds.count("linear")
-    nonlinear = kinds.count("activation") + kinds.count("matmul") + sum(map(_is_unknown, nodes))
+    unknown = sum(computes(node) for node in nodes if node.kind == "other")
+    nonlinear = kinds.count("activation") + kinds.count("matmul") + unknown
     return Arm(
         layers + nonlinear, len(nodes), layers, nonlinear, kinds.count("norm"), kinds.count("pool")
     )
-
-
-def _is_unknown(node: Node) -> bool:
-    known = _PLAIN | operations.SLICES | operations.SPLITS
-    return node.kind == "other" and node.operation not in known
 
 
 @dataclass(frozen=True)
@@ -54,18 +43,24 @@ class Projection:
     branch_nodes: list[Node]
 
     @property
+    def is_free(self) -> bool:
+        """Whether the shortcut has no layer and no norm."""
+        light = weigh(self.shortcut_nodes)
+        return light.layers + light.norms == 0
+
+    @property
     def is_cheap(self) -> bool:
         """Whether the shortcut is so little beside the branch that it is one."""
         light, heavy = weigh(self.shortcut_nodes), weigh(self.branch_nodes)
         linear = light.nonlinear == 0 and heavy.nonlinear > 0
-        free = light.weight + light.norms + light.pools == 0 and heavy.layers > 0
+        moved = light.weight + light.norms + light.pools == 0 and heavy.layers > 0
         one_layer = (
             light.layers <= 1
             and light.nonlinear <= 1
             and heavy.layers >= light.layers + 2
             and heavy.nonlinear > light.nonlinear
         )
-        return linear or free or one_layer
+        return linear or moved or one_layer
 
 
 def projection(graph: Graph, node: Node, calls: Calls) -> Projection | None:
@@ -121,23 +116,6 @@ def _history(graph: Graph, indices: list[int], calls: Calls) -> set[int]:
     return found
 
 
-def is_sibling_sum(graph: Graph, node: Node, found: Projection) -> bool:
-    """Sums of slices of one tensor (Res2Net, cascaded groups) and pool + separable convolution
-    cells (NAS) look like projections but update no state."""
-    light = weigh(found.shortcut_nodes)
-    state = graph.nodes[found.state]
-    if state.operation in operations.SPLITS:
-        return True
-    if light.layers + light.norms > 0:
-        return False
-    if light.pools and state.shape == node.shape:
-        return True
-    on_branch = {n.index for n in found.branch_nodes}
-    first = [graph.nodes[u] for u in graph.users[found.state] if u in on_branch]
-    slicing = operations.SLICES | operations.SPLITS
-    return bool(first) and all(n.operation in slicing for n in first)
-
-
 def is_part_of_a_cell(graph: Graph, node: Node) -> bool:
     """Whether the sum is concatenated with several other sums: the parts of a NAS cell."""
     for user in (graph.nodes[u] for u in graph.users[node.index]):
@@ -157,4 +135,4 @@ def passes_lower_resolution(graph: Graph, node: Node, found: Projection) -> bool
         return computes(each) and positions(each) < least
 
     arms = (found.shortcut_nodes, found.branch_nodes)
-    return any(has_cut(graph, found.state, arm, lower) for arm in arms)
+    return any(has_cut(found.state, arm, lower) for arm in arms)

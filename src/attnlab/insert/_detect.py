@@ -1,8 +1,9 @@
 """Tell the residual additions of a graph from all others.
 
 An addition is a residual step when one operand (the branch) is an update of the state that the
-other (the shortcut) is, in whatever form, or is a projection of. `_update.py` says what makes it
-one; where neither operand was computed from the other, `_arms.py` tells a projection from a merge.
+other (the shortcut) is, in whatever form (`_forms.py`), or is a projection of. `_update.py` says
+what makes it one; where neither operand was computed from the other, `_arms.py` tells a projection
+from a merge.
 """
 
 from __future__ import annotations
@@ -10,14 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from attnlab.insert._arms import (
-    is_part_of_a_cell,
-    is_sibling_sum,
-    passes_lower_resolution,
-    projection,
-)
+from attnlab.insert._arms import Projection, is_part_of_a_cell, passes_lower_resolution, projection
+from attnlab.insert._forms import begins_with_slices, forms, parts, positions, twins
 from attnlab.insert._update import (
-    behind_layout,
     caller,
     computes,
     computing_calls,
@@ -27,13 +23,9 @@ from attnlab.insert._update import (
     is_read_elsewhere,
     is_replacement,
     made_in,
-    positions,
 )
 from attnlab.insert.step import Kind
-from attnlab.record import operations
 from attnlab.record.graph import Graph, Node
-
-_SLICING = operations.SLICES | operations.SPLITS
 
 
 @dataclass(frozen=True)
@@ -59,9 +51,9 @@ class _Detection:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.computing = computing_calls(graph)
+        self.twins = twins(graph)
         found = [node for node in graph.nodes if node.data and _adds_features(graph, node)]
         self.partial_sums = _partial_sums(graph, {node.index for node in found})
-        self.twins = _twins(graph)
         self.steps: dict[int, int] = {}
         """The state of each step that was found."""
         self.additions: list[Addition] = []
@@ -76,74 +68,53 @@ class _Detection:
             if is_read_elsewhere(self.graph, branch, node.index):
                 continue
             for term in _terms(self.graph, shortcut, self.partial_sums):
-                for state in self._forms(term):
-                    if self._updates(node, state, branch):
-                        return Addition(node.index, "identity", state, shortcut, branch)
-            state = self._joined(node, shortcut, branch)
-            if state is not None:
-                return Addition(node.index, "identity", state, shortcut, branch)
+                state = self._updated(node, term, branch)
+                if state is not None:
+                    return Addition(node.index, "identity", state, shortcut, branch)
+            states = [self._updated(node, p, branch) for p in parts(self.graph, shortcut)]
+            found = [state for state in states if state is not None]
+            if found and len(found) == len(states):
+                largest = max(found, key=lambda state: positions(self.graph.nodes[state]))
+                return Addition(node.index, "identity", largest, shortcut, branch)
         return None
 
-    def _forms(self, index: int) -> list[int]:
-        """What the tensor `index` is another form of: itself, what was re-arranged or scaled, the
-        same slice taken before, what it is a slice of."""
-        node = self.graph.nodes[index]
-        forms = [index]
-        while node.kind in ("layout", "scale") and len(node.data_inputs) == 1:
-            node = self.graph.nodes[node.data_inputs[0]]
-            forms.append(node.index)
-        if node.operation in operations.SLICES and len(node.data_inputs) == 1:
-            forms.append(self.twins.get(node.index, node.index))
-            source = self.graph.nodes[node.data_inputs[0]]
-            if source.operation not in operations.SPLITS:
-                forms.append(source.index)
-        return list(dict.fromkeys(forms))
+    def _updated(self, node: Node, tensor: int, branch: int) -> int | None:
+        """The form of `tensor` that `branch` is an update of."""
+        candidates = forms(self.graph, self.twins, tensor)
+        return next((form for form in candidates if self._is_update(node, form, branch)), None)
 
-    def _joined(self, node: Node, shortcut: int, branch: int) -> int | None:
-        """The largest part of a shortcut that is put together from several (class token, patches),
-        where the branch is an update of each of them."""
-        joined = self.graph.nodes[behind_layout(self.graph, shortcut)]
-        if joined.operation != "cat" or len(joined.data_inputs) < 2:
-            return None
-        states = [
-            next((form for form in self._forms(part) if self._updates(node, form, branch)), None)
-            for part in joined.data_inputs
-        ]
-        found = [state for state in states if state is not None]
-        if len(found) < len(states):
-            return None
-        return max(found, key=lambda state: positions(self.graph.nodes[state]))
-
-    def _updates(self, node: Node, state: int, branch: int) -> bool:
+    def _is_update(self, node: Node, state: int, branch: int) -> bool:
         graph = self.graph
         if state == branch or not graph.computed_from_constant(branch, state):
             return False
         path = made_in(caller(home(node, self.computing)), graph, state, branch)
+        is_part = prod(graph.nodes[state].shape) != prod(node.shape)
         return (
             any(computes(each) for each in path)
-            and _is_read_whole(graph.nodes[state], node, path)
+            and not (is_part and begins_with_slices(state, path))
             and not is_query(graph, state, path)
             and not is_replacement(graph, state, branch)
             and not self._has_other_states(node, state, path)
         )
 
     def _projection(self, node: Node) -> Addition | None:
-        graph = self.graph
         if len(node.data_inputs) != 2:
             return None
-        found = projection(graph, node, home(node, self.computing))
-        if (
-            found is None
-            or not found.is_cheap
-            or is_read_elsewhere(graph, found.branch, node.index)
+        found = projection(self.graph, node, home(node, self.computing))
+        if found is None or not found.is_cheap or self._is_merge(node, found):
+            return None
+        return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
+
+    def _is_merge(self, node: Node, found: Projection) -> bool:
+        graph = self.graph
+        return (
+            is_read_elsewhere(graph, found.branch, node.index)
             or is_query(graph, found.state, found.branch_nodes)
-            or is_sibling_sum(graph, node, found)
+            or (found.is_free and begins_with_slices(found.state, found.branch_nodes))
             or is_part_of_a_cell(graph, node)
             or passes_lower_resolution(graph, node, found)
             or self._has_other_states(node, found.state, found.branch_nodes)
-        ):
-            return None
-        return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
+        )
 
     def _has_other_states(self, node: Node, state: int, path: list[Node]) -> bool:
         """Whether the branch comes from another state that takes steps: one of another resolution,
@@ -155,16 +126,7 @@ class _Detection:
             inner = self.steps.get(each.index)
             return inner is not None and (inner not in made or positions(each) != own)
 
-        return has_cut(self.graph, state, path, another)
-
-
-def _is_read_whole(state: Node, total: Node, path: list[Node]) -> bool:
-    """Whether what is made of a state that is larger than the sum (the shortcut is a slice of it)
-    begins with all of it and not with other slices."""
-    first = [node for node in path if state.index in node.inputs]
-    return prod(state.shape) == prod(total.shape) or any(
-        node.operation not in _SLICING for node in first
-    )
+        return has_cut(state, path, another)
 
 
 def _merge(node: Node) -> Addition:
@@ -221,14 +183,3 @@ def _terms(graph: Graph, index: int, partial_sums: set[int]) -> list[int]:
         for operand in graph.nodes[index].data_inputs
         for term in _terms(graph, operand, partial_sums)
     ]
-
-
-def _twins(graph: Graph) -> dict[int, int]:
-    """For each tensor that was sliced out of another as an earlier one was: that one."""
-    first: dict[tuple[int, str, str], int] = {}
-    twins = {}
-    for node in graph.nodes:
-        if node.operation in operations.SLICES and len(node.inputs) == 1:
-            key = (node.inputs[0], node.operation, repr((node.arguments, node.keywords)))
-            twins[node.index] = first.setdefault(key, node.index)
-    return twins

@@ -14,8 +14,8 @@ each of its layers adds to them anew. An update is made where it is added, and m
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
+from attnlab.insert._forms import behind_layout
 from attnlab.record import operations
 from attnlab.record.graph import Graph, Node
 
@@ -73,9 +73,7 @@ def made_in(calls: Calls, graph: Graph, state: int, branch: int) -> list[Node]:
     return [graph.nodes[i] for i in sorted(made)] if branch in made else []
 
 
-def has_cut(
-    graph: Graph, state: int, path: list[Node], condition: Callable[[Node], bool]
-) -> bool:
+def has_cut(state: int, path: list[Node], condition: Callable[[Node], bool]) -> bool:
     """Whether all ways from `state` along `path` to its end pass a node of this condition."""
     around = {state}
     for node in path:
@@ -124,16 +122,3 @@ def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     if node.operation != "sub" or len(node.inputs) != 2:
         return False
     return behind_layout(graph, node.inputs[1]) == behind_layout(graph, state)
-
-
-def behind_layout(graph: Graph, index: int) -> int:
-    """The tensor that `index` is a re-arranged form of."""
-    node = graph.nodes[index]
-    while node.kind == "layout" and len(node.data_inputs) == 1:
-        node = graph.nodes[node.data_inputs[0]]
-    return node.index
-
-
-def positions(node: Node) -> int:
-    """How many places a feature map has, over the batch."""
-    return prod(node.shape) // max(node.shape[node.channels_on], 1) if node.shape else 1
