@@ -1,11 +1,13 @@
 """A state in other forms: the tensor that is added to need not be the one that the branch read.
 
-It may be the same values re-arranged or scaled, the same slice taken a second time, a slice of what
+It may be the same values re-arranged or scaled, the same slice taken another time, a slice of what
 the branch read (the class token), or several of those put together again.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from math import prod
 
 from attnlab.record import operations
@@ -14,7 +16,7 @@ from attnlab.record.graph import Graph, Node
 _SLICING = operations.SLICES | operations.SPLITS
 
 
-def forms(graph: Graph, twins: dict[int, int], index: int) -> list[int]:
+def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]:
     """What the tensor `index` is another form of, itself first. `twins` are those of the graph."""
     node = graph.nodes[index]
     found = [index]
@@ -22,21 +24,22 @@ def forms(graph: Graph, twins: dict[int, int], index: int) -> list[int]:
         node = graph.nodes[node.data_inputs[0]]
         found.append(node.index)
     if node.operation in operations.SLICES and len(node.data_inputs) == 1:
-        found.append(twins.get(node.index, node.index))
+        found += twins[node.index]
         source = graph.nodes[node.data_inputs[0]]
         if source.operation not in operations.SPLITS:
             found.append(source.index)
     return list(dict.fromkeys(found))
 
 
-def twins(graph: Graph) -> dict[int, int]:
-    """For each tensor that was sliced out of another as an earlier one was: that one."""
-    first: dict[tuple[int, str, str], int] = {}
+def twins(graph: Graph) -> dict[int, list[int]]:
+    """For each slice of a tensor: all slices that were taken of it in the same way."""
+    groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     found = {}
     for node in graph.nodes:
-        if node.operation in operations.SLICES and len(node.inputs) == 1:
+        if node.operation in operations.SLICES and node.inputs:
             key = (node.inputs[0], node.operation, repr((node.arguments, node.keywords)))
-            found[node.index] = first.setdefault(key, node.index)
+            groups[key].append(node.index)
+            found[node.index] = groups[key]
     return found
 
 
