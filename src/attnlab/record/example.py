@@ -105,7 +105,7 @@ def _declared_size(model: nn.Module) -> tuple[int, ...]:
     configuration = getattr(model, "pretrained_cfg", None)  # timm
     if isinstance(configuration, Mapping) and configuration.get("input_size"):
         size = tuple(configuration["input_size"])
-    for module in (model, *model.children()):  # timm's, when built for another size
+    for module in (*model.children(), model):  # timm's, when built for another size
         sides = getattr(module, "img_size", None)
         if isinstance(sides, tuple) and _reads_images(module, size[0]):
             return (size[0], *sides)
