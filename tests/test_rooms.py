@@ -20,7 +20,7 @@ KNOWS = {
     "plot": set(),
     "recipes": set(),
     "stored": set(),
-    "testing": {"attention"},
+    "testing": {"attention", "insert"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},

@@ -6,11 +6,12 @@ exchanged for another, or taken out. The network that gates were inserted into l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from torch import nn
 
 from attnlab._errors import GateLostError
+from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert._hosted import Hosted, hosted_by
 from attnlab.insert._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 from attnlab.insert.attachment import Attachment
@@ -21,6 +22,8 @@ class Guard:
 
     def __init__(self) -> None:
         self.gates: list[Attachment] = []
+        self.norms: dict[str, nn.Module] = {}
+        """Norms with a gate inside (IEBN), by the names that they had at insertion."""
         self.carried: list[Hosted] = []
         self.carriers: list[nn.Module] = []
         """The modules that carry something; they look after all their children."""
@@ -30,8 +33,15 @@ class Guard:
         """... and those children."""
 
     def add(self, network: nn.Module, gate: Attachment) -> None:
-        """Guard one more gate."""
+        """Guard one more gate, and the norms in it that have a gate inside."""
         self.gates.append(gate)
+        self.add_norms(network)
+
+    def add_norms(self, network: nn.Module) -> None:
+        """Guard all norms that have a gate inside."""
+        for name, module in network.named_modules():
+            if isinstance(module, InstanceEnhancementBatchNorm):
+                self.norms[name] = module
         self._find_ways(network)
 
     def check(self, network: nn.Module) -> None:
@@ -61,19 +71,43 @@ class Guard:
         lost = lost_gates(network, self.gates)
         if lost:
             raise _lost_error(network, lost)
+        for name in self._lost_norms(network):
+            raise _lost_norm_error(network, name)
         self._find_ways(network)
+
+    def without(self, network: nn.Module, gone: Collection[int]) -> Guard | None:
+        """The guard when gates with these ids were taken off; None if there is nothing to guard."""
+        self.gates = [gate for gate in self.gates if id(gate) not in gone]
+        if not self.gates and not self.norms:
+            return None
+        self.look(network)
+        return self
+
+    def forget_lost_norms(self, network: nn.Module) -> None:
+        """Go on without the norms with a gate inside that are not in `network` any more."""
+        for name in self._lost_norms(network):
+            del self.norms[name]
+
+    def _lost_norms(self, network: nn.Module) -> list[str]:
+        there = {id(module) for module in network.modules()}
+        return [name for name, norm in self.norms.items() if id(norm) not in there]
 
     def _find_ways(self, network: nn.Module) -> None:
         # New lists, not changed ones: other threads may be reading the old.
         modules = dict(network.named_modules())
-        guarded = {id(gate) for gate in self.gates}
+        guarded = {id(each) for each in (*self.gates, *self.norms.values())}
         carrying = {path: hosted for path, m in modules.items() if (hosted := hosted_by(m))}
         ends = {*carrying, *(path for path, m in modules.items() if id(m) in guarded)}
         on_the_way = {part for path in ends if path for part in _beginnings(path)}
+        # Who carries something follows an exchanged child at once, which a norm must not be.
         ways = [
             path
-            for path in modules
-            if path in on_the_way and path.rpartition(".")[0] not in carrying
+            for path, module in modules.items()
+            if path in on_the_way
+            and (
+                path.rpartition(".")[0] not in carrying
+                or isinstance(module, InstanceEnhancementBatchNorm)
+            )
         ]
         self.ways = [(modules[path.rpartition(".")[0]], path.rpartition(".")[2]) for path in ways]
         self.ends = [modules[path] for path in ways]
@@ -111,6 +145,17 @@ def acting_in(module: nn.Module) -> Iterator[Attachment]:
     hook = module._forward_hooks.get(HOOK)
     if isinstance(hook, OutputHook) and hook.live:
         yield from hook.attachments
+
+
+def _lost_norm_error(network: nn.Module, name: str) -> GateLostError:
+    now: object = network
+    for part in name.split("."):
+        now = now._modules.get(part) if isinstance(now, nn.Module) else None
+    instead = "taken away" if now is None else f"exchanged for a {type(now).__name__}"
+    return GateLostError(
+        f"The norm {name!r} had a gate inside (iebn), but it was {instead} after insertion, and "
+        f"{type(network).__name__} would answer without the gate. {WHAT_TO_DO}"
+    )
 
 
 def _lost_error(network: nn.Module, lost: list[Attachment]) -> GateLostError:

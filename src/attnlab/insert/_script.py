@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import SiteError
+from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert._hosted import hosted_by
 from attnlab.insert.attachment import Attachment
 
@@ -54,11 +55,16 @@ def scriptable(network: nn.Module) -> nn.Module:
             f"torch.jit.script reached {type(network).__name__}, which carries gates, as a part of "
             f"another network. Script the network that gates were inserted into. {_INSTEAD}"
         )
-    from attnlab.insert.host import remove
+    from attnlab.insert.host import remove_attachments
 
     copied = copy.deepcopy(network)
     layers: list[tuple[nn.Module, str, list[nn.Module]]] = []
-    for module in copied.modules():
+    for path, module in copied.named_modules():
+        if isinstance(module, InstanceEnhancementBatchNorm):
+            raise SiteError(
+                f"torch.jit.script cannot compile the norm {path!r}, which has a gate inside "
+                f"(iebn). {_INSTEAD}"
+            )
         carried = hosted_by(module)
         if carried is not None and carried.additions:
             raise SiteError(
@@ -68,7 +74,7 @@ def scriptable(network: nn.Module) -> nn.Module:
             )
         for name, hook in carried.outputs.items() if carried is not None else ():
             layers.append((module, name, [_layer(gate, hook.host) for gate in hook.attachments]))
-    remove(copied)
+    remove_attachments(copied)
     for module, name, gates in layers:
         setattr(module, name, nn.Sequential(module.get_submodule(name), *gates))
     return copied

@@ -19,6 +19,7 @@ from attnlab.insert._additions import discard, host_at
 from attnlab.insert._exchange import host, settle
 from attnlab.insert._guard import Guard, acting_in, lost_gates
 from attnlab.insert._hosted import hosted_by
+from attnlab.insert._norms import plain_norms
 from attnlab.insert._outputs import HOOK, OutputHook, host_behind
 from attnlab.insert.attachment import Attachment
 
@@ -47,10 +48,12 @@ def attach(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
-    hosted = host(network)
-    if hosted.guard is None:
-        hosted.guard = Guard()
-    hosted.guard.add(network, attachment)
+    _guard(network).add(network, attachment)
+
+
+def guard_norms(network: nn.Module) -> None:
+    """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
+    _guard(network).add_norms(network)
 
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
@@ -60,35 +63,51 @@ def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
             yield name, module
 
 
-def remove(model: nn.Module, keep: Collection[str] = (), *, only_lost: bool = False) -> None:
-    """Take the gates off `model` itself, all but those named in `keep`.
+def remove(network: nn.Module, *, only_lost: bool = False) -> None:
+    """Take all gates off `network` itself; output, state-dict keys and classes are as before.
 
-    Output, state-dict keys and classes are then as before insertion. Names are those of
-    `attnlab.insert.attachments`. With `only_lost=True` only those go that do not act any more,
-    because a tool took away the modules that they acted on; the others stay.
+    With `only_lost=True` only those go that do not act any more, because a tool took away the
+    modules that they acted on; the others stay, and the network runs again.
     """
-    found = _all_gates(model)
-    lost = {id(gate) for gate in lost_gates(model, found)} if only_lost else None
-    named = {id(gate): name for name, gate in attachments(model)}
-    gone = {
-        id(gate)
-        for gate in found
-        if named.get(id(gate)) not in keep and (lost is None or id(gate) in lost)
-    }
+    found = _all_gates(network)
+    gone = lost_gates(network, found) if only_lost else found
+    if not only_lost:
+        plain_norms(network)
+    for module in network.modules():
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard.forget_lost_norms(module)
+    _remove(network, found, {id(gate) for gate in gone})
+
+
+def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
+    """Take the attachments off `network` itself, all but those named in `keep`.
+
+    Names are those of `attachments`. Norms with a gate inside (IEBN) stay.
+    """
+    kept = {id(gate) for name, gate in attachments(network) if name in keep}
+    found = _all_gates(network)
+    _remove(network, found, {id(gate) for gate in found} - kept)
+
+
+def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None:
     for gate in found:
         gate.removed = gate.removed or id(gate) in gone
-    modules = list(model.modules())
+    modules = list(network.modules())
     for module in modules:
         _take_off(module, gone)
     for module in modules:
         hosted = hosted_by(module)
         if hosted is not None and hosted.guard is not None:
-            hosted.guard.gates = [gate for gate in hosted.guard.gates if id(gate) not in gone]
-            if hosted.guard.gates:
-                hosted.guard.look(module)
-            else:
-                hosted.guard = None
+            hosted.guard = hosted.guard.without(module, gone)
         settle(module)
+
+
+def _guard(network: nn.Module) -> Guard:
+    hosted = host(network)
+    if hosted.guard is None:
+        hosted.guard = Guard()
+    return hosted.guard
 
 
 def _take_off(module: nn.Module, gone: set[int]) -> None:
