@@ -21,7 +21,7 @@ KNOWS = {
     "recipes": set(),
     "stored": set(),
     "statistics": {"stored"},
-    "testing": {"attention"},
+    "testing": {"attention", "insert"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnlab.insert import Site as Site
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
+    from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
@@ -92,6 +93,7 @@ class _Package(ModuleType):
     Site = _Public("attnlab.insert")
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
+    remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")

@@ -31,6 +31,13 @@ def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) ->
     return names
 
 
+def plain_norms(network: nn.Module) -> None:
+    """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
+    for norm in list(network.modules()):
+        if isinstance(norm, InstanceEnhancementBatchNorm):
+            _exchange(network, norm, norm.plain())
+
+
 def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
     norms = [
         name

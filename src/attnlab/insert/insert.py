@@ -18,7 +18,7 @@ from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
 from attnlab.insert.choose import find_sites, place_notes
-from attnlab.insert.host import attachments, remove
+from attnlab.insert.host import attachments, guard_norms, remove_attachments
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
 from attnlab.insert.site import Place, Site
@@ -80,7 +80,7 @@ def insert(
         after = answer(network, example, calls)
     except Exception:
         if inplace:
-            remove(network, keep=kept)
+            remove_attachments(network, keep=kept)
         raise
     change = change_between(before, after)
     receipt = Receipt(
@@ -126,6 +126,7 @@ def _attach(
             )
         if item.form == "norm":
             placed += [(name, "") for name in replace_norms(network, run.graph, where, start)]
+            guard_norms(network)
             continue
         # A constant gate that was asked for behind another one stays behind it.
         constant = all(each.constant for each in resolved[: number + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from functools import cache
 from typing import Any, Literal
@@ -70,6 +71,8 @@ _ADDITIONS = frozenset(
         Tensor.__add__,
         Tensor.__radd__,
         Tensor.__iadd__,
+        operator.add,  # what torch.export(strict=True) shows
+        operator.iadd,
     ]
 )
 
