@@ -209,7 +209,7 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
             if name.startswith("forward_") and inspect.isfunction(getattr(own, name)):
                 attributes[name] = _guarded(getattr(own, name))
             elif name == "save_pretrained":
-                attributes[name] = _saving(own.save_pretrained)
+                attributes[name] = _saving(getattr(own, name))
         mixins: tuple[type[nn.Module], ...] = (_Hosting,)
         if issubclass(own, nn.Sequential | nn.ModuleList):
             mixins = (_Hosting, GatedContainer)
