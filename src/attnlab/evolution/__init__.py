@@ -41,5 +41,6 @@ from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
 from attnlab.evolution.primitives import spanned_av as spanned_av
 from attnlab.evolution.reference import evolve as evolve
+from attnlab.evolution.replace import ReplaceWarning as ReplaceWarning
 from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window
