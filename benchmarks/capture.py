@@ -114,7 +114,7 @@ def forward_part(networks: list[str], batch: int, repeats: int) -> None:
 
 def _torchlens(net: nn.Module, images: Tensor) -> Callable[[], object]:
     torchlens = importlib.import_module("torchlens")
-    return lambda: torchlens.log_forward_pass(net, images)
+    return lambda: torchlens.trace(net, images)
 
 
 def _nnsight(net: nn.Module, images: Tensor) -> Callable[[], object]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _measure import print_table
-
-from attnlab._files import write_whole
+from _measure import markdown, paragraph, print_table, renew_section
 
 HEADING = "## Operators: `benchmarks/operators.py`"
 Record = dict[str, Any]
@@ -156,36 +153,21 @@ def print_tables(record: Record) -> None:
 
 
 def section(record: Record) -> str:
-    """The section of the page, heading included."""
+    """What the page says."""
     of, limits = record["machine"], record["columns"]["default"]["limits"]
     rates = ", ".join(f"{value:.0f} {name}" for name, value in limits.items())
-    lines = [
-        HEADING,
-        "",
+    first = (
         "Window 7×7; S1 is 8×64×56×56, S2 8×128×28×28, S3 8×256×14×14, S4 8×512×7×7. "
         f"{of['processor']}, torch {of['torch']}, {of['date']}; load of the machine "
         f"{record['load'][0]:.1f} before and {record['load'][1]:.1f} after. In the same run, one "
-        f"thread: {rates}.",
-    ]
+        f"thread: {rates}."
+    )
+    found = [paragraph(first)]
     for text, columns, rows in tables(record):
-        lines += ["", text, "", _line(columns), "|---" * len(columns) + "|"]
-        lines += [_line(row) for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        found += [paragraph(text), markdown(columns, rows)]
+    return "\n\n".join(found)
 
 
 def write_section(page: Path, record: Record) -> None:
-    """Put the section in the place of the one that `page` has."""
-    text = page.read_text()
-    renewed, count = re.subn(
-        rf"{re.escape(HEADING)}\n.*?(?=^## |\Z)",
-        lambda _: section(record) + "\n",
-        text,
-        flags=re.DOTALL | re.MULTILINE,
-    )
-    if count != 1:
-        raise SystemExit(f"Expected one section {HEADING!r} in {page} but found {count}.")
-    write_whole(page, renewed)
+    """Renew the section of `page`."""
+    renew_section(page, HEADING, section(record))

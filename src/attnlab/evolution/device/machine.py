@@ -32,7 +32,7 @@ def place(name: str) -> torch.device:
 
 def facts(device: torch.device) -> dict[str, object]:
     """What a reader of the numbers needs to know of the machine."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
