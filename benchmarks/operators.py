@@ -10,7 +10,8 @@ Some eight minutes on a quiet machine with two cores. Each column is a process o
 - default: one thread, all contestants, memory. torch's CPU allocator returns large blocks to the
   system, so an implementation that makes large temporaries pays for fresh pages on every call.
 - kept heap: the same with an allocator that keeps its pages, which is kinder to unfold.
-- AVX-512 and AVX2 in turns, one thread: the primitives and the layers.
+- AVX-512 and AVX2 in turns, one thread: the primitives and the layers, with AVX2 the convolution
+  they are compared with as well.
 - two threads: the layers, by the wall clock.
 
 Shapes: S1 8×64×56², S2 8×128×28², S3 8×256×14², S4 8×512×7²; window 7×7, 16 channels per involution
@@ -33,6 +34,11 @@ from _measure import machine, write_json
 from operator_tables import print_tables, write_section
 
 KEEP_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
+INSTRUCTIONS = {
+    "avx512": {"ATEN_CPU_CAPABILITY": "avx512"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+"""Torch and the native kernels are held to the first, convolutions to the second."""
 MEASURE = Path(__file__).with_name("operators_measure.py")
 Found = dict[str, Any]
 
@@ -65,8 +71,8 @@ def measure(shapes: list[str], calls: int, turns: int) -> Found:
         "kept heap": child(["cores", "layers", "peers"], shapes, calls, 1, **KEEP_HEAP),
     }
     for _ in range(turns):
-        for name in ("avx512", "avx2"):
-            new = child(["kernels", "layers"], shapes, calls, 1, ATEN_CPU_CAPABILITY=name)
+        for name, environment in INSTRUCTIONS.items():
+            new = child(["kernels", "layers"], shapes, calls, 1, **environment)
             if new["native"] != name:
                 print(f"{name} does not run on this machine: its kernels are {new['native']}")
                 continue
