@@ -267,6 +267,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all numbers here")
     parser.add_argument("--write-docs", type=Path, help="renew the section of this page")
     arguments = parser.parse_args()
+    if arguments.quick and arguments.write_docs:
+        parser.error("--quick measures too little for a page")
     if arguments.instructions:
         first, *more = arguments.instructions
         found = [held_to(first, arguments.parts, arguments)]

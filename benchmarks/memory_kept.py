@@ -9,9 +9,9 @@ the system, which clears their pages again at the next step; with `MALLOC_TRIM_T
 `MALLOC_MMAP_THRESHOLD_` (or no maps at all, `MALLOC_MMAP_MAX_=0`) it keeps them. Each turn is one
 process per setting, in an order that changes, because the setting is read when a process starts; a
 process trains some steps of SGD on fixed batches and reports its fastest and its median step, the
-pages it had to be given in a step, and its largest resident set. Ratios are taken within a turn: the
-median over turns, with the smallest and the largest, and the default against itself for the noise.
-About ten minutes on a quiet machine with two cores.
+pages it had to be given in a step, and its largest resident set. Ratios are taken within a turn:
+the median over turns, with the smallest and the largest, and the default against itself for the
+noise. About ten minutes on a quiet machine with two cores.
 """
 
 from __future__ import annotations

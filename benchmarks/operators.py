@@ -96,6 +96,8 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help="measure nothing, show these numbers")
     parser.add_argument("--write-docs", type=Path, help="renew the section of this page")
     arguments = parser.parse_args()
+    if arguments.quick and arguments.write_docs:
+        parser.error("--quick measures too little for a page")
     if arguments.read:
         record = json.loads(arguments.read.read_text())
     elif arguments.quick:

@@ -22,10 +22,7 @@ def operators(
     """Show every feature operator: how its kernel is made, what it sums over, cost, measured time.
 
     Also says whether the native kernels run, or why not. With --device the kernels of that device
-    are tried instead: first whether they are right, which takes minutes on a GPU, where each window
-    and type is compiled; then their time beside unfold, the compiler, flex_attention and NATTEN and
-    beside the limits of the device, on the map and on two with twice the channels and half the
-    size. The exit code is 1 if a kernel is wrong.
+    are tried: whether they are right, then their time beside others' and beside its limits.
 
     Examples:
       attnlab operators
@@ -39,7 +36,7 @@ def operators(
         kernel_size: window, odd.
         batch: images per call.
         time: also time forward, and forward with backward.
-        device: try the kernels of this device: cuda, cuda:1, cpu.
+        device: try the kernels of this device: cuda, cuda:1, cpu. Exit code 1 if one is wrong.
         dtype: type of the numbers that are timed there.
         out: JSON file for what was found there.
     """
