@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.train.small import quiet, run, small, weights
+from torch import nn
 from torchvision.transforms.v2 import functional
 
 import attnlab
@@ -122,6 +123,26 @@ def test_runs_pair(attention: str) -> None:
     assert "fc.weight" in shared
     assert "conv1.weight" in shared
     assert all(torch.equal(plain[name], gated[name]) for name in shared)
+
+
+@pytest.mark.parametrize("attention", ["se", "step", "bam"])
+def test_synchronised_norms_keep_the_gates(attention: str) -> None:
+    """The same network, gates included; converted after the insertion it would be the plain one."""
+    task = build_task(small().task, load_data(DataConfig()).facts)
+    images = torch.randn(2, 3, 8, 8)
+    outputs, norms = [], []
+    for synchronised in (False, True):
+        config = small(attention=attention, recipe={"sync_batchnorm": synchronised})
+        network = build_network(config, task, (3, 8, 8)).eval()
+        with torch.no_grad():
+            outputs.append(network(images))
+        found = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        converted = sum(isinstance(module, nn.SyncBatchNorm) for module in found)
+        norms.append((len(found) - converted, converted))
+    assert torch.equal(*outputs)
+    plain = build_network(small(), task, (3, 8, 8)).eval()
+    assert not torch.equal(plain(images), outputs[0])
+    assert norms[1] == norms[0][::-1]
 
 
 def test_training_leaves_the_process_as_it_was(tmp_path: Path) -> None:

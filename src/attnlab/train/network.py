@@ -12,7 +12,7 @@ from attnlab._errors import InputError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
 from attnlab.checkpoint import Description, without_weights
-from attnlab.insert import insert
+from attnlab.insert import attachments, insert
 from attnlab.tasks import OutputsTask, Task, build_task
 from attnlab.train.config import RunConfig
 from attnlab.train.directory import read_config, read_facts
@@ -25,6 +25,10 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
+        if config.recipe.sync_batchnorm:
+            # Before the gates go in: the conversion replaces modules, and a gate that acts behind
+            # one of them would be gone without a word.
+            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         if config.attention == "none":
             return network
         torch.manual_seed(derive(config.seed, "gate"))
@@ -39,6 +43,10 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
             inplace=True,
             **config.gate_options,
         )
+        if config.recipe.sync_batchnorm:
+            for _, attachment in attachments(network):
+                for name, child in list(attachment.named_children()):
+                    setattr(attachment, name, nn.SyncBatchNorm.convert_sync_batchnorm(child))
     return network
 
 

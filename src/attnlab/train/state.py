@@ -41,13 +41,11 @@ class State:
 def build_state(fabric: Fabric, config: RunConfig, network: nn.Module) -> State:
     """The network, the optimizer and the average on their device, in their wrappers."""
     recipe = config.recipe
-    if recipe.sync_batchnorm:
-        if fabric.device.type == "cpu":
-            raise InputError(
-                "sync_batchnorm needs an accelerator: torch has no synchronised batch norm on the "
-                "CPU. Leave it out."
-            )
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    if recipe.sync_batchnorm and fabric.device.type == "cpu":
+        raise InputError(
+            "sync_batchnorm needs an accelerator: torch has no synchronised batch norm on the "
+            "CPU. Leave it out."
+        )
     if recipe.channels_last:
         network.to(memory_format=torch.channels_last)
     network.to(fabric.device)
