@@ -16,7 +16,13 @@ Table = tuple[str, list[str], list[list[str]]]
 
 def tables(record: Record) -> list[Table]:
     """All of them."""
-    return [_against_unfold(record), _layers(record), _primitives(record), _others(record)]
+    return [
+        _against_unfold(record),
+        _layers(record),
+        _parts(record),
+        _primitives(record),
+        _others(record),
+    ]
 
 
 def _cells(record: Record, value: Callable[[str], float | None], digits: int = 1) -> list[str]:
@@ -104,6 +110,22 @@ def _layer_ratio(
         return float(table[name][what] / table["convolution 3×3"][what])
 
     return value
+
+
+def _parts(record: Record) -> Table:
+    fastest = next(name for name in ("avx512", "avx2") if name in record["columns"])
+    shapes = record["columns"][fastest]["shapes"]
+    names = shapes[record["shapes"][0]]["parts"]
+    rows = [
+        [name, *_cells(record, lambda shape, name=name: 1e3 * shapes[shape]["parts"][name], 2)]
+        for name in names
+    ]
+    text = (
+        "Where the forward pass of an involution layer spends its time, milliseconds, one thread, "
+        f"{fastest}. Maps alone are written to memory, aggregation alone reads them; the layer "
+        "makes them image by image in one buffer."
+    )
+    return text, ["", *record["shapes"]], rows
 
 
 def _primitives(record: Record) -> Table:

@@ -19,7 +19,7 @@ import torch
 from _measure import write_json
 from operator_contestants import Runs, Shape, cores, layers
 
-from attnlab.evolution import Window, av, native_status, qk, sc
+from attnlab.evolution import Involution2d, Window, av, native_status, qk, sc, spanned_av
 
 SHAPES: dict[str, Shape] = {
     "S1": (8, 64, 56, 7),
@@ -94,6 +94,32 @@ def kernels(shape: Shape, calls: int) -> dict[str, float]:
     )
 
 
+def parts_of_involution(shape: Shape, calls: int) -> dict[str, float]:
+    """Where the time of the layer's forward pass goes. The maps are made and used at once in the
+    layer; alone, they are written and read."""
+    batch, channels, size, kernel = shape
+    layer = Involution2d(channels, kernel).train()
+    x, window, groups = torch.randn(batch, channels, size, size), layer.window, layer.groups
+    with torch.no_grad():
+        reduced = layer.reduce[0](x)
+        features = layer.reduce(x)
+        maps = layer.span(features).unflatten(1, (groups, window.taps))
+        weight, bias = layer.span.weight.flatten(1), layer.span.bias
+        return smallest_times(
+            {
+                "1×1 convolution": lambda: layer.reduce[0](x),
+                "norm and ReLU": lambda: layer.reduce[2](layer.reduce[1](reduced)),
+                "maps alone": lambda: layer.span(features),
+                "aggregation alone": lambda: av(maps, x, window),
+                "maps and aggregation": lambda: spanned_av(
+                    features, x, weight, bias, groups, window
+                ),
+                "the layer": lambda: layer(x),
+            },
+            calls,
+        )
+
+
 def machine_limits() -> dict[str, float]:
     """Bandwidth of reading and copying 256 MiB, and the rate of a large matrix product."""
     block = torch.randn(64 * 2**20)
@@ -142,6 +168,7 @@ def measure(shapes: list[str], parts: list[str], calls: int) -> dict[str, Any]:
             }
         if "kernels" in parts:
             found["shapes"][name]["kernels"] = kernels(SHAPES[name], 3 * calls)
+            found["shapes"][name]["parts"] = parts_of_involution(SHAPES[name], 3 * calls)
     if "memory" in parts:
         pin_allocator()  # after the timing: it makes every large allocation slower
         for name in shapes:

@@ -243,6 +243,27 @@ def test_a_device_that_is_not_there():
         )
 
 
+def test_a_card(monkeypatch):
+    """What is asked of one, with torch's answers made up: there is none here."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    where = device.place("cuda:1")
+    with pytest.raises(OptionError, match=r"but got 'cuda:2'. It has: cpu, cuda."):
+        device.place("cuda:2")
+    properties = types.SimpleNamespace(
+        name="A100", major=8, minor=0, total_memory=40 * 2**30, multi_processor_count=108
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    found = device.facts(where)
+    assert (found["name"], found["architecture"], found["memory_gib"]) == ("A100", "sm_80", 40)
+    properties.gcnArchName = "gfx942"
+    assert device.facts(where)["architecture"] == "gfx942"
+    waited = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    machine.clock(where)
+    assert waited == [where]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
