@@ -78,6 +78,7 @@ TABLE = [
     Entry("modules"),
     Entry(f"operators {SMALL}"),
     Entry(f"operators {SMALL} --no-time"),
+    Entry(f"operators {SMALL} --device cpu --no-time"),
     Entry("try se", "assert len(receipt.sites) == 9"),
     Entry(
         "try step --where stages:2,3 --start identity --set inputs=shortcut",
