@@ -21,8 +21,8 @@ fitted, so this is no test on unseen networks. The truth was classified first, w
 the row of EncodecModel was corrected after discovery had disagreed with it (3 steps before, 6 now).
 Its codebooks start at zero, so that every signal had the same code and the decoder's sums looked
 constant. By the truth as it was, discovery is right on one network less, and the rules before these
-were right on 171. The output counts as kept up to 1e-5, relative; it was 1e-6 until VQModel came out at 1.2e-6, where a gate changes the order
-in memory and a norm sums in another order.
+were right on 171. The output counts as kept up to 1e-5, relative; it was 1e-6 until VQModel came
+out at 1.2e-6, where a gate changes the order in memory and a norm sums in another order.
 """
 
 from __future__ import annotations
