@@ -73,4 +73,4 @@ class Task(ABC):
         """What stiffness, stripe and fold are to see of a batch: inputs of the network."""
 
 
-_WORDS = {"class": "classes", "labels": "labels", "values": "values"}
+_WORDS = {"class": "classes", "labels": "labels", "values": "values", "boxes": "boxes"}
