@@ -59,7 +59,7 @@ def precision_recall(images, label, size, most):
         overlaps = overlap(boxes, target["boxes"][true], crowd)
         rows = [matched(overlaps, ignored, crowd, each) for each in OVERLAPS]
         scores += values.tolist()
-        right.append(np.array([[n > -1 for n in row] for row in rows]).reshape(10, -1))
+        right.append(np.array([[n > -1 for n in row] for row in rows], dtype=bool).reshape(10, -1))
         outside = (own < low) | (own > high)
         left_out.append(
             np.array(

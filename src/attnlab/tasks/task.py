@@ -21,6 +21,8 @@ class Loss(NamedTuple):
     """Over the inputs of the batch; what is differentiated."""
     figures: Mapping[str, Tensor]
     """Other means over the batch for the log, without a gradient."""
+    parts: Mapping[str, Tensor] = {}
+    """What `mean` is the sum of, where it has parts, without a gradient."""
 
 
 class Meters(ABC):
@@ -51,6 +53,9 @@ class Task(ABC):
                 f"{facts.name!r} has {_WORDS[facts.targets]}. Set another task or other data."
             )
         self.facts = facts
+
+    def check(self, backbone: str, options: Mapping[str, Any]) -> None:  # noqa: B027
+        """Refuse, before anything is trained, what could only train badly."""
 
     @abstractmethod
     def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
