@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,16 +10,22 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
+from attnlab.stored.details import Details, Picture
 from attnlab.stored.metric import Metric
 from attnlab.tasks._average_precision import (
     Found,
+    Precision,
     average_precision,
     check_installed,
     gathered,
 )
+from attnlab.tasks._detection_details import details, picture
 from attnlab.tasks._detectors import PRETRAINED, Plan, build_detector
 from attnlab.tasks._pretrained import freeze, hold_norms
 from attnlab.tasks.task import Loss, Meters, Task
+
+_PICTURES = 6
+"""Test images that a page shows."""
 
 
 def _percent(name: str, label: str) -> Metric:
@@ -101,6 +107,17 @@ class Detection(Task):
         del device
         return _Boxes()
 
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details:
+        found = _Boxes()
+        pictures: list[Picture] = []
+        for batch in batches:
+            predictions = self.predict(network, batch)
+            found.update(predictions, batch.targets)
+            for parts in zip(batch.inputs, predictions, batch.targets, strict=True):
+                if len(pictures) < _PICTURES:
+                    pictures.append(picture(*parts, self.facts.categories))
+        return details(found.precision(), pictures, self.facts.categories)
+
     def inputs(self, batch: Batch) -> tuple[list[Tensor]]:
         return (batch.inputs,)
 
@@ -117,9 +134,13 @@ class _Boxes(Meters):
             kept["labels"] = predicted["labels"].cpu()
             self._pairs.append((kept, {name: each.cpu() for name, each in target.items()}))
 
-    def compute(self) -> dict[str, float | None]:
+    def precision(self) -> Precision:
+        """Of all images, of all processes."""
         pairs = gathered(self._pairs)
-        found = average_precision([p for p, _ in pairs], [t for _, t in pairs])
+        return average_precision([p for p, _ in pairs], [t for _, t in pairs])
+
+    def compute(self) -> dict[str, float | None]:
+        found = self.precision()
         return {
             "ap": found.average(),
             "ap50": found.average(overlap=0.5),

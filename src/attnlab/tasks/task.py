@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
+from attnlab.stored.details import Details
 from attnlab.stored.metric import Metric
 
 
@@ -72,6 +73,12 @@ class Task(ABC):
     @abstractmethod
     def meters(self, device: torch.device) -> Meters:
         """New ones."""
+
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details | None:
+        """What a page shows of a finished network beside the metrics, on all test images; None,
+        and this method as it is here, for a task that shows nothing."""
+        del network, batches
+        return None
 
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
