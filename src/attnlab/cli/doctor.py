@@ -24,9 +24,9 @@ PURPOSES = {
     "onnxruntime": "running what was exported to ONNX",
     "onnxscript": "ONNX export",
     "faster-coco-eval": "AP of detectors",
-    "pyyaml": "boxes in YOLO's format",
     "pandas": "results as data frames",
     "ray": "studies on a Ray cluster",
+    "ultralytics": "gates in Ultralytics' networks",
     "submitit": "studies on a Slurm cluster",
     "transformers": "Hugging Face networks",
 }
