@@ -17,7 +17,7 @@ from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
-from attnlab.insert.choose import find_sites, place_notes
+from attnlab.insert.choose import find_sites, frozen_notes, place_notes
 from attnlab.insert.host import attachments, guard_norms, remove_attachments
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
@@ -143,6 +143,7 @@ def _attach(
         if refused:
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
+        notes += frozen_notes(network, sites)
         attach_gate(network, item, sites, start)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
+from attnlab.report.details import details_sections
 from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.figures import (
     CostPoint,
@@ -47,6 +48,7 @@ def study_page(record: StudyRecord, name: str = "report") -> Page:
         _help(record),
         _cost(record),
         stiffness_section(record),
+        *details_sections(record),
         gates_section(record),
         where_section(record),
         _numbers(record, name),
