@@ -13,7 +13,7 @@ from attnlab.train.network import build_network
 
 RUNS = {
     "demo": 8,
-    "shapes-demo": 3 * 2,
+    "shapes-demo": 2 * 2,
     "stepnet-table1": 9 * 3 * 5,
     "stepnet-table2": 8 * 2 * 5,
     "stepnet-table3": 5 * 2 * 5,
