@@ -12,8 +12,8 @@ from torch import Tensor
 
 from attnlab.data.batches import Chunk
 
-Targets = Literal["class", "labels", "values"]
-"""What is known of an image: one class, any number of labels, or numbers."""
+Targets = Literal["class", "labels", "values", "nothing"]
+"""What is known of an image: one class, any number of labels, numbers, or nothing."""
 
 
 class Batch(NamedTuple):

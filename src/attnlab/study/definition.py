@@ -54,6 +54,13 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    backbone_options: dict[str, Value] = {}
+    """Options of the backbone for this row alone: a network built otherwise, to compare with."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the backbone that the other rows are compared with."""
+        return self.gate == "none" and not self.backbone_options
 
 
 class Paper(Strict):
@@ -134,7 +141,7 @@ class Study(Axes):
 
     @cached_property
     def has_plain(self) -> bool:
-        return any(entry.gate == "none" for entry in self.attention)
+        return any(entry.is_plain for entry in self.attention)
 
 
 def load_study(path: str | Path) -> Study:

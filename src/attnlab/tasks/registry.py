@@ -13,12 +13,15 @@ from attnlab.data import Facts
 from attnlab.tasks.classification import Classification
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
+from attnlab.tasks.style import Style, StyleFilters
 from attnlab.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "multilabel": MultiLabel,
     "regression": Regression,
+    "style": Style,
+    "style-filters": StyleFilters,
 }
 
 

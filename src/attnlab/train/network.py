@@ -13,7 +13,7 @@ from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
 from attnlab.checkpoint import Description, without_weights
 from attnlab.insert import attachments, insert
-from attnlab.tasks import OutputsTask, Task, build_task
+from attnlab.tasks import CreatedTask, Task, build_task
 from attnlab.train.config import RunConfig
 from attnlab.train.directory import read_config, read_facts
 
@@ -52,11 +52,11 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
 
 def description(config: RunConfig, task: Task) -> Description | None:
     """How anybody builds the network; None where only its task can."""
-    if not isinstance(task, OutputsTask):
+    if not isinstance(task, CreatedTask):
         return None
     return Description(
         config.backbone,
-        task.facts.outputs,
+        task.num_classes,
         without_weights(config.backbone_options),
         None if config.attention == "none" else config.attention,
         list(config.where) if isinstance(config.where, tuple) else config.where,
