@@ -29,7 +29,7 @@ KNOWS = {
     "stripe": {"attention", "insert", "plot", "record"},
     "checkpoint": {"backbones", "fold", "insert", "record"},
     "data": {"record"},
-    "tasks": {"data", "stored"},
+    "tasks": {"backbones", "data", "stored"},
     "train": {"backbones", "checkpoint", "data", "insert", "record", "stored", "tasks"},
     "measure": {
         "data",

@@ -29,7 +29,7 @@ def config(**settings: object) -> RunConfig:
         (
             {"data": "cifar"},
             "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
-            "digit-pairs, digit-angles, fake, cifar10, cifar100, stl10, npz, folder, hf.",
+            "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, hf.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (

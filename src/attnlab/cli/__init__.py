@@ -19,6 +19,7 @@ from attnlab.cli.report import report
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
+from attnlab.cli.style import style
 from attnlab.cli.try_ import try_
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -30,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stripe": stripe,
     "dynamics": dynamics,
     "fold": fold,
+    "style": style,
     "study": study,
     "report": report,
 }
@@ -46,6 +48,7 @@ Examples:
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from attnlab._errors import InputError, nearest
 from attnlab._seeds import stream
 from attnlab.data.decode import decoded
+from attnlab.data.pictures import as_tensor, scaled
 
 SIDE = 256
 SMALLEST = 32
@@ -88,18 +89,6 @@ def read_painting(style: str, size: int) -> Tensor:
             f"{SMALLEST}×{SMALLEST}: there is no texture to learn in less."
         )
     return as_tensor(scaled(picture, size))
-
-
-def scaled(picture: Image.Image, size: int) -> Image.Image:
-    """With its short side scaled to `size`."""
-    factor = size / min(picture.size)
-    sides = [max(size, round(side * factor)) for side in picture.size]
-    return picture.resize((sides[0], sides[1]), Image.Resampling.BICUBIC)
-
-
-def as_tensor(picture: Image.Image) -> Tensor:
-    """(3, H, W), pixels 0 to 1."""
-    return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
 
 
 def _direction(x: float, y: float, whirls: tuple[tuple[float, float, float], ...]) -> float:

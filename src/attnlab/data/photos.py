@@ -19,7 +19,7 @@ from attnlab._seeds import stream
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.memory import Pixels
-from attnlab.data.paintings import scaled
+from attnlab.data.pictures import scaled
 
 SIZE = 96
 """Of training parts where `size` is not given: a network sees 96×96 pixels at a time."""
