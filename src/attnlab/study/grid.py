@@ -48,7 +48,7 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     """Seed by seed, so that an unfinished study has whole pairs."""
     checksums: dict[str, str] = {}
     runs = [
-        PlannedRun(Cell(data.label, backbone.label, row, entry.gate == "none"), config, checksums)
+        PlannedRun(Cell(data.label, backbone.label, row, entry.is_plain), config, checksums)
         for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
@@ -104,6 +104,8 @@ def _config(
         where=where,
         start=entry.start,
         place=entry.place,
+        branch_scale=entry.branch_scale,
+        noise=backbone.noise,
         seed=seed,
     )
 
