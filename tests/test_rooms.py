@@ -24,13 +24,14 @@ KNOWS = {
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},
+    "noise": {"attention"},
     "fold": {"attention", "insert", "record"},
     "trajectory": {"_native", "insert", "plot", "record"},
     "stripe": {"attention", "insert", "plot", "record"},
-    "checkpoint": {"backbones", "fold", "insert", "record"},
+    "checkpoint": {"backbones", "fold", "insert", "noise", "record"},
     "data": {"record"},
     "tasks": {"backbones", "data", "stored"},
-    "train": {"backbones", "checkpoint", "data", "insert", "record", "stored", "tasks"},
+    "train": {"backbones", "checkpoint", "data", "insert", "noise", "record", "stored", "tasks"},
     "measure": {
         "data",
         "fold",
@@ -42,7 +43,7 @@ KNOWS = {
         "train",
         "trajectory",
     },
-    "study": {"attention", "data", "insert", "measure", "stored", "tasks", "train"},
+    "study": {"attention", "data", "insert", "measure", "noise", "stored", "tasks", "train"},
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import noise as noise
     from attnlab import stored as stored
     from attnlab import study as study
     from attnlab import tasks as tasks
@@ -48,6 +49,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "noise",
     "stored",
     "study",
     "tasks",

@@ -105,6 +105,8 @@ def _config(
         where=where,
         start=entry.start,
         place=entry.place,
+        branch_scale=entry.branch_scale,
+        noise=backbone.noise,
         seed=seed,
     )
 
