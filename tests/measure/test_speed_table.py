@@ -73,7 +73,7 @@ def test_parameters_of_the_rows_are_the_papers() -> None:
 
 
 def rows(file: Path, gates: tuple[str, ...], done: list[SpeedRow]) -> list[SpeedRow]:
-    images = [Images(16, 5, 2)]
+    images = [Images(16, 5, 2), Images(16, 5, 1)]
     return speed_table(
         images, gates, "resnet20", seconds=0.01, device="cpu", file=file, report=done.append
     )
@@ -83,10 +83,13 @@ def test_a_stopped_table_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "speed.json"
     first: list[SpeedRow] = []
     rows(file, ("none", "se"), first)
-    assert [(row.gate, row.form) for row in first] == [
-        ("none", "as trained"),
-        ("none", "fused"),
-        ("se", "as trained"),
+    assert [(row.gate, row.form, row.images.batch) for row in first] == [
+        ("none", "as trained", 2),
+        ("none", "as trained", 1),
+        ("none", "fused", 2),
+        ("none", "fused", 1),
+        ("se", "as trained", 2),
+        ("se", "as trained", 1),
     ]
     for row in first:
         expected = row.plain_images_per_second / row.images_per_second
@@ -94,15 +97,16 @@ def test_a_stopped_table_goes_on(tmp_path: Path) -> None:
         assert row.ratio == pytest.approx(expected, rel=0.9)
     second: list[SpeedRow] = []
     both = rows(file, ("none", "asr:se+se"), second)
-    assert [(row.gate, row.form) for row in second] == [
-        ("asr:se+se", "as trained"),
-        ("asr:se+se", "folded"),
+    assert [(row.gate, row.form, row.images.batch) for row in second] == [
+        ("asr:se+se", "as trained", 2),
+        ("asr:se+se", "as trained", 1),
+        ("asr:se+se", "folded", 2),
+        ("asr:se+se", "folded", 1),
     ]
-    assert both[:2] == first[:2]
-    se, _, folded = first[2], *second
-    assert folded.parameters == se.parameters
+    assert both[:4] == first[:4]
+    assert second[-1].parameters == first[-1].parameters  # SE stays
     stored = json.loads(file.read_text())
-    assert len(stored["rows"]) == 5
+    assert len(stored["rows"]) == 10
     file.write_text(json.dumps({**stored, "threads": 99}))
     with pytest.raises(InputError) as refused:
         rows(file, ("none",), [])

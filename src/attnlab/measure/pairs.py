@@ -41,9 +41,9 @@ def paired_time(
     """Time both in turns for about `seconds`, at least 3 and at most 31 pairs. The order changes
     from pair to pair, so that neither always runs in the other's warm cache."""
     runs = (run, reference)
-    first = [_timed(each, 1, device) for each in runs for _ in range(2)]  # the first call allocates
-    repeats = [max(1, math.ceil(SHORTEST / first[place])) for place in (1, 3)]
-    expected = repeats[0] * first[1] + repeats[1] * first[3]
+    warm = [_warm(each, device) for each in runs]
+    repeats = [max(1, math.ceil(SHORTEST / each)) for each in warm]
+    expected = sum(number * each for number, each in zip(repeats, warm, strict=True))
     number = min(MOST, max(FEWEST, int(seconds / expected)))
     pairs: list[tuple[float, float]] = []
     for turn in range(number):
@@ -69,6 +69,12 @@ def summarised(pairs: Sequence[tuple[float, float]]) -> PairedTime:
         math.exp(mean + reach),
         number,
     )
+
+
+def _warm(run: Callable[[], object], device: torch.device) -> float:
+    """About the seconds of a call. The first one allocates, which matters where calls are short."""
+    first = _timed(run, 1, device)
+    return first if first > 20 * SHORTEST else _timed(run, 1, device)
 
 
 def _timed(run: Callable[[], object], repeats: int, device: torch.device) -> float:

@@ -117,8 +117,10 @@ def speed_table(
     }
     rows = _read(file, header)
     known = {row.key for row in rows}
-    for each in images:
-        for row in _rows(network, each, gates, known, seconds, place):
+    kinds = dict.fromkeys((each.size, each.classes) for each in images)
+    for kind in kinds:
+        same = [each for each in images if (each.size, each.classes) == kind]
+        for row in _rows(network, same, gates, known, seconds, place):
             rows.append(row)
             if file is not None:
                 content = {**header, "rows": [asdict(one) for one in rows]}
@@ -131,33 +133,36 @@ def speed_table(
 
 def _rows(
     network: str,
-    images: Images,
+    images: Sequence[Images],
     gates: Sequence[str],
     known: set[tuple[Any, ...]],
     seconds: float,
     device: torch.device,
 ) -> Iterator[SpeedRow]:
-    left = [(g, f) for g in gates for f in forms_of(g) if (images, g, f) not in known]
-    if not left:
-        return
+    """Of images of one size and number of classes, so that each network is built once."""
+    size, classes = images[0].size, images[0].classes
     torch.manual_seed(0)
-    plain = create(network, images.classes).eval().to(device)
-    given = torch.randn(images.batch, 3, images.size, images.size, device=device)
-    for gate, form in left:
-        built = _built(plain, gate, form, given[:1])
-        time = paired_time(_call(built, given), _call(plain, given), seconds, device)
-        yield SpeedRow(
-            images,
-            gate,
-            form,
-            count_parameters(built),
-            images.batch / time.seconds,
-            images.batch / time.reference_seconds,
-            time.ratio,
-            time.low,
-            time.high,
-            time.pairs,
-        )
+    plain = create(network, classes).eval().to(device)
+    for gate, form in [(name, form) for name in gates for form in forms_of(name)]:
+        left = [each for each in images if (each, gate, form) not in known]
+        if not left:
+            continue
+        built = _built(plain, gate, form, torch.randn(1, 3, size, size, device=device))
+        for each in left:
+            given = torch.randn(each.batch, 3, size, size, device=device)
+            time = paired_time(_call(built, given), _call(plain, given), seconds, device)
+            yield SpeedRow(
+                each,
+                gate,
+                form,
+                count_parameters(built),
+                each.batch / time.seconds,
+                each.batch / time.reference_seconds,
+                time.ratio,
+                time.low,
+                time.high,
+                time.pairs,
+            )
         del built
         gc.collect()
 
