@@ -79,7 +79,8 @@ def test_rows_are_images_and_columns_networks(record: StudyRecord) -> None:
             assert kind == "data:image/jpeg;base64"
             with Image.open(io.BytesIO(b64decode(content))) as picture:
                 shown = np.asarray(picture) / 255
-            assert shown.shape == (thumbnail.height, thumbnail.width, 3)
+            assert shown.shape == (32, 32, 3)
+            assert (thumbnail.height, thumbnail.width) == (128, 128)
             assert np.abs(shown - by_hand[label, 0][place]).mean() < 0.03  # JPEG
             assert thumbnail.text == f"{label}, image {place + 1}"
 

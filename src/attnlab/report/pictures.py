@@ -20,6 +20,9 @@ from attnlab.stored.table import Group
 _QUALITY = 90
 """Of JPEG, so that a page stays small; distances are taken from the files themselves."""
 
+_SHOWN = 128
+"""At least so many pixels of the page to a side."""
+
 _BySeed = dict[int, RunPictures]
 
 
@@ -81,7 +84,9 @@ def _thumbnail(file: Path, label: str, number: int) -> Thumbnail:
     with Image.open(file) as picture:
         buffer = io.BytesIO()
         picture.convert("RGB").save(buffer, "JPEG", quality=_QUALITY)
-        width, height = picture.size
+        # Small pictures are shown larger; the browser smooths them.
+        factor = max(1.0, _SHOWN / min(picture.size))
+        width, height = (round(factor * side) for side in picture.size)
     uri = f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}"
     return Thumbnail(uri, f"{label}, image {number + 1}", width, height)
 
