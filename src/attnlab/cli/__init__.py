@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli.compare import compare
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
@@ -22,6 +23,7 @@ from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
 from attnlab.cli.style import style
 from attnlab.cli.try_ import try_
+from attnlab.cli.yolo import yolo
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
@@ -36,6 +38,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "style": style,
     "study": study,
     "report": report,
+    "compare": compare,
+    "yolo": yolo,
 }
 
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
@@ -52,6 +56,8 @@ Examples:
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture
+  attnlab compare runs/*/results.csv          a verdict for results that others made
+  attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 
