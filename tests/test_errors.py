@@ -70,9 +70,9 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
             "se",
             {"reductoin": 8},
             "Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? It takes: reduction, "
-            "bias, nonlinearity, squash.",
+            "bias, nonlinearity, squash, trainable.",
         ),
-        ("ie", {"reduction": 8}, "Gate 'ie' has no option 'reduction'. It takes no options."),
+        ("ie", {"reduction": 8}, "Gate 'ie' has no option 'reduction'. It takes: trainable."),
         (
             "asr:cbam",
             {},

@@ -21,6 +21,7 @@ RUNS = {
     "asr-table5": 13 * 5,
     "asr-table6": 17 * 5,
     "lottery-ticket": 12 * 5,
+    "asr-style": 4 * 2 * 5,
 }
 TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo"})
 

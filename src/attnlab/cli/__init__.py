@@ -17,9 +17,11 @@ from attnlab.cli.fold import fold
 from attnlab.cli.modules import modules
 from attnlab.cli.operators import operators
 from attnlab.cli.report import report
+from attnlab.cli.speed import speed
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
+from attnlab.cli.style import style
 from attnlab.cli.try_ import try_
 from attnlab.cli.yolo import yolo
 
@@ -32,6 +34,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stripe": stripe,
     "dynamics": dynamics,
     "fold": fold,
+    "speed": speed,
+    "style": style,
     "study": study,
     "report": report,
     "compare": compare,
@@ -50,6 +54,8 @@ Examples:
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
+  attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates
   attnlab dynamics theorem2                   when SAI follows SI, and when not

@@ -15,6 +15,7 @@ from attnlab.measure.details import DetailsOfTask
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement, Subject
+from attnlab.measure.pictures import Pictures
 from attnlab.measure.speed import Speed
 from attnlab.measure.stiffness import Stiffness
 from attnlab.stored import Measured, StoredRun
@@ -24,7 +25,7 @@ from attnlab.train.network import load_network
 from attnlab.train.surroundings import deterministic
 
 MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed(), DetailsOfTask())
+    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed(), DetailsOfTask(), Pictures())
 }
 """By name."""
 

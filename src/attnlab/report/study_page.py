@@ -33,6 +33,7 @@ from attnlab.report.parts import (
     Section,
     Text,
 )
+from attnlab.report.pictures import pictures_section
 from attnlab.report.read import RunRecord, StudyRecord
 from attnlab.report.standing import forest_rows
 from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
@@ -44,8 +45,10 @@ from attnlab.stored.table import Group
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
+    pictures = pictures_section(record)
     sections = [
         _help(record),
+        *([] if pictures is None else [pictures]),
         _cost(record),
         stiffness_section(record),
         *details_sections(record),

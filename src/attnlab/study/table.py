@@ -47,7 +47,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     """The table of what is finished.
 
     `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
-    then nothing is said to be better.
+    then nothing is said to be better. Those whose figures mean something else are left out.
     """
     history = study_history(store, study.name, study.runs)
     finished = {
@@ -55,10 +55,14 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         for entry in study.runs
         if store.run(entry).is_trained
     }
-    mixed = False
+    mixed, others = False, set()
     for entry in history.stale if include_stale else ():
         if (entry.cell, entry.seed) not in finished:
-            finished[entry.cell, entry.seed] = _Finished(entry, store.run(entry))
+            stale = _Finished(entry, store.run(entry))
+            if stale.result.metric.name != study.metrics[0]["name"]:
+                others.add(stale.result.metric.label)
+                continue
+            finished[entry.cell, entry.seed] = stale
             mixed = True
     metrics = _metrics(study, list(finished.values()))
     why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
@@ -73,7 +77,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         groups=groups,
         paper_source=paper.get("source", ""),
         paper_note=paper.get("note", ""),
-        notes=tuple(_notes(study, finished, mixed)),
+        notes=tuple(_notes(study, finished, mixed, sorted(others))),
         changes=history.changes,
         sequential=history.sequential,
         planned=len(study.runs),
@@ -254,9 +258,14 @@ def _of(
 
 
 def _notes(
-    study: StoredStudy, finished: dict[tuple[Cell, int], _Finished], mixed: bool
+    study: StoredStudy,
+    finished: dict[tuple[Cell, int], _Finished],
+    mixed: bool,
+    others: Sequence[str],
 ) -> list[str]:
     notes = []
+    if others:
+        notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
     if mixed:
         notes.append("stale runs are included: rows mix code, data or settings")
     notes += _uneven(study.name, list(finished.values()))

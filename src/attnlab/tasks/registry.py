@@ -14,6 +14,7 @@ from attnlab.tasks.classification import Classification
 from attnlab.tasks.detection import Detection
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
+from attnlab.tasks.style import Style, StyleFilters
 from attnlab.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
@@ -21,6 +22,8 @@ TASKS: dict[str, type[Task]] = {
     "multilabel": MultiLabel,
     "regression": Regression,
     "detection": Detection,
+    "style": Style,
+    "style-filters": StyleFilters,
 }
 
 

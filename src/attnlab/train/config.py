@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, model_validator
 
 from attnlab._errors import OptionError
 from attnlab._strict import Strict
 from attnlab.data import Augmentation, DataConfig
+from attnlab.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 from attnlab.train.recipe import MOVED, Recipe, load_parts
 
@@ -35,6 +36,11 @@ class RunConfig(Strict):
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
     """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
+    branch_scale: PositiveFloat | None = None
+    """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
+    network as short as most gates do at first, the control for them. As built when None."""
+    noise: NoiseConfig | None = None
+    """In every norm of the network, between normalisation and affine; see `attnlab.noise`."""
     seed: NonNegativeInt = 0
     recipe: Recipe
 

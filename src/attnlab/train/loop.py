@@ -23,6 +23,7 @@ from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
+from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
 from attnlab.train.directory import begin, write_metrics
@@ -76,6 +77,7 @@ def train(
     data = load_data(config.data)
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
     check_batches(data.facts.train, config.recipe, devices)
+    check_batch_noise(config, data.facts, devices)
     from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
     fabric = Fabric(
