@@ -33,9 +33,11 @@ KNOWS = {
     "tasks": {"data", "stored"},
     "train": {"backbones", "checkpoint", "data", "insert", "noise", "record", "stored", "tasks"},
     "measure": {
+        "checkpoint",
         "data",
         "fold",
         "insert",
+        "noise",
         "record",
         "stored",
         "stripe",
