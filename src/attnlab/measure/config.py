@@ -17,3 +17,6 @@ class MeasureConfig(Strict):
     """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
     inference_images: NonNegativeInt = 256
     """On how many test images inference speed is measured; 0 leaves it out."""
+    corruptions: NonNegativeInt = 0
+    """On how many test images a classifier is tested under every corruption at five strengths, with
+    its calibration; 0 leaves it out."""

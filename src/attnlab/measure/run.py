@@ -11,6 +11,7 @@ import torch
 from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
 from attnlab.measure.config import MeasureConfig
+from attnlab.measure.corruptions import Corruptions
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement
@@ -22,7 +23,7 @@ from attnlab.train.directory import read_config
 from attnlab.train.surroundings import deterministic
 
 MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed())
+    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed(), Corruptions())
 }
 """By name."""
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
+from attnlab.report.corruptions import corruptions_section
 from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.figures import (
     CostPoint,
@@ -43,8 +44,10 @@ from attnlab.stored.table import Group
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
+    corruptions = corruptions_section(record)
     sections = [
         _help(record),
+        *([] if corruptions is None else [corruptions]),
         _cost(record),
         stiffness_section(record),
         gates_section(record),
