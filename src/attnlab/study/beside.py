@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from attnlab.statistics import paired_difference, summarize
 from attnlab.stored import Metric, StoredRun
 from attnlab.stored.table import Beside
-from attnlab.study.statistics import paired_difference, summarize
 
 
 class _Figure(NamedTuple):
