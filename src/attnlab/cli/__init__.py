@@ -15,6 +15,7 @@ from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
 from attnlab.cli.modules import modules
+from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
 from attnlab.cli.report import report
 from attnlab.cli.speed import speed
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "try": try_,
     "stiffness": stiffness,
     "stripe": stripe,
+    "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
     "speed": speed,
@@ -51,6 +53,7 @@ Examples:
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers

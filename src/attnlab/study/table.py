@@ -19,6 +19,7 @@ from attnlab.stored.table import (
     StudyTable,
     Verdict,
 )
+from attnlab.study.beside import beside, by_corruption
 from attnlab.study.history import History, stale_reasons, study_history
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
@@ -142,6 +143,8 @@ def _group(
                 by_best[cell.row].verdict if cell.row in by_best else None,
                 {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
                 metric,
+                _plain_runs(cells, finished),
+                why,
             )
         )
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
@@ -210,6 +213,8 @@ def _row(
     best_verdict: Verdict | None,
     paper: dict[str, Figure],
     metric: Metric,
+    plain: dict[int, StoredRun],
+    why: str,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
     if not runs:
@@ -245,7 +250,17 @@ def _row(
         folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
+        beside=beside(
+            {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
+        ),
+        by_corruption=by_corruption([one.run for one in runs]),
     )
+
+
+def _plain_runs(
+    cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
+) -> dict[int, StoredRun]:
+    return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
 
 
 def _of(
@@ -283,7 +298,7 @@ def _notes(
 def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "gates"):
+    for name in ("stiffness", "gates", "corruptions"):
         found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:

@@ -54,6 +54,11 @@ def task_class(config: TaskConfig) -> type[Task]:
     return found
 
 
+def task_of_classes(task: Task) -> bool:
+    """Whether it predicts one logit per class, with the metrics top1 and loss."""
+    return isinstance(task, Classification)
+
+
 def build_task(config: TaskConfig, facts: Facts) -> Task:
     """The task for a data set."""
     return task_class(config)(facts, **config.options)
