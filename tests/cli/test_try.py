@@ -119,7 +119,7 @@ def test_ratio_tells_slow_from_fast() -> None:
         (
             ["se", "--set", "reductoin=8"],
             "attnlab: Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? "
-            "It takes: reduction, bias, nonlinearity, squash.\n",
+            "It takes: reduction, bias, nonlinearity, squash, trainable.\n",
         ),
         (
             ["se", "--set", "reduction"],
