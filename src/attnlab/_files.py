@@ -40,6 +40,18 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield partial
 
 
+@contextmanager
+def unless_read_only(folder: Path) -> Iterator[None]:
+    """Writing that may be left out where `folder` can only be read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        if os.access(folder, os.W_OK):
+            raise
+
+
 def remove_partial(folder: Path) -> None:
     """Remove what processes that were killed while writing left behind."""
     for pattern in (f".*{_PARTIAL}", f".*{_PARTIAL}.*"):

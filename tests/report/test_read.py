@@ -47,7 +47,7 @@ def test_what_was_written_is_read_again(tmp_path):
     directory = tmp_path / "studies" / study.name
     assert read_study(directory) == study
     assert read_table(directory) == make_table(tmp_path, study)
-    (plan,) = read_plans(directory)
+    (plan,) = read_plans(directory).plans
     assert plan.runs == study.runs
 
 

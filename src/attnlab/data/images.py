@@ -101,9 +101,7 @@ def image_batches(
 def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> TensorDataset:
     """Resized and scaled as the network wants it."""
     channels, height, width = preprocessing.size
-    images = pixels.images.float().div(255)
-    if images.shape[1] != channels:
-        images = images[:, :1].expand(-1, channels, -1, -1)
+    images = _with_channels(pixels.images, channels).float().div(255)
     if images.shape[2:] != (height, width):
         images = torch.nn.functional.interpolate(
             images, (height, width), mode="bilinear", antialias=True
@@ -111,6 +109,25 @@ def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> TensorDataset:
     mean = torch.tensor(preprocessing.mean[:channels]).view(-1, 1, 1)
     std = torch.tensor(preprocessing.std[:channels]).view(-1, 1, 1)
     return TensorDataset((images - mean) / std, pixels.targets)
+
+
+def _with_channels(images: Tensor, channels: int) -> Tensor:
+    """Grey images for a network of one channel; other numbers cannot be made up."""
+    from torchvision.transforms.v2 import functional as F
+
+    if images.shape[1] == channels:
+        return images
+    if (images.shape[1], channels) == (3, 1):
+        grey: Tensor = F.rgb_to_grayscale(images)
+        return grey
+    raise _other_channels(channels, images.shape[1])
+
+
+def _other_channels(wanted: int, got: int) -> InputError:
+    return InputError(
+        f"The network takes images of {wanted} channels, and these have {got}. Expected a network "
+        f"of 1 or 3 channels; for others give batches of your own to the Python function."
+    )
 
 
 def _cifar10(root: Path) -> Pixels:
@@ -147,6 +164,8 @@ class _ImageFiles(Dataset):
         from torchvision.transforms import v2
 
         channels, height, width = preprocessing.size
+        if channels not in (1, 3):
+            raise _other_channels(channels, 3)
         self.paths = paths
         self.classes = sorted({path.parent.name for path in paths})
         self.mode = "L" if channels == 1 else "RGB"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnlab._errors import AttnlabError, InputError
+from attnlab.stored import StoredRun
 from attnlab.study.lock import claim, owner
 from attnlab.study.store import is_finished, write_failure
 
@@ -38,7 +39,7 @@ class Job:
         from attnlab.measure import MeasureConfig, missing
 
         directory = Path(self.directory)
-        if not is_finished(directory):
+        if not StoredRun(directory, (self.run_id, directory.name)).is_trained:
             return False
         return not missing(directory, MeasureConfig.model_validate_json(self.measure))
 
@@ -80,7 +81,10 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
     from attnlab.train import RunConfig, identify, train
 
     measure = MeasureConfig.model_validate_json(job.measure)
-    if not is_finished(directory):
+    if is_finished(directory):
+        stored = StoredRun(directory, (job.run_id, directory.name))
+        stored.check("result.json", "config.json", "identity.json")
+    else:
         config = RunConfig.from_json(job.config)
         now = identify(config).run_id
         if now != job.run_id:
