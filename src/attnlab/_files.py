@@ -61,8 +61,11 @@ def remove_partial(folder: Path) -> None:
 
 @contextmanager
 def _in_place_of(path: Path, partial: Path, size: str = "") -> Iterator[None]:
+    folder = path.parent
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "Not a folder", str(folder))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         yield
         _sync(partial)
         os.replace(partial, path)

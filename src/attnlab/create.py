@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from attnlab._checked import check_path, check_whole
 from attnlab._errors import (
     OptionError,
     UnknownNameError,
@@ -51,6 +52,16 @@ def create(
     `new_head=True` all is loaded but the last layer, which was trained for another number of
     classes. `options` go to the network's builder.
     """
+    if not isinstance(name, str):
+        raise OptionError(
+            f"Expected the name of a network, such as 'resnet20' or 'timm:resnet50', but got "
+            f"{name!r}."
+        )
+    if num_classes is not None:
+        # timm takes 0 for a network without a last layer.
+        check_whole("num_classes", num_classes, 0 if name.startswith("timm:") else 1)
+    if weights is not None:
+        check_path("weights", weights)
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
     library, separator, rest = name.partition(":")

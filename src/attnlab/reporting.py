@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from attnlab.stored.study import StoredStudy
-    from attnlab.study import StudyTable
 
 
 def report(result: str | Path, out: str | Path = "report.html", study: str | None = None) -> Path:
@@ -25,12 +20,8 @@ def report(result: str | Path, out: str | Path = "report.html", study: str | Non
 
     if Path(result).is_file():
         return write_file_page(result, Path(out))
-    folder, name = find_study(result, study)
-    return write_study_page(folder, name, Path(out), _up_to_date(folder, name))
-
-
-def _up_to_date(folder: Path, name: str) -> tuple[StoredStudy, StudyTable]:
-    """The table of what is on disk now; the study itself is not planned again."""
     from attnlab.study import Store, up_to_date
 
-    return up_to_date(Store(folder), name)
+    folder, name = find_study(result, study)
+    made = up_to_date(Store(folder), name)  # of what is on disk now; it is not planned again
+    return write_study_page(folder, name, Path(out), made)

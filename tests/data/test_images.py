@@ -162,6 +162,7 @@ class Deep(torch.utils.data.Dataset):
     """Pillow's 16-bit images, as a data set of the user's own gives them."""
 
     def __init__(self, train: bool) -> None:
+        assert isinstance(train, bool)
         self.ramp = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
 
     def __len__(self) -> int:

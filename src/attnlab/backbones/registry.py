@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from attnlab._errors import OptionError, check_options, unknown_name
+from attnlab._checked import check_whole
+from attnlab._errors import check_options, unknown_name
 from attnlab.backbones.acnet import basic_acnet, bottleneck_acnet
 from attnlab.backbones.mobilenet import MobileNetV1
 from attnlab.backbones.repvgg import RepVGG
@@ -77,6 +78,5 @@ def build_backbone(name: str, num_classes: int = 10, **options: object) -> nn.Mo
         raise unknown_name("network", name, BACKBONES)
     info = BACKBONES[name]
     check_options(f"Network {name!r}", info.build, options, skip=("num_classes", *info.fixed))
-    if num_classes < 1:
-        raise OptionError(f"Expected num_classes to be at least 1 but got {num_classes}.")
+    check_whole("num_classes", num_classes, 1)
     return info.build(num_classes=num_classes, **info.fixed, **options)

@@ -21,6 +21,9 @@ from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
 from attnlab.cli.try_ import try_
 
+_UNUSABLE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What a path that was given may be; the commands say more where they look first."""
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "modules": modules,
@@ -68,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise unknown_name("command", name, COMMANDS)
     except AttnlabError as error:
         print(f"attnlab: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except _UNUSABLE as error:
+        print(f"attnlab: {error.filename}: {(error.strerror or '').lower()}.", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

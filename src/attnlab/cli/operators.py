@@ -26,9 +26,19 @@ def operators(
     """
     import torch
 
+    from attnlab._checked import check_whole
+    from attnlab._errors import OptionError
     from attnlab.evolution import OPERATORS, describe, native_status
     from attnlab.evolution.timing import timed
 
+    given = {"channels": channels, "size": size, "kernel-size": kernel_size, "batch": batch}
+    for name, value in given.items():
+        check_whole(f"--{name}", value, 1)
+    if kernel_size % 2 == 0:
+        raise OptionError(
+            f"Expected --kernel-size to be odd but got {kernel_size}: a window has a middle pixel. "
+            f"Use {kernel_size + 1}."
+        )
     x = torch.randn(batch, channels, size, size)
     kinds, costs = [], []
     for name, info in OPERATORS.items():

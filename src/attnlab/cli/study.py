@@ -180,8 +180,11 @@ def _new(action: New) -> None:
 
 
 def _load(action: Plan | Run | Status | Show) -> Study:
+    from attnlab._errors import InputError
     from attnlab.study import load_study
 
+    if action.out.exists() and not action.out.is_dir():
+        raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
     found = load_study(action.study)
     return found.smaller() if action.small else found
 
@@ -194,8 +197,11 @@ def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
 
 
 def _plan(action: Plan) -> None:
+    from attnlab._errors import InputError, OptionError
     from attnlab.study.estimate import plan_study
 
+    if not 0 < action.effect < float("inf"):
+        raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
     found = _load(action)
     plan = plan_study(found, action.out)
     rows = []
@@ -208,16 +214,17 @@ def _plan(action: Plan) -> None:
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
     console().print(_table(heads, rows, found.title or found.name, text=(0, 1, 4)))
     runs = len(plan.runs)
-    if plan.problem:
-        print(f"which runs are done is not known: {plan.problem}")
     print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
             f"about {_duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
-    if not plan.problem:
-        _print_seeds(found, action)
+    problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
+    if any(problems):
+        told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
+        raise InputError(f"The study cannot be run as it is. {told}")
+    _print_seeds(found, action)
     _python(action, f"attnlab.study.plan_study(study, {str(action.out)!r})")
 
 
@@ -240,12 +247,17 @@ def _print_seeds(found: Study, action: Plan) -> None:
 
 
 def _run(action: Run) -> None:
+    from attnlab._checked import check_whole
     from attnlab._errors import OptionError
     from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
     if action.max_seeds is not None and not action.until_decided:
         raise OptionError("--max-seeds is for --until-decided.")
+    if action.max_seeds is not None:
+        check_whole("--max-seeds", action.max_seeds, 1)
+    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
+        check_whole(f"--{name}", value, least)
     found = _load(action)
     executor = _executor(action)
     status = study_status(found, action.out)

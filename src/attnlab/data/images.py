@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from attnlab._errors import InputError
+from attnlab._checked import check_module, check_path, check_whole
+from attnlab._errors import InputError, OptionError
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.folder import IMAGENET
@@ -49,11 +50,19 @@ def images_for(
         root: where cifar10 is.
         size: side of the images, or channels, height and width, if not what the network says.
     """
+    check_module(network, "the network")
     channels, height, width = example_input(network).shape[1:]
-    if isinstance(size, int):
-        height = width = size
-    elif size is not None:
+    if isinstance(size, Sequence) and not isinstance(size, str):
+        if len(size) != 3:
+            raise OptionError(
+                f"Expected size to be one number or (channels, height, width) but got {size!r}."
+            )
+        for name, each in zip(("channels", "height", "width"), size, strict=True):
+            check_whole(f"the {name} of size", each, 1)
         channels, height, width = size
+    elif size is not None:
+        check_whole("size", size, 1)
+        height = width = size
     configuration = getattr(network, "pretrained_cfg", {})  # timm
     known = configuration if isinstance(configuration, Mapping) else {}
     preprocessing = Preprocessing(
@@ -72,6 +81,10 @@ def image_batches(
 
     `cifar10` (its test images) is looked for in `root` and is never downloaded.
     """
+    check_whole("batch", batch, 1)
+    if limit is not None:
+        check_whole("limit", limit, 1)
+    check_path("data", data)
     if data == "digits":
         train, test, _ = read_pixels(DataConfig(name="digits"))
         images = torch.cat([train.images, test.images])

@@ -34,6 +34,7 @@ def resolve(
 ) -> tuple[Resolved, ...]:
     """The gates to build, with every option checked before anything is touched."""
     if not isinstance(gate, str):
+        _check_class(gate)
         return (_resolve_class(gate, options),)
     specs = parse_gate(gate)
     given = dict(options)
@@ -45,6 +46,17 @@ def resolve(
         Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.asr)
         for spec in specs
     )
+
+
+def _check_class(gate: object) -> None:
+    if isinstance(gate, nn.Module):
+        name = type(gate).__name__
+        raise OptionError(
+            f"Expected a gate by name or as a class, which is built anew at each site, but got one "
+            f"{name}. Pass the class: insert(model, {name})."
+        )
+    if not callable(gate):
+        raise OptionError(f"Expected a gate by name, such as 'se', or as a class but got {gate!r}.")
 
 
 def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attnlab._checked import check_whole
 from attnlab.stored.study import RunEntry, StoredStudy, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
@@ -51,6 +52,7 @@ def run_until_decided(
 
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
+    check_whole("most_seeds", most_seeds, 1)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
     study = extended(store, study)
     outcomes: list[Outcome] = []

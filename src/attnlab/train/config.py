@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import NonNegativeInt, field_validator, model_validator
 
-from attnlab._errors import OptionError
+from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
 from attnlab.data import Augmentation, DataConfig
+from attnlab.insert.where import parse_where
 from attnlab.tasks import TaskConfig
 from attnlab.train.recipe import MOVED, Recipe, load_parts
 
@@ -37,6 +38,15 @@ class RunConfig(Strict):
     """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
     seed: NonNegativeInt = 0
     recipe: Recipe
+
+    @field_validator("where")
+    @classmethod
+    def _selects(cls, where: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        try:
+            parse_where(where)
+        except SelectionError as error:
+            raise OptionError(str(error)) from None
+        return where
 
     @model_validator(mode="before")
     @classmethod
