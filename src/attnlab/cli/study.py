@@ -47,6 +47,8 @@ class Plan:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
 
@@ -69,6 +71,8 @@ class Run:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are; shared by all machines."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     until_decided: bool = False
     """Add seeds until every module is better or worse than the plain backbone."""
     max_seeds: int | None = None
@@ -101,6 +105,8 @@ class Status:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,8 @@ class Show:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     markdown: Path | None = None
     """Also write the table to this file."""
     include_stale: bool = False
@@ -181,10 +189,13 @@ def _new(action: New) -> None:
 
 def _load(action: Plan | Run | Status | Show) -> Study:
     from attnlab._errors import InputError
+    from attnlab._imported import import_from
     from attnlab.study import load_study
 
     if action.out.exists() and not action.out.is_dir():
         raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
+    for folder in action.import_from:
+        import_from(folder)
     found = load_study(action.study)
     return found.smaller() if action.small else found
 
@@ -192,8 +203,9 @@ def _load(action: Plan | Run | Status | Show) -> Study:
 def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.study.load_study({action.study!r}){small}"
+    folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
     print()
-    print_python("import attnlab", load, *lines)
+    print_python(*(["import sys"] if folders else []), "import attnlab", *folders, load, *lines)
 
 
 def _plan(action: Plan) -> None:

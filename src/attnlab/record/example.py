@@ -137,7 +137,9 @@ def check_finite_weights(model: nn.Module, change: float | None) -> None:
     if change is not None and math.isfinite(change):
         return
     for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and not parameter.isfinite().all():
+        if parameter.is_meta or not parameter.is_floating_point():
+            continue
+        if not parameter.isfinite().all():
             raise InputError(
                 f"The weights {name!r} of {type(model).__name__} have values that are not finite, "
                 f"so nothing can be said of its outputs. Did its training diverge?"
@@ -154,7 +156,7 @@ def _check_inputs(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
                 f"Expected an example with at least one value but got one of shape "
                 f"{tuple(value.shape)}."
             )
-        if value.is_floating_point() and not value.isfinite().all():
+        if value.is_floating_point() and not value.is_meta and not value.isfinite().all():
             number = int((~value.isfinite()).sum())
             raise InputError(
                 f"Expected an example of finite values but {number} of its {value.numel()} are NaN "

@@ -77,7 +77,8 @@ class LocalExecutor(Executor):
             environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
         with (directory / "log.txt").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, job.directory],
+                # -P: a file in the current folder is not taken for a module of Python's own.
+                [sys.executable, "-P", "-c", _PROGRAM, job.directory, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
