@@ -76,6 +76,38 @@ def create(
     raise unknown_name("library", library, LIBRARIES)
 
 
+def list_networks(library: str | None = None) -> dict[str, str]:
+    """What each network is, by the name that `create` takes; of attnlab itself ("attnlab"), timm,
+    torchvision, or all of them."""
+    known = ("attnlab", *LIBRARIES)
+    if library is not None and library not in known:
+        raise unknown_name("library", library, known)
+    found: dict[str, str] = {}
+    if library in (None, "attnlab"):
+        found |= {name: f"{info.title}, {info.paper}" for name, info in BACKBONES.items()}
+    if library in (None, "timm"):
+        found |= {f"timm:{name}": f"timm, {_family(name)}" for name in sorted(_timm_names())}
+    if library in (None, "torchvision"):
+        names = sorted(_torchvision_names())
+        found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
+    return found
+
+
+def _family(name: str) -> str:
+    """timm's file that a network is from, which is its family."""
+    import timm
+
+    module: str = timm.model_entrypoint(name).__module__
+    return module.rpartition(".")[2]
+
+
+def _module(name: str) -> str:
+    from torchvision.models import get_model_builder
+
+    module: str = get_model_builder(name).__module__
+    return module.removeprefix("torchvision.models.")
+
+
 def _create_own(
     name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
 ) -> nn.Module:

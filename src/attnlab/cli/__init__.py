@@ -13,7 +13,9 @@ from attnlab._errors import AttnlabError, unknown_name
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
+from attnlab.cli.insert import insert
 from attnlab.cli.modules import modules
+from attnlab.cli.networks import networks
 from attnlab.cli.operators import operators
 from attnlab.cli.report import report
 from attnlab.cli.stiffness import stiffness
@@ -27,8 +29,10 @@ _UNUSABLE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permissio
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "modules": modules,
+    "networks": networks,
     "operators": operators,
     "try": try_,
+    "insert": insert,
     "stiffness": stiffness,
     "stripe": stripe,
     "dynamics": dynamics,
@@ -42,8 +46,10 @@ DESCRIPTION = """Put attention into any vision network, measure what it does, fo
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
   attnlab modules                             every gate, its paper, its cost, its first value
+  attnlab networks --match 'resnet*'          names for create, --model and studies
   attnlab operators                           convolution, involution, attention: cost and time
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
+  attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
@@ -54,9 +60,15 @@ Examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error on purpose ends in one message and exit code 2."""
+    """Run the command line; an error on purpose ends in one message and exit code 2. `--version`
+    alone prints the version."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given[0] if given else "--help"
+    if given == ["--version"]:
+        from attnlab import __version__
+
+        print(f"attnlab {__version__}")
+        return
     try:
         if name in COMMANDS:
             command = COMMANDS[name]

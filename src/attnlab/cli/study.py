@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +198,14 @@ def _load(action: Plan | Run | Status | Show) -> Study:
     for folder in action.import_from:
         import_from(folder)
     found = load_study(action.study)
-    return found.smaller() if action.small else found
+    found = found.smaller() if action.small else found
+    if not found.has_plain:
+        print(
+            f"warning: the study {found.name!r} has no row without attention, so there will be no "
+            f'Δ and no verdict. Add "none" to attention.',
+            file=sys.stderr,
+        )
+    return found
 
 
 def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
@@ -351,9 +359,9 @@ def _executor(action: Run) -> Executor:
     if action.on == "ray":
         return RayExecutor(action.address, action.cpus, action.gpus)
     if action.on == "slurm":
-        from attnlab.cli.try_ import _key_value
+        from attnlab.cli.try_ import key_value
 
-        parameters = dict(_key_value(text) for text in action.options)
+        parameters = dict(key_value(text) for text in action.options)
         return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
     return LocalExecutor(action.slots)
 
