@@ -20,7 +20,8 @@ KNOWS = {
     "plot": set(),
     "recipes": set(),
     "stored": set(),
-    "testing": {"attention"},
+    "statistics": {"stored"},
+    "testing": {"attention", "insert"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},
@@ -42,7 +43,9 @@ KNOWS = {
         "train",
         "trajectory",
     },
-    "study": {"attention", "data", "insert", "measure", "stored", "tasks", "train"},
+    "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
+    "bridges": {"checkpoint", "fold", "insert", "stored", "stripe", "trajectory"},
+    "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.

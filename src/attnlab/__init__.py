@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import statistics as statistics
     from attnlab import stored as stored
     from attnlab import study as study
     from attnlab import tasks as tasks
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.checkpoint import load as load
     from attnlab.checkpoint import save as save
+    from attnlab.compare import compare as compare
     from attnlab.create import create as create
     from attnlab.fold import fold as fold
     from attnlab.insert import Receipt as Receipt
     from attnlab.insert import Site as Site
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
+    from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
@@ -48,6 +51,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "statistics",
     "stored",
     "study",
     "tasks",
@@ -82,12 +86,14 @@ class _Package(ModuleType):
     AttnlabError = _Public("attnlab._errors")
     load = _Public("attnlab.checkpoint")
     save = _Public("attnlab.checkpoint")
+    compare = _Public("attnlab.compare")
     create = _Public("attnlab.create")
     fold = _Public("attnlab.fold")
     Receipt = _Public("attnlab.insert")
     Site = _Public("attnlab.insert")
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
+    remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")

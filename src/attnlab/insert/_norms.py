@@ -31,6 +31,13 @@ def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) ->
     return names
 
 
+def plain_norms(network: nn.Module) -> None:
+    """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
+    for norm in list(network.modules()):
+        if isinstance(norm, InstanceEnhancementBatchNorm):
+            _exchange(network, norm, norm.plain())
+
+
 def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
     norms = [
         name
@@ -89,7 +96,7 @@ def _shortcut_modules(graph: Graph, found: Sequence[Step]) -> set[str]:
         name
         for step in found
         if step.kind == "projection"
-        for node in graph.between(graph.dominator(step.graph_node), step.shortcut_node)
+        for node in graph.between(step.state_node, step.shortcut_node)
         for name, _ in node.produced_by
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab._files import unless_read_only
+from attnlab.statistics.power import seeds_needed
 from attnlab.stored import DamagedFileError
 from attnlab.stored.study import RunEntry, read_study, write_table
 from attnlab.stored.table import StudyTable
@@ -15,7 +16,6 @@ from attnlab.study.definition import Study
 from attnlab.study.history import stale_reasons, study_history
 from attnlab.study.lock import owner
 from attnlab.study.plan import extended, present, upgrade
-from attnlab.study.power import seeds_needed
 from attnlab.study.store import State, Store, read_failure
 from attnlab.study.table import study_table
 
