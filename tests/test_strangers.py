@@ -91,7 +91,7 @@ def test_kernels_that_others_may_write_are_not_loaded(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "compile_to", lambda target, *_: target.write_bytes(b"made"))
-    source = Path(attnlab.trajectory.native.__file__).parent / "src"
+    source = Path(attnlab.evolution.__file__).parent / "native" / "src"
     target = built(host(), source)
     assert target.read_bytes() == b"made"
     assert built(host(), source) == target
