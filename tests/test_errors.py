@@ -82,7 +82,7 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
         (
             "asr:se*0",
             {},
-            "Expected a number of at least 1 after '*' but got '0' in 'asr:se*0'.",
+            "Expected a number from 1 to 64 after '*' but got '0' in 'asr:se*0'.",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def try_(
         options: options of the gate.
         batch: images per run when latency is measured.
     """
-    given = dict(_key_value(text) for text in options)
+    given = dict(key_value(text) for text in options)
     found = trial(gate, model, where, start, batch, given)
     print(found.receipt)
     print(f"  latency     {found.latency}")
@@ -166,7 +166,8 @@ def python_lines(
     ]
 
 
-def _key_value(text: str) -> tuple[str, Any]:
+def key_value(text: str) -> tuple[str, Any]:
+    """`reduction=8` as a name and a value."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise OptionError(f"Expected --set KEY=VALUE, as in --set reduction=8, but got {text!r}.")

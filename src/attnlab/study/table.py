@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from attnlab._errors import InputError
 from attnlab.statistics.paired import LEVEL, compare, paired_difference, summarize
 from attnlab.stored import Metric, RunResult, StoredRun
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
@@ -40,7 +41,7 @@ class _Finished:
 
     def found(self, measurement: str, name: str) -> Any:
         """A figure of a measurement; None where there is none."""
-        measured = self.run.measured(measurement)
+        measured = self.run.measurements.get(measurement)
         return None if measured is None or measured.found is None else measured.found.get(name)
 
 
@@ -78,7 +79,10 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         groups=groups,
         paper_source=paper.get("source", ""),
         paper_note=paper.get("note", ""),
-        notes=tuple(_notes(study, finished, mixed, sorted(others))),
+        notes=(
+            *_notes(study, finished, mixed, sorted(others)),
+            *_damage(store, study, history),
+        ),
         changes=history.changes,
         sequential=history.sequential,
         planned=len(study.runs),
@@ -90,10 +94,16 @@ def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric,
     """Those of the results, which agree: a study has one task."""
     if finished:
         return finished[0].result.metrics
+    if not study.metrics:
+        raise InputError(
+            f"{study.damage} No run of it is finished, so there is nothing to show without it."
+        )
     return tuple(Metric(**each) for each in study.metrics)
 
 
 def _cannot_tell(history: History, mixed: bool) -> str:
+    if history.damage:
+        return "the plans of the study are not all known, so neither is whether seeds were added"
     if mixed:
         return "runs that were made from different code, data or settings are mixed"
     if history.dropped_seeds:
@@ -292,6 +302,14 @@ def _notes(
         notes.append("the study has no plain backbone ('none') to compare with")
     if any(one.result.macs is None for one in finished.values()):
         notes.append("no MACs: how much is computed depends on what is found in an image")
+    return notes
+
+
+def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
+    """Files that cannot be read, each with what to do."""
+    notes = [text for text in (study.damage, history.damage) if text]
+    for entry in study.runs:
+        notes += [f"{entry}: {problem}" for problem in store.run(entry).damage]
     return notes
 
 
