@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Proxy, Tracer
 
 from attnlab._errors import SiteError
 from attnlab.insert._additions import run_additions
-from attnlab.insert._containers import GatedContainer
+from attnlab.insert._containers import GatedContainer, GatedDict
 from attnlab.insert._fx import additions_error, proxy_in, record_whole, recording_gates
 from attnlab.insert._hosted import ATTRIBUTE, OWN_CLASSES, Hosted, hosted_by, own_class, set_hosted
 from attnlab.insert._outputs import each_once, moved, on_its_own
@@ -155,7 +155,7 @@ class _Hosting(nn.Module):
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         hosted = hosted_by(self)
-        if hosted is not None and hosted.children.pop(name, None) is not None:
+        if hosted is not None and name in hosted.children:
             hosted.rebuilt = True
 
     def __prepare_scriptable__(self) -> nn.Module:
@@ -213,6 +213,8 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
         mixins: tuple[type[nn.Module], ...] = (_Hosting,)
         if issubclass(own, nn.Sequential | nn.ModuleList):
             mixins = (_Hosting, GatedContainer)
+        elif issubclass(own, nn.ModuleDict):
+            mixins = (_Hosting, GatedDict)
         made = type(own.__name__, (*mixins, own), attributes)
         _classes[own] = made
         OWN_CLASSES[made] = own

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from torch import nn
 
-from attnlab._errors import GateLostError
+from attnlab._errors import GateLostError, SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert._hosted import Hosted, hosted_by
 from attnlab.insert._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
@@ -46,6 +46,11 @@ class Guard:
 
     def check(self, network: nn.Module) -> None:
         """Raise `GateLostError` unless all gates act; in a network that was re-arranged too."""
+        if "_is_replica" in network.__dict__:
+            raise SiteError(
+                "nn.DataParallel runs copies of a network's modules without their gates. Use "
+                "nn.parallel.DistributedDataParallel."
+            )
         children = [hosted.children for hosted in self.carried]
         if (
             [parent._modules.get(name) for parent, name in self.ways] != self.ends
