@@ -20,6 +20,7 @@ KNOWS = {
     "plot": set(),
     "recipes": set(),
     "stored": set(),
+    "statistics": {"stored"},
     "testing": {"attention", "insert"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
@@ -42,7 +43,9 @@ KNOWS = {
         "train",
         "trajectory",
     },
-    "study": {"attention", "data", "insert", "measure", "stored", "tasks", "train"},
+    "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
+    "bridges": {"checkpoint", "fold", "insert", "stored", "stripe", "trajectory"},
+    "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.

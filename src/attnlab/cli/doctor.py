@@ -25,6 +25,7 @@ PURPOSES = {
     "onnxscript": "ONNX export",
     "pandas": "results as data frames",
     "ray": "studies on a Ray cluster",
+    "ultralytics": "gates in Ultralytics' networks",
     "submitit": "studies on a Slurm cluster",
     "transformers": "Hugging Face networks",
 }

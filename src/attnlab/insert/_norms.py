@@ -96,7 +96,7 @@ def _shortcut_modules(graph: Graph, found: Sequence[Step]) -> set[str]:
         name
         for step in found
         if step.kind == "projection"
-        for node in graph.between(graph.dominator(step.graph_node), step.shortcut_node)
+        for node in graph.between(step.state_node, step.shortcut_node)
         for name, _ in node.produced_by
     }
 

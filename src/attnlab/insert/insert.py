@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Literal, get_args
@@ -115,7 +116,7 @@ def _attach(
     place: Place,
 ) -> tuple[list[str], list[str]]:
     """Attach the gates; return what the receipt says of the sites, and notes."""
-    placed: list[str] = []
+    placed: list[tuple[str, str]] = []
     notes: list[str] = []
     for number, item in enumerate(resolved):
         if item.form in ("norm", "step") and place == "norm":
@@ -124,7 +125,7 @@ def _attach(
                 f"place out."
             )
         if item.form == "norm":
-            placed += replace_norms(network, run.graph, where, start)
+            placed += [(name, "") for name in replace_norms(network, run.graph, where, start)]
             guard_norms(network)
             continue
         # A constant gate that was asked for behind another one stays behind it.
@@ -143,15 +144,22 @@ def _attach(
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
         attach_gate(network, item, sites, start)
-        placed += [_shown(site) for site in sites]
-    return list(dict.fromkeys(placed)), notes
+        placed += [(_shown(site), site.label) for site in sites]
+    return _distinct(placed), notes
 
 
 def _shown(site: Site) -> str:
     """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
     if site.host == "output":
         return site.module
-    return f"{site.name}:{site.part}" if site.part else site.name
+    return f"{site.name}:{site.part}" if site.part and site.name else site.name or site.label
+
+
+def _distinct(placed: Sequence[tuple[str, str]]) -> list[str]:
+    """Names with labels, each pair once; with the label where several sites have one name."""
+    sites = dict.fromkeys(placed)
+    count = Counter(name for name, _ in sites)
+    return [f"{name} ({label})" if count[name] > 1 else name for name, label in sites]
 
 
 def _identity_only(sites: list[Site]) -> list[Site]:

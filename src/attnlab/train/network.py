@@ -26,8 +26,7 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
         if config.recipe.sync_batchnorm:
-            # Before the gates go in: the conversion replaces modules, and a gate that acts behind
-            # one of them would be gone without a word.
+            # Before the gates go in, so that a norm that is no plain one is refused at insertion.
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         if config.attention == "none":
             return network
