@@ -6,12 +6,14 @@ import copy
 import pickle
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from tests.fold.test_detectors import IMAGE, faster_rcnn
 from tests.insert.detectors import DetrLike, FeaturePyramid, YoloLike
 from tests.insert.networks import FunctionalBlock, Plain, SlotBlock
+from timm.utils import reparameterize_model
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -153,6 +155,37 @@ def test_a_rebuilt_block_with_a_gate_at_its_addition_refuses():
     network.blocks.append(FunctionalBlock().eval())
     with pytest.raises(GateLostError, match=r"acted at an addition of 'blocks.2', but a module on"):
         network(images())
+
+
+class Reparameterised(nn.Module):
+    """x + conv(x), which `fuse` makes one convolution of, as RepViT's blocks do."""
+
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        return x + self.conv(x)
+
+    @torch.no_grad()
+    def fuse(self) -> nn.Module:
+        fused = copy.deepcopy(self.conv)
+        fused.weight += torch.eye(len(fused.weight))[:, :, None, None]
+        return fused
+
+
+def test_reparameterised_blocks_refuse():
+    plain = Plain(Reparameterised).eval()
+    network = gated(plain)
+    torch.testing.assert_close(reparameterize_model(plain)(images()), plain(images()))
+    with pytest.raises(GateLostError) as error:
+        reparameterize_model(network)(images())
+    assert str(error.value) == (
+        "The gate 'blocks.0.attnlab' acted behind 'blocks.0.conv', but a module on the way there "
+        "was exchanged for another after insertion, and Plain would answer without the gate, and 2 "
+        "more are lost as well." + WHAT_TO_DO
+    )
+    assert network(images()).shape == (2, 5)  # timm works on a copy
 
 
 def test_a_lost_gate_is_seen_without_the_networks_forward():
@@ -502,13 +535,21 @@ def test_save_pretrained_is_loud(tmp_path):
     torch.testing.assert_close(loaded(given).logits, folded(given).logits)
 
 
-@pytest.mark.parametrize("gate", ["se", "step", "dia", "iebn", "asr:se+se"])
-@pytest.mark.parametrize("block", [SlotBlock, FunctionalBlock])
-def test_remove(gate, block):
-    if gate == "iebn" and block is FunctionalBlock:
-        pytest.skip("it has no norm")
+@pytest.mark.parametrize(
+    ("gate", "block", "options"),
+    [
+        *(
+            (gate, block, {})
+            for gate in ("se", "step", "dia", "asr:se+se")
+            for block in (SlotBlock, FunctionalBlock)
+        ),
+        ("iebn", SlotBlock, {}),
+        ("step", SlotBlock, {"structure": "conv-iebn"}),
+    ],
+)
+def test_remove(gate, block, options):
     plain = Plain(block).eval()
-    network = gated(plain, gate)
+    network = gated(plain, gate, **options)
     attnlab.remove(network)
     assert torch.equal(network(images()), plain(images()))
     assert list(network.state_dict()) == list(plain.state_dict())
@@ -517,3 +558,15 @@ def test_remove(gate, block):
         assert mine.__dict__.keys() == own.__dict__.keys()
         assert not mine._forward_hooks
     assert attnlab.remove(network) is None  # nothing to do
+
+
+def test_the_page_shows_this_table():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "tools.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    (head,) = (row for row in rows if row[0] == "tool")
+    assert head[1:] == [f"`{gate}`" for gate in GATES]
+    shown = {row[0]: row[1:] for row in rows if row[0] in TOOLS}
+    assert shown == {
+        tool: ["refused" if (tool, gate) in REFUSED else "equal" for gate in GATES]
+        for tool in TOOLS
+    }
