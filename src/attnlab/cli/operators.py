@@ -41,7 +41,6 @@ def operators(
         out: JSON file for what was found there.
     """
     from attnlab._checked import check_whole
-    from attnlab._errors import OptionError
 
     numbers = {"channels": channels, "size": size, "kernel-size": kernel_size, "batch": batch}
     for name, value in numbers.items():

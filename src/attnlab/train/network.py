@@ -29,8 +29,7 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
         network = task.build(config.backbone, config.backbone_options)
         if config.recipe.sync_batchnorm:
             _refuse_other_norms(network)
-            # Before the gates go in: the conversion replaces modules, and a gate that acts behind
-            # one of them would be gone without a word.
+            # Before the gates go in, so that a norm that is no plain one is refused at insertion.
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         if config.branch_scale is not None:
             set_branch_scale(network, config.branch_scale, example)
