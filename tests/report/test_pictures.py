@@ -109,6 +109,31 @@ def test_distances_by_hand(record: StudyRecord) -> None:
             assert cell.small == f"± {np.std(values, ddof=1):.3f}"
 
 
+def test_pictures_of_fewer_images_are_left_out(record: StudyRecord, tmp_path: Path) -> None:
+    """Their images are others: one of two is the first, two of two are both."""
+    import shutil
+    from dataclasses import replace
+
+    from attnlab.measure import MeasureConfig, measure_run
+    from attnlab.report.read import RunRecord
+    from attnlab.stored import StoredRun
+
+    changed = []
+    for run in record.runs:
+        folder = tmp_path / run.entry.folder
+        shutil.copytree(run.stored.directory, folder)
+        if run.entry.cell.row == "IN":
+            measure_run(folder, MeasureConfig(pictures=1), ["pictures"])
+        changed.append(RunRecord(run.entry, StoredRun(folder)))
+    section = pictures_section(replace(record, runs=tuple(changed)))
+    assert section is not None
+    grid, table = section.parts[1:]
+    assert isinstance(grid, Grid)
+    assert isinstance(table, Table)
+    assert list(grid.columns[:3]) == ["image", "BN, seed 0", "ASR, seed 0"]
+    assert list(table.columns) == ["pictures of", "BN", "ASR"]
+
+
 def test_page_shows_them_in_a_browser(runs: Path, tmp_path: Path) -> None:
     page = write_study_page(runs, "styles", tmp_path / "report.html")
     with browsing(tmp_path / "browser") as browser:

@@ -33,12 +33,11 @@ class Train:
     photos: Path | None = None
     """Folder of photographs, of which every fifth is held out; scikit-learn's two if left out."""
     losses: Literal["vgg16", "filters"] = "vgg16"
-    """What judges: the trained VGG16, or random filters, which need no file. Figures of the two
-    cannot be compared."""
+    """What judges: the trained VGG16, or random filters, which need no file."""
     weights: str | None = None
     """Of VGG16: a file; torchvision's cache if left out. Nothing is fetched."""
     maps: int = 4
-    """How many of VGG16's four maps, from the first; 3 takes half the time."""
+    """How many of VGG16's four maps, from the first; fewer take less time."""
     norm: Literal["instance", "batch"] = "instance"
     """Of the network."""
     attention: str = "none"

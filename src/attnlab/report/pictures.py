@@ -46,7 +46,8 @@ def pictures_section(record: StudyRecord) -> Section | None:
 
 
 def _found(record: StudyRecord, group: Group) -> dict[str, _BySeed]:
-    """By row and seed."""
+    """By row and seed; of runs with as many pictures as there are at most, since those of fewer
+    images are not of the same ones."""
     found = {
         row.label: {
             run.entry.seed: pictures
@@ -55,7 +56,13 @@ def _found(record: StudyRecord, group: Group) -> dict[str, _BySeed]:
         }
         for row in group.rows
     }
-    return {label: by_seed for label, by_seed in found.items() if by_seed}
+    numbers = [len(run.pictures) for by_seed in found.values() for run in by_seed.values()]
+    most = max(numbers, default=0)
+    kept = {
+        label: {seed: run for seed, run in by_seed.items() if len(run.pictures) == most}
+        for label, by_seed in found.items()
+    }
+    return {label: by_seed for label, by_seed in kept.items() if by_seed}
 
 
 def _grid(found: Mapping[str, _BySeed]) -> Grid:
@@ -76,8 +83,7 @@ def _grid(found: Mapping[str, _BySeed]) -> Grid:
             columns.append(f"{label} folded, max |Δ| {run.folded_change:.1g}")
             folded = [run.directory / each.folded for each in run.pictures if each.folded]
             shown.append([_thumbnail(f, f"{label} folded", n) for n, f in enumerate(folded)])
-    number = min(len(column) for column in shown)
-    return Grid(columns, [[column[n] for column in shown] for n in range(number)])
+    return Grid(columns, list(zip(*shown, strict=True)))
 
 
 def _thumbnail(file: Path, label: str, number: int) -> Thumbnail:
@@ -114,7 +120,7 @@ def _cell(values: Sequence[float]) -> Cell:
 
 
 def _distance(one: RunPictures, other: RunPictures) -> float:
-    pairs = zip(one.pictures, other.pictures, strict=False)
+    pairs = zip(one.pictures, other.pictures, strict=True)
     files = [(one.directory / a.output, other.directory / b.output) for a, b in pairs]
     return fmean(float(np.sqrt(((_pixels(a) - _pixels(b)) ** 2).mean())) for a, b in files)
 

@@ -152,7 +152,7 @@ class Style(StyleTask):
         content_weight: of the content loss.
         style_weight: of the style loss.
         weights: the file of VGG16's weights; torchvision's cache when None. Nothing is fetched.
-        maps: how many of the four maps, from the first; 3 takes half the time.
+        maps: how many of the four maps, from the first; fewer take less time.
     """
 
     file_options = ("style", "weights")
