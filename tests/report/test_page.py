@@ -104,7 +104,13 @@ def test_every_seed_and_interval_is_a_mark_with_its_values(whole):
     assert len(re.findall(r'aria-label="[^"]+, seed \d: [+-]\d+\.\d\d pt"', text)) == 135
     # 3 data sets × 10 rows × 54 blocks
     assert len(re.findall(r'aria-label="[^"]+, block [^"]+: NSI [^"]+"', text)) == 1620
-    assert text.count("folds exactly") == 3
+    for kind, number in (
+        ("no gate", 3),
+        ("before folding", 3),
+        ("folded", 3),
+        ("does not fold", 24),
+    ):
+        assert len(re.findall(rf'aria-label="[^"]+, {kind}: [^"]+ per image"', text)) == number
     assert len(re.findall(r'aria-label="Gate layer', text)) == 9
 
 
@@ -220,7 +226,7 @@ def test_with_one_data_set_related_figures_stand_side_by_side(tmp_path):
     ):
         out = tmp_path / str(len(data))
         page = _page(out, data=data, gains={"se": 0.3, "step": 0.5}, seeds=2, epochs=4)
-        for number in (2, 3):  # cost with curves, NSI with TNS
+        for number in (3,):  # NSI with TNS
             section = page.partition(f'<section id="s{number}">')[2].partition("</section>")[0]
             rows = section.split('<div class="row">')[1:]
             assert rows[0].count("<figure") == beside

@@ -378,14 +378,14 @@ def _measure(action: Measure) -> None:
 
 
 def _print_table(made: StudyTable) -> None:
-    from attnlab.study.show import cost_cells, footnotes, metric_cells, result_cells
+    from attnlab.study.show import all_cells, footnotes
 
     screen = console()
     for group in made.groups:
-        screen.print(_table(*result_cells(made, group), f"\n{made.title}: {group.name}"))
-        for cells in (metric_cells(made, group), cost_cells(made, group)):
-            if cells is not None:
-                screen.print(_table(*cells, None))
+        title: str | None = f"\n{made.title}: {group.name}"
+        for cells in all_cells(made, group):
+            screen.print(_table(*cells, title))
+            title = None
     for line in footnotes(made):
         screen.print(f"* {line}")
 

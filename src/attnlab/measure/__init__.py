@@ -7,3 +7,4 @@ from attnlab.measure.run import MEASUREMENTS as MEASUREMENTS
 from attnlab.measure.run import images_of_run as images_of_run
 from attnlab.measure.run import measure_run as measure_run
 from attnlab.measure.run import missing as missing
+from attnlab.measure.speed import time_in_turns as time_in_turns

@@ -16,4 +16,5 @@ class MeasureConfig(Strict):
     every_epoch: bool = False
     """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
     inference_images: NonNegativeInt = 256
-    """On how many test images inference speed is measured; 0 leaves it out."""
+    """Test images in the batch on which the networks of a study are timed in turns at its end, at
+    most as many as are tested at a time; 0 leaves it out."""

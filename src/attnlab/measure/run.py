@@ -14,7 +14,6 @@ from attnlab.measure.config import MeasureConfig
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement, Subject
-from attnlab.measure.speed import Speed
 from attnlab.measure.stiffness import Stiffness
 from attnlab.stored import Measured, StoredRun
 from attnlab.tasks import build_task
@@ -22,9 +21,7 @@ from attnlab.train.directory import check_data, read_config
 from attnlab.train.network import load_network
 from attnlab.train.surroundings import deterministic
 
-MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed())
-}
+MEASUREMENTS: dict[str, Measurement] = {each.name: each for each in (Stiffness(), Gates(), Fold())}
 """By name."""
 
 

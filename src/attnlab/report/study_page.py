@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
+from attnlab.report.cost import cost_section
 from attnlab.report.features import stiffness_section, where_section
-from attnlab.report.figures import (
-    CostPoint,
-    Curve,
-    cost_figure,
-    curves_figure,
-    forest_figure,
-)
+from attnlab.report.figures import forest_figure
 from attnlab.report.gates import gates_section
 from attnlab.report.parts import (
     Chip,
@@ -30,22 +22,19 @@ from attnlab.report.parts import (
     Part,
     Row,
     Section,
-    Text,
 )
-from attnlab.report.read import RunRecord, StudyRecord
+from attnlab.report.read import StudyRecord
 from attnlab.report.standing import forest_rows
 from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
 from attnlab.report.verdict import study_chips, study_verdict
-from attnlab.stored import Metric
 from attnlab.stored.study import PlanRecord
-from attnlab.stored.table import Group
 
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
     sections = [
         _help(record),
-        _cost(record),
+        cost_section(record),
         stiffness_section(record),
         gates_section(record),
         where_section(record),
@@ -105,72 +94,6 @@ def _help(record: StudyRecord) -> Section:
     if hollow:
         legend.append(("only", "before correction only"))
     return Section("Does it help?", lead, [Legend(legend), Row(figures)])
-
-
-def _cost(record: StudyRecord) -> Section:
-    parts: list[Part | Folded] = []
-    scatter, curves, metric = [], [], record.metric
-    for group in record.table.groups:
-        name = record.name_of(group)
-        points = [
-            CostPoint(row.label, 1000 / row.inference_speed, value.mean, row.fold_error is not None)
-            for row in group.rows
-            if row.inference_speed and (value := row.values.get(metric.name))
-        ]
-        if points:
-            scatter.append(Figure(cost_figure(points, metric, name)))
-        shown = _curves(record, group)
-        if shown:
-            curves.append(Figure(curves_figure(shown, _drops(record, group), metric, name)))
-    text = (
-        f"{metric.label} of the plain backbone and of the modules with the largest and the "
-        f"smallest Δ on the test images: mean, and range over seeds; dashes where the learning "
-        f"rate drops."
-    )
-    if scatter:
-        legend = [
-            ("gain", "folds away exactly, then costs what the plain backbone does"),
-            ("square", "does not fold"),
-        ]
-        parts.append(Legend(legend))
-    if len(scatter) == len(curves) == 1:  # one data set: both fit side by side
-        parts.append(Row([*scatter, replace(curves[0], caption=text)]))
-    else:
-        parts += [Row(scatter)] if scatter else []
-        parts += [Text(text, quiet=True), Row(curves)] if curves else []
-    lead = f"Results ({metric.label}) against latency on this machine, and the way there."
-    return Section("What does it cost?", lead if parts else "No run is finished.", parts)
-
-
-def _curves(record: StudyRecord, group: Group) -> list[Curve]:
-    plain = group.plain
-    compared = [row for row in group.rows if row.comparison is not None]
-    ranked = sorted(compared, key=lambda r: r.comparison.difference.mean if r.comparison else 0.0)
-    chosen = [plain.label] if plain is not None else []
-    chosen += [row.label for row in (ranked[-1:] + ranked[:1] if len(ranked) > 1 else ranked)]
-    chosen = chosen or [row.label for row in group.rows[:3]]
-    found = [_curve(label, record.of(group, label), record.metric) for label in chosen]
-    return [curve for curve in found if curve is not None]
-
-
-def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
-    histories = [
-        [metric.shown(record["test"][metric.name]) for record in run.stored.history]
-        for run in runs
-        if run.stored.history
-    ]
-    if not histories:
-        return None
-    columns = list(zip(*histories, strict=False))
-    mean = [sum(column) / len(column) for column in columns]
-    return Curve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
-
-
-def _drops(record: StudyRecord, group: Group) -> list[int]:
-    """Epochs at which the learning rate falls by more than a third."""
-    run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
-    rates = [] if run is None else [record["lr"] for record in run.stored.history]
-    return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]
 
 
 def _numbers(record: StudyRecord, name: str) -> Section:

@@ -156,6 +156,12 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
         "macs": row.macs,
         "train_images_per_second": row.train_speed,
         "inference_images_per_second": row.inference_speed,
+        "time_ratio": row.speed and row.speed.ratio,
+        "time_ratio_low": row.speed and row.speed.low,
+        "time_ratio_high": row.speed and row.speed.high,
+        "folded_time_ratio": row.folded_speed and row.folded_speed.ratio,
+        "folded_time_ratio_low": row.folded_speed and row.folded_speed.low,
+        "folded_time_ratio_high": row.folded_speed and row.folded_speed.high,
         **_both("tns", row.tns),
         "fold_error": row.fold_error,
         "folded_parameters": row.folded_parameters,
@@ -222,7 +228,7 @@ def _seeds_cell(row: Row) -> Cell:
 
 
 def _cost_cells(row: Row) -> list[Cell]:
-    milliseconds = None if row.inference_speed is None else 1000 / row.inference_speed
+    milliseconds = None if row.speed is None else row.speed.milliseconds
     millions = [
         None if number is None else number / 1e6
         for number in (row.parameters, row.macs, row.folded_parameters)

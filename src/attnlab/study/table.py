@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from attnlab.stored import Metric, RunResult, StoredRun
+from attnlab.stored.speed import GroupSpeed, Timed
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
 from attnlab.stored.table import (
     Comparison,
@@ -19,6 +20,7 @@ from attnlab.stored.table import (
     Verdict,
 )
 from attnlab.study.history import History, stale_reasons, study_history
+from attnlab.study.speed import group_speed
 from attnlab.study.statistics import LEVEL, compare, paired_difference, summarize
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
@@ -123,6 +125,7 @@ def _group(
         for read in (_last_value, _best_value)
     )
     figures = _paper(study, name)
+    timed, why_not_timed = group_speed(store, study, name)
     rows = []
     for cell in cells:
         own = [entry for entry in entries if entry.cell == cell]
@@ -138,9 +141,10 @@ def _group(
                 by_best[cell.row].verdict if cell.row in by_best else None,
                 {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
                 metric,
+                timed,
             )
         )
-    return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
 def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
@@ -206,8 +210,10 @@ def _row(
     best_verdict: Verdict | None,
     paper: dict[str, Figure],
     metric: Metric,
+    timed: GroupSpeed | None,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
+    speed = None if timed is None else timed.rows.get(cell.row)
     if not runs:
         return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
     results = [one.result for one in runs]
@@ -233,15 +239,22 @@ def _row(
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
-        inference_speed=_of(
-            runs, statistics.median, lambda run: run.found("speed", "images_per_second")
-        ),
+        inference_speed=_images_per_second(runs, speed),
+        speed=speed,
+        folded_speed=None if timed is None else timed.folded.get(cell.row),
         tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
         fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
         folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
     )
+
+
+def _images_per_second(runs: Sequence[_Finished], speed: Timed | None) -> float | None:
+    """In turns; 0.1 timed every run alone."""
+    if speed is not None:
+        return 1000 / speed.milliseconds
+    return _of(runs, statistics.median, lambda run: run.found("speed", "images_per_second"))
 
 
 def _of(
