@@ -20,6 +20,7 @@ KNOWS = {
     "plot": set(),
     "recipes": set(),
     "stored": set(),
+    "statistics": {"stored"},
     "testing": {"attention"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
@@ -41,7 +42,8 @@ KNOWS = {
         "train",
         "trajectory",
     },
-    "study": {"attention", "data", "insert", "measure", "stored", "tasks", "train"},
+    "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
+    "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.

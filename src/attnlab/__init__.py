@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import statistics as statistics
     from attnlab import stored as stored
     from attnlab import study as study
     from attnlab import tasks as tasks
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.checkpoint import load as load
     from attnlab.checkpoint import save as save
+    from attnlab.compare import compare as compare
     from attnlab.create import create as create
     from attnlab.fold import fold as fold
     from attnlab.insert import Receipt as Receipt
@@ -49,6 +51,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "statistics",
     "stored",
     "study",
     "tasks",
@@ -83,6 +86,7 @@ class _Package(ModuleType):
     AttnlabError = _Public("attnlab._errors")
     load = _Public("attnlab.checkpoint")
     save = _Public("attnlab.checkpoint")
+    compare = _Public("attnlab.compare")
     create = _Public("attnlab.create")
     fold = _Public("attnlab.fold")
     Receipt = _Public("attnlab.insert")

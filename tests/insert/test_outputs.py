@@ -151,6 +151,18 @@ def test_what_a_run_selects(kind, sets, work):
         assert before_selection(graph) == (("head", 0),)
 
 
+def test_what_inputs_alone_select_is_no_selection():
+    """Padding that is left out is the same with gates and without."""
+
+    class Padded(outputs.Body):
+        def forward(self, x):
+            return self.logits(x[x.flatten(1).amax(1) > 0])
+
+    graph = run_once(Padded().eval(), IMAGES).graph
+    assert not returns_sets(graph)
+    assert not work_depends_on_values(graph)
+
+
 def test_macs_of_a_detector_are_those_of_its_first_boxes_and_the_gates():
     torch.manual_seed(0)
     model = outputs.Detector().eval()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli.compare import compare
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fold": fold,
     "study": study,
     "report": report,
+    "compare": compare,
 }
 
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
@@ -46,6 +48,7 @@ Examples:
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 

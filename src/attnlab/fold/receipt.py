@@ -63,7 +63,8 @@ class FoldReceipt(Receipt):
 
     rows: tuple[SiteRow, ...] = field(default=())
     float64_change: float | None = None
-    """The relative change of the output when everything is computed and folded in float64."""
+    """The relative change of the output, or of what a set is selected from, when everything is
+    computed and folded in float64."""
     removed: tuple[str, ...] = field(default=())
     """Attention modules of the network itself that were folded away."""
     affine: tuple[str, ...] = field(default=())

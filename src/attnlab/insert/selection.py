@@ -2,7 +2,8 @@
 chosen from it.
 
 A detector returns a set: how many boxes there are, and in which order, jumps when a score moves by
-a rounding error. What it selects from, logits and features, moves as little as the weights do.
+a rounding error. What it selects from, logits and features, moves as little as the weights do. What
+is selected by the inputs alone, such as padding that is left out, is the same whatever the weights.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _JUMPS = _COMPARES | _ORDERS | _ROUNDS | _MAKES_SETS
 
 
 def returns_sets(graph: Graph) -> bool:
-    """Whether something in the run has a number of elements that depends on values."""
-    return any(node.data and _makes_a_set(graph, node) for node in graph.nodes)
+    """Whether something in the run has a number of elements that depends on computed values."""
+    return any(_behind(graph, _makes_a_set))
 
 
 def work_depends_on_values(graph: Graph) -> bool:
@@ -68,10 +69,13 @@ def before_selection(graph: Graph) -> tuple[Call, ...]:
 
 
 def _behind(graph: Graph, starts: Callable[[Graph, Node], bool]) -> list[bool]:
-    """Of each node: whether it is one that starts it, or was computed from one."""
+    """Of each node: whether it is one that starts it, by values that parameters made, or was
+    computed from one."""
     behind: list[bool] = []
+    computed: list[bool] = []
     for node in graph.nodes:
-        begins = node.data and starts(graph, node)
+        computed.append(node.operation == "parameter" or any(computed[i] for i in node.inputs))
+        begins = node.data and computed[node.index] and starts(graph, node)
         behind.append(begins or any(behind[i] for i in node.data_inputs))
     return behind
 

@@ -43,6 +43,8 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
     kept = [row for row in rows if row["kept"]]
     alerts = [Chip(f"{row['site']} keeps a gate.", "warn", f"{row['kept']}.") for row in kept]
     alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt["notes"]]
+    if receipt.get("compared"):  # 0.1 did not say it
+        alerts.append(Chip("Compared before and after:", detail=f"{receipt['compared']}."))
     sections.append(
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
+from attnlab.report.compare_page import compare_page
 from attnlab.report.page import render
 from attnlab.report.read import RENDERED, read_record
 from attnlab.report.small import fold_page, stiffness_page, stripe_page
@@ -19,6 +20,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab stiffness 1": stiffness_page,
     "attnlab stripe 1": stripe_page,
     "attnlab fold 1": fold_page,
+    "attnlab compare 1": compare_page,
 }
 """By the format of the file."""
 

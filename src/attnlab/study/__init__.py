@@ -15,9 +15,6 @@ from attnlab.study.measure import measure_study as measure_study
 from attnlab.study.plan import refresh as refresh
 from attnlab.study.run import run_study as run_study
 from attnlab.study.run import run_until_decided as run_until_decided
-from attnlab.study.statistics import compare as compare
-from attnlab.study.statistics import paired_difference as paired_difference
-from attnlab.study.statistics import summarize as summarize
 from attnlab.study.status import show_study as show_study
 from attnlab.study.status import study_status as study_status
 from attnlab.study.store import Store as Store

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnlab.statistics.power import seeds_needed
 from attnlab.stored.study import RunEntry, read_study, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
 from attnlab.study.history import stale_reasons, study_history
 from attnlab.study.lock import owner
 from attnlab.study.plan import extended, present, upgrade
-from attnlab.study.power import seeds_needed
 from attnlab.study.store import State, Store, read_failure
 from attnlab.study.table import study_table
 

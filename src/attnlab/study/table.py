@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from attnlab.statistics.paired import LEVEL, compare, paired_difference, summarize
 from attnlab.stored import Metric, RunResult, StoredRun
 from attnlab.stored.speed import GroupSpeed, Timed
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
@@ -21,7 +22,6 @@ from attnlab.stored.table import (
 )
 from attnlab.study.history import History, stale_reasons, study_history
 from attnlab.study.speed import group_speed
-from attnlab.study.statistics import LEVEL, compare, paired_difference, summarize
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
 

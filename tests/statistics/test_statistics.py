@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnlab._errors import InputError, UnknownNameError
-from attnlab.study.statistics import (
+from attnlab.statistics.paired import (
     Direction,
     PairedDifference,
     compare,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from attnlab._errors import InputError
-from attnlab.study.anytime import t_limit
-from attnlab.study.statistics import LEVEL
+from attnlab.statistics.anytime import t_limit
+from attnlab.statistics.paired import LEVEL
 
 
 def seeds_needed(

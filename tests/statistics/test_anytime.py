@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import integrate, optimize, stats
 
 from attnlab._errors import InputError
-from attnlab.study.anytime import (
+from attnlab.statistics.anytime import (
     anytime_p_value,
     e_value,
     log_e_value,
@@ -20,8 +20,8 @@ from attnlab.study.anytime import (
     seeds_for_interval,
     t_limit,
 )
-from attnlab.study.power import seeds_needed
-from attnlab.study.statistics import compare, paired_difference
+from attnlab.statistics.paired import compare, paired_difference
+from attnlab.statistics.power import seeds_needed
 
 DIFFERENCES = [0.95, 0.72, 1.10, 0.25, 1.36, -0.31]
 Floats = NDArray[np.float64]

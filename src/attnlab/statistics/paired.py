@@ -4,7 +4,7 @@ Runs of one seed share data order, augmentation and the initial weights of every
 so a module is compared with the plain network seed by seed. With the handful of seeds that anyone
 can afford, a bootstrap interval is far too narrow; Student's t is right for normal differences and
 a number of seeds that was fixed beforehand. Who looks and then adds seeds needs the wider interval
-of `attnlab.study.anytime`. Values are in the units in which they are shown.
+of `attnlab.statistics.anytime`. Values are in the units in which they are shown.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from attnlab._errors import InputError, unknown_name
+from attnlab.statistics.anytime import anytime_p_value, radius, seeds_for_interval
 from attnlab.stored.table import Comparison, PairedDifference, Summary, Verdict
-from attnlab.study.anytime import anytime_p_value, radius, seeds_for_interval
 
 LEVEL = 0.95
 """Of the intervals, and one minus the error rate of a family of verdicts."""
@@ -81,6 +81,46 @@ def paired_difference(
         anytime_high=mean + around if finite else None,
         anytime_p=anytime_p_value(differences.tolist()),
         anytime_note="" if finite else _too_few(len(seeds), level),
+        cannot_tell=cannot_tell,
+    )
+
+
+def unpaired_difference(
+    module: Sequence[float],
+    plain: Sequence[float],
+    level: float = LEVEL,
+    cannot_tell: str = "",
+) -> PairedDifference:
+    """`module − plain` of the means of runs that share no seeds, with Welch's t interval.
+
+    What seeds have in common is not taken out, so it is wider than a paired one; and there is none
+    that stays right when seeds are added.
+    """
+    from scipy import stats
+
+    if not len(module) or not len(plain):
+        raise InputError("Expected at least one value of the module and of the plain network.")
+    values = [np.asarray(each, dtype=np.float64) for each in (module, plain)]
+    if not all(np.isfinite(each).all() for each in values):
+        note = "a run has no finite value"
+        return _without_interval(math.nan, (), note, cannot_tell or note)
+    mean = float(values[0].mean() - values[1].mean())
+    if min(map(len, values)) < 2:
+        return _without_interval(mean, (), "one run: no interval", cannot_tell)
+    spread = max(float(np.ptp(each)) for each in values)
+    if spread <= 1e-9 * max(*(float(np.abs(each).max()) for each in values), 1e-300):
+        note = "the same value in every run: no spread to make an interval from"
+        return _without_interval(mean, (), note, cannot_tell)
+    test = stats.ttest_ind(*values, equal_var=False)
+    interval = test.confidence_interval(level)
+    return PairedDifference(
+        mean=mean,
+        low=float(interval.low),
+        high=float(interval.high),
+        p_value=float(test.pvalue),
+        seeds=(),
+        anytime_note="no shared seeds: the interval that stays right when seeds are added needs "
+        "pairs",
         cannot_tell=cannot_tell,
     )
 

@@ -1,0 +1,86 @@
+"""`attnlab compare`: a verdict for results that others made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from attnlab.cli._show import console, numbers_table, print_python
+
+
+def compare(
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    metric: str | None = None,
+    by: str = "name",
+    seed_from: str | None = None,
+    seed_pattern: str | None = None,
+    baseline: str | None = None,
+    better: Literal["higher", "lower"] | None = None,
+    at: Literal["last", "best"] = "last",
+    looked: bool = False,
+    preset: Literal["auto", "ultralytics", "lightning", "huggingface", "mlflow", "csv"] = "auto",
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+) -> None:
+    """Is the gain real? Logs of any training in, paired differences with intervals and a verdict
+    out: Ultralytics, Lightning, Hugging Face, MLflow, plain CSV.
+
+    Examples:
+      attnlab compare runs/*/results.csv --by model --baseline yolo11n.yaml
+      attnlab compare logs/*/version_0/metrics.csv --metric val_acc --baseline plain
+      attnlab compare out/*/trainer_state.json --metric eval_accuracy -o compare.html
+      attnlab compare results.csv --metric top1 --by model --baseline resnet50
+
+    Args:
+        files: the logs: one file per run, or one with a row per run or epoch.
+        metric: the column that is compared.
+        by: what names a row: a setting beside the log, a column, or the run's name without its
+            seed.
+        seed_from: what holds the seed: seed where that is known, else name.
+        seed_pattern: a regular expression whose group is the seed: '-(\\d+)$' for cbam-3.
+        baseline: the row that the others are compared with.
+        better: which values are better; by default lower for losses and errors.
+        at: the last value of every run, or the best, which is optimistic.
+        looked: seeds were added after results had been seen.
+        preset: what wrote the files.
+        out: a page; its JSON goes beside it.
+    """
+    import shlex
+    import sys
+    from dataclasses import replace
+
+    import attnlab
+    from attnlab.compare.show import cells, footnotes
+    from attnlab.stored import write_comparison
+
+    given = {
+        "seed_from": seed_from,
+        "seed_pattern": seed_pattern,
+        "baseline": baseline,
+        "better": better,
+        "at": None if at == "last" else at,
+        "looked": looked or None,
+        "preset": None if preset == "auto" else preset,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    found = attnlab.compare(files, metric, by, **options)  # type: ignore[arg-type]
+    heads, rows = cells(found)
+    screen = console()
+    screen.print(numbers_table(heads, rows, found.table.title))
+    for note in footnotes(found):
+        screen.print(f"* {note}" if not note.startswith("*") else note)
+    shown = "".join(f", {name}={value!r}" for name, value in options.items())
+    listed = [str(file) for file in files]
+    lines = ["import attnlab", f"found = attnlab.compare({listed}, {metric!r}, {by!r}{shown})"]
+    if out is None:
+        lines += ["from attnlab.compare import to_text", "print(to_text(found))"]
+    else:
+        beside = out.with_suffix(".json")
+        stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
+        print(f"wrote {write_comparison(beside, stored)}")
+        print(f"wrote {attnlab.report(beside, out)}")
+        lines.append(f"attnlab.stored.write_comparison({str(beside)!r}, found)")
+        lines.append(f"attnlab.report({str(beside)!r}, {str(out)!r})")
+    print()
+    print_python(*lines)

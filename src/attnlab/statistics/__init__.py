@@ -1,0 +1,11 @@
+"""What numbers over seeds say: paired differences, intervals for a fixed and for an open number of
+seeds, Holm's correction, and how many seeds would do."""
+
+from attnlab.statistics.anytime import anytime_p_value as anytime_p_value
+from attnlab.statistics.anytime import e_value as e_value
+from attnlab.statistics.paired import compare as compare
+from attnlab.statistics.paired import holm as holm
+from attnlab.statistics.paired import paired_difference as paired_difference
+from attnlab.statistics.paired import summarize as summarize
+from attnlab.statistics.paired import unpaired_difference as unpaired_difference
+from attnlab.statistics.power import seeds_needed as seeds_needed
