@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli._provenance import as_command
 from attnlab.cli.compare import compare
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
@@ -60,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if name in COMMANDS:
             command = COMMANDS[name]
-            tyro.cli(
-                command, prog=f"attnlab {name}", description=_description(command), args=given[1:]
-            )
+            description = _description(command)
+            with as_command(given):
+                tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
         elif name.startswith("-"):
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]

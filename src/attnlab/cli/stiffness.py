@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -70,12 +72,14 @@ def stiffness(
     asked = Asked(attention, shortcut, size)
 
     def measure(name: str, file: str | None, si: int) -> StiffnessResult:
+        from attnlab.cli._provenance import of_name
         from attnlab.data import images_for
         from attnlab.trajectory import stiffness as measure_stiffness
 
         model = asked.build(name, file)
         loader = images_for(model, data, limit=limit, batch=batch, root=root, size=size)
-        return measure_stiffness(model, loader, convention=convention, si=si, name=name)
+        found = measure_stiffness(model, loader, convention=convention, si=si, name=name)
+        return replace(found, provenance=of_name(name, attention, file, data, root))
 
     results = []
     for name, file in zip(networks, given, strict=True):
@@ -143,6 +147,8 @@ def _accuracies(text: str | None, number: int) -> list[float] | None:
 
 
 def _print_result(result: StiffnessResult, trained: bool) -> None:
+    from attnlab._provenance import UNTRAINED
+
     has_si = any(step.si is not None for step in result.nsi)
     columns: list[tuple[str, Justify]] = [("step", "left"), ("module", "left")]
     numbers = ["NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
@@ -161,13 +167,15 @@ def _print_result(result: StiffnessResult, trained: bool) -> None:
     error = result.tns_spread / max(result.inputs, 1) ** 0.5
     print(f"TNS {result.tns:.4f} ± {error:.4f} (standard error over {result.inputs} inputs)")
     if not trained:
-        print("The weights are random: this is the untrained control, not a trained network.")
+        print(UNTRAINED)
     print(f"plan: {result.plan}; the first step of every stage is not counted")
     if result.stiffest is not None:
+        share = result.stiffest_share_of_tns
+        own = f"{100 * share:.0f} % of its TNS on its own"
         print(
             f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.share:.0f} % of the "
-            f"inputs; an input's stiffest step has {100 * result.stiffest_share_of_tns:.0f} % of "
-            f"its TNS on its own"
+            f"inputs; an input's stiffest step has "
+            f"{own if isfinite(share) else 'no share of a TNS of 0'}"
         )
     print(f"∫p̂ {result.proportion_integral:.4f} (L counts kept steps)")
     if result.skipped:

@@ -100,7 +100,10 @@ def stiffness_figure(
         for module, tns, result in points
     ]
     y = ("result", directed(f"{metric.title}, mean over seeds", metric))
-    return scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+    figure = scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+    # It is never negative, and its distance to 0 counts.
+    figure["encoding"]["x"]["scale"] = {"domainMin": 0, "nice": True}
+    return figure
 
 
 def sites_figure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnlab._provenance import UNTRAINED
 from attnlab.plot.gates import (
     gates_figure,
     maps_figure,
@@ -27,6 +28,12 @@ from attnlab.report.parts import (
     Text,
     number_cell,
 )
+from attnlab.report.provenance import (
+    is_untrained,
+    network_title,
+    provenance_chips,
+    provenance_section,
+)
 
 _PICTURES = 24
 """Of how many gates a page shows pictures, from the first to the last."""
@@ -36,12 +43,15 @@ def stiffness_page(result: Mapping[str, Any]) -> str:
     """The stiffness of one network as HTML; `result` is what a stiffness.json holds."""
     stiffest = stiffest_step(result)
     verdict = f"TNS **{result['tns']:.4g}** over {result['inputs']} inputs."
+    if is_untrained(result):
+        verdict += f" {UNTRAINED}"
     if stiffest is not None:
         verdict += (
             f" Block **{stiffest['label']}** ({stiffest['name']}) is the stiffest of "
             f"{100 * stiffest['share']:.0f} % of them."
         )
     chips = [
+        *provenance_chips(result),
         Chip(f"{result['inputs']} inputs"),
         Chip(f"convention {result['convention']}"),
         Chip(result["plan"]),
@@ -77,8 +87,10 @@ def stiffness_page(result: Mapping[str, Any]) -> str:
         ),
         Section("All numbers", "", [Table(columns, rows, names=2)]),
         _notes(result["notes"]),
+        provenance_section(result),
     ]
-    return render(Page(result["network"], verdict, chips, sections, "Stiffness of the steps"))
+    title = network_title(result)
+    return render(Page(title, verdict, chips, sections, "Stiffness of the steps"))
 
 
 def stripe_page(result: Mapping[str, Any]) -> str:
@@ -101,6 +113,7 @@ def stripe_page(result: Mapping[str, Any]) -> str:
     columns = ["block", "gate", "channels", "mean", "spread, images", "spread, channels", "ratio"]
     constant = sum(site["constant"] for site in sites)
     chips = [
+        *provenance_chips(result),
         Chip(f"{result['images']} images"),
         Chip(f"{number} gates"),
         Chip(f"{constant} exactly constant", "good" if constant == number else "neutral"),
@@ -127,9 +140,11 @@ def stripe_page(result: Mapping[str, Any]) -> str:
         lead = "Spatial attention of a few images, side by side."
         sections.append(Section("Where does it look?", lead, maps))
     numbers = Section("All numbers", "", [Table(columns, rows, names=2)])
-    sections += [numbers, _notes(result["notes"])]
-    page = Page(result["network"], stripes_in_words(ratios), chips, sections, "Gates over images")
-    return render(page)
+    sections += [numbers, _notes(result["notes"]), provenance_section(result)]
+    verdict = stripes_in_words(ratios)
+    if is_untrained(result):
+        verdict += f" {UNTRAINED}"
+    return render(Page(network_title(result), verdict, chips, sections, "Gates over images"))
 
 
 def _notes(notes: Sequence[str]) -> Section:
