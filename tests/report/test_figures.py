@@ -15,7 +15,7 @@ from tests.report.simulated import REGRESSION, TOP1
 from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
-from attnlab.plot.stiffness import stiffest_step, surface_pictures
+from attnlab.plot.stiffness import stiffest_step, surface_multiple
 from attnlab.report import block_figures, figures
 from attnlab.report.cost_figure import CostPoint, cost_figure
 from attnlab.report.features import rank_sentence, stiffest_counts
@@ -160,14 +160,15 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
     surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
     half = [[value / 2 for value in row] for row in surface]
     degrees_and_tns = {"relative_degrees": degrees, "absolute_degrees": degrees, "tns": 1.5}
-    rows = surface_pictures(
+    rows = surface_multiple(
         {
             name: {**degrees_and_tns, "surface": values, "proportion": values}
             for name, values in {"plain": surface, "se": half}.items()
         }
     )
-    assert [len(row) for row in rows] == [2, 2]
-    for spec in (spec for row in rows for spec in row):
+    assert [len(row["hconcat"]) for row in rows] == [2, 2]
+    assert to_svg(rows[0]).count(">δ(M)<") == 1  # one legend for all
+    for spec in (spec for row in rows for spec in row["hconcat"]):
         axes = spec["layer"][1]["encoding"]
         # Two and three fields are not empty, one more is shown: up to the degrees 1.5 and 2.
         assert axes["x"]["scale"]["domain"] == [0.0, 1.5]

@@ -37,6 +37,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
 }
 
+_ONLY_PRINT = ("doctor", "modules", "operators")
+_BROKEN_PIPE = 141
+"""128 + 13, as a shell writes it."""
+
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
 
 Examples:
@@ -64,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             description = _description(command)
             with as_command(given):
                 tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
+            sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name.startswith("-"):
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]
@@ -75,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        # What only prints has done its work. Anything else was cut off, and is no success.
+        raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
 
 
 def _description(command: Callable[..., None]) -> str:

@@ -54,7 +54,8 @@ def stiffness(
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images; what the network asks for when not given.
-        out: folder for stiffness.html, stiffness.json and SVG figures.
+        out: folder for stiffness.html, stiffness.json and SVG figures; of several networks one
+            below it for each, and a stiffness.html that compares them.
     """
     from attnlab._errors import OptionError
     from attnlab.trajectory.compare import compare
@@ -81,11 +82,16 @@ def stiffness(
         found = measure_stiffness(model, loader, convention=convention, si=si, name=name)
         return replace(found, provenance=of_name(name, attention, file, data, root))
 
-    results = []
-    for name, file in zip(networks, given, strict=True):
+    results, folders = [], _folders(networks)
+    for name, file, folder in zip(networks, given, folders, strict=True):
         results.append(measure(name, file, si))
         _print_result(results[-1], trained=file is not None)
-        _save(results[-1], out, alone=len(networks) == 1)
+        _save(results[-1], out, folder)
+    if out is not None and len(results) > 1:
+        from attnlab.report.write import write_comparison_page
+
+        files = [out / folder / "stiffness.json" for folder in folders]
+        print(f"wrote {write_comparison_page(files, out / 'stiffness.html')}")
     if accuracies is not None:
         print("measuring untrained controls")
         untrained = [measure(name, None, 0) for name in networks]
@@ -218,18 +224,26 @@ def _print_comparison(comparison: Comparison) -> None:
     print(comparison.verdict)
 
 
-def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
+def _folders(networks: Sequence[str]) -> list[str]:
+    """One for each below the given one, which a single network has for itself; a network that is
+    there twice, with other weights, has a number."""
+    if len(networks) == 1:
+        return [""]
+    names = [name.replace(":", "-").replace("/", "-") for name in networks]
+    return [
+        name if names.count(name) == 1 else f"{name}-{names[: place + 1].count(name)}"
+        for place, name in enumerate(names)
+    ]
+
+
+def _save(result: StiffnessResult, out: Path | None, below: str) -> None:
     from attnlab.plot.render import write_svg
     from attnlab.report.write import write_file_page
 
     if out is None:
         return
-    folder = out if alone else out / _file_name([result.network])
+    folder = out / below
     for name, spec in result.figures().items():
         print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
     saved = result.save(folder / "stiffness.json")
     print(f"wrote {saved}\nwrote {write_file_page(saved, saved.with_suffix('.html'))}")
-
-
-def _file_name(parts: Sequence[str]) -> str:
-    return "-".join(parts).replace(":", "-").replace("/", "-")

@@ -1,4 +1,4 @@
-"""What tells the images that a command was given from others."""
+"""What is known of data without their images: what tells them from others, names of classes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from attnlab._checksums import file_checksum, files_checksum
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES
+from attnlab.data.folder import find_files
 from attnlab.data.load import data_checksum
 
 
@@ -22,3 +23,10 @@ def images_checksum(data: str, root: str | Path = "data") -> str:
         images = [p for p in Path(data).rglob("*") if p.suffix.lower() in SUFFIXES]
         return files_checksum(data, images)
     return data_checksum(DataConfig(name=data))
+
+
+def class_names(config: DataConfig, number: int) -> tuple[str, ...]:
+    """What the classes are called, as far as the data say it; else their numbers."""
+    if config.name == "folder":
+        return tuple(find_files(config).classes)
+    return tuple(str(each) for each in range(number))

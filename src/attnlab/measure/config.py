@@ -12,7 +12,8 @@ class MeasureConfig(Strict):
     never trains anything again."""
 
     images: NonNegativeInt = 256
-    """On how many test images TNS, NSI and the gates are measured; 0 leaves them out."""
+    """On how many test images TNS, NSI and the gates are measured; 0 leaves them out, and the
+    confusion of classes, which is over all test images, as well."""
     every_epoch: bool = False
     """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
     inference_images: NonNegativeInt = 256

@@ -10,6 +10,7 @@ import torch
 
 from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
+from attnlab.measure.classes import Classes
 from attnlab.measure.config import MeasureConfig
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
@@ -21,7 +22,9 @@ from attnlab.train.directory import check_data, read_config
 from attnlab.train.network import load_network
 from attnlab.train.surroundings import deterministic
 
-MEASUREMENTS: dict[str, Measurement] = {each.name: each for each in (Stiffness(), Gates(), Fold())}
+MEASUREMENTS: dict[str, Measurement] = {
+    each.name: each for each in (Stiffness(), Gates(), Fold(), Classes())
+}
 """By name."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from attnlab.report.cost_figure import CostPoint, cost_figure
@@ -32,18 +33,19 @@ def cost_section(record: StudyRecord) -> Section:
         shown = curves_of(record, group)
         if shown:
             curves.append(Figure(curves_figure(shown, _drops(record, group), metric, name)))
-    parts: list[Part | Folded] = []
-    if scatter:
-        parts += [Legend(_legend(record)), Row(scatter), Text(_how(record), quiet=True)]
+    text = (
+        f"{metric.label} on the test images after each epoch: mean, and range over seeds; dashes "
+        f"where the learning rate drops."
+    )
+    parts: list[Part | Folded] = [Legend(_legend(record))] if scatter else []
+    if len(scatter) == len(curves) == 1:  # one data set: both fit side by side
+        time, way = replace(scatter[0], caption=_how(record)), replace(curves[0], caption=text)
+        parts.append(Row([time, way]))
+    else:
+        parts += [Row(scatter), Text(_how(record), quiet=True)] if scatter else []
+        parts += [Heading("The way there"), Row(curves), Text(text, quiet=True)] if curves else []
     parts += [Text(text, quiet=True) for text in missing]
-    if curves:
-        text = (
-            f"{metric.label} on the test images after each epoch: mean, and range over seeds; "
-            f"dashes where the learning rate drops."
-        )
-        parts += [Heading("The way there"), Row(curves), Text(text, quiet=True)]
-    parts.append(Text(_to_do(record)))
-    return Section(title, _answer(record), parts)
+    return Section(title, "", parts, _answer(record), _to_do(record))
 
 
 def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
@@ -103,7 +105,7 @@ def _answer(record: StudyRecord) -> str:
     if slower:
         ratios = (f"{100 * (r - 1):.0f}" for r in (min(slower.values()), max(slower.values())))
         verb, size = "takes" if len(slower) == 1 else "take", "–".join(dict.fromkeys(ratios))
-        sentences.append(f"{', '.join(slower)} {verb} {size} % longer than {plain} on this machine")
+        sentences.append(f"{', '.join(slower)} {verb} {size} % longer than {plain}")
     if same:
         sentences.append(f"no difference in time is shown for {', '.join(same)}")
     for row in group.rows:
@@ -113,7 +115,7 @@ def _answer(record: StudyRecord) -> str:
             none = ", no difference shown" if timed.low <= 1 <= timed.high else ""
             sentences.append(f"folded, {row.label} takes {shown}{none}")
     text = "; ".join(sentences) or f"no module is slower than {plain}"
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"On this machine {text}."
 
 
 def _how(record: StudyRecord) -> str:
@@ -137,11 +139,11 @@ def _to_do(record: StudyRecord) -> str:
     again = f"`attnlab study measure {record.table.study} --only speed`"
     if folds:
         return (
-            f"**What to do.** Deploy {folds[0]} folded: `attnlab fold runs/RUN -o "
+            f"Deploy {folds[0]} folded: `attnlab fold runs/RUN -o "
             f"plain.safetensors`. For another machine, time the networks there: {again}."
         )
     return (
-        f"**What to do.** If time counts, time the networks on the machine that will run them: "
+        f"If time counts, time the networks on the machine that will run them: "
         f"{again}. A constant gate (asr:NAME) costs nothing there, because it folds."
     )
 

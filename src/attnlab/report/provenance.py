@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab._provenance import UNTRAINED
-from attnlab.report.parts import Cell, Chip, Section, Table, Text
+from attnlab.report.parts import Cell, Chip, Section, Table
 
 _NAMES = {
     "network": "network",
@@ -26,15 +26,15 @@ def provenance_section(result: Mapping[str, Any]) -> Section:
     title, found = "Where do these numbers come from?", result.get("provenance")
     if not found:
         text = "The file does not say it: it was written by Python, or by attnlab 0.1."
-        return Section(title, text, [])
+        return Section(title, "", [], text)
     rows = [
         [Cell(name), Cell(str(found.get(key) or "random, from seed 0"))]
         for key, name in _NAMES.items()
         if found.get(key) or key == "weights"
     ]
     lead = UNTRAINED if is_untrained(result) else "Of the weights named here."
-    again = Text("**What to do** to make them again: run the command with these weights and data.")
-    return Section(title, lead, [Table(["", ""], rows, names=2), again])
+    again = "To make them again, run the command with these weights and data."
+    return Section(title, "", [Table(["", ""], rows, names=2)], lead, again)
 
 
 def provenance_chips(result: Mapping[str, Any]) -> list[Chip]:

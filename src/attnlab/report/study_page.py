@@ -6,25 +6,24 @@ import json
 from datetime import UTC, datetime
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
+from attnlab.report.classes import classes_section
 from attnlab.report.cost import cost_section
 from attnlab.report.features import stiffness_section, where_section
-from attnlab.report.figures import forest_figure
 from attnlab.report.gates import gates_section
+from attnlab.report.glossary import words
+from attnlab.report.help import findings, help_section
 from attnlab.report.parts import (
     Chip,
     Code,
     Download,
-    Figure,
     Folded,
-    Legend,
     Notes,
     Page,
     Part,
-    Row,
     Section,
 )
+from attnlab.report.progress import is_open, progress_section
 from attnlab.report.read import StudyRecord
-from attnlab.report.standing import forest_rows
 from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
 from attnlab.report.verdict import study_chips, study_verdict
 from attnlab.stored.study import PlanRecord
@@ -33,67 +32,28 @@ from attnlab.stored.study import PlanRecord
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
     sections = [
-        _help(record),
+        *progress_section(record),
+        help_section(record),
         cost_section(record),
         stiffness_section(record),
         gates_section(record),
         where_section(record),
+        *classes_section(record),
         _numbers(record, name),
         _alerts(record),
         _reproduce(record),
     ]
     return Page(
-        title=record.table.study,
-        subtitle=record.study.title,
+        # The question is the headline; the name of the file is not.
+        title=record.study.title or record.table.study,
+        subtitle=_subtitle(record),
         verdict=study_verdict(record),
+        findings=findings(record),
         chips=study_chips(record),
         sections=sections,
         notes=plan_alerts(record),
+        running=is_open(record),
     )
-
-
-def _help(record: StudyRecord) -> Section:
-    figures = []
-    standings = set()
-    seeds: set[int] = set()
-    for group in record.table.groups:
-        rows = forest_rows(group)
-        standings |= {row.standing for row in rows}
-        seeds |= {len(row.seeds) for row in rows}
-        if rows:
-            figures.append(Figure(forest_figure(rows, record.metric, record.name_of(group))))
-    if not figures:
-        return Section(
-            "Does it help?",
-            "No pair of runs is finished: a module is compared with the plain backbone of the same "
-            "seed.",
-            [],
-        )
-    number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    hollow = (
-        " A hollow dot: zero is outside, but not after Holm's correction for many modules."
-        if "before correction only" in standings
-        else ""
-    )
-    lead = "Each small dot is one seed minus the same seed without attention. "
-    if standings == {"no interval"}:
-        compared = [row.comparison for group in record.table.groups for row in group.rows]
-        why = dict.fromkeys(comparison.note for comparison in compared if comparison)
-        lead += f"There is no interval and no colour ({'; '.join(why)})."
-        return Section("Does it help?", lead, [Row(figures)])
-    none = ", or that there is none" if "no interval" in standings else ""
-    none += ", or that nothing can be told" if "cannot tell" in standings else ""
-    kind = interval_kind(record.table.sequential)
-    looked = ", which is right however often one looked" if record.table.sequential else ""
-    lower = " Lower is better: a gain lies left of zero." if record.metric.direction else ""
-    lead += (
-        f"Bar: {record.level} {kind} interval of the paired mean (n = {number}){looked}. Grey "
-        f"means the interval contains zero{none}.{hollow}{lower}"
-    )
-    legend = [("gain", "gain"), ("noise", "within noise"), ("loss", "loss")]
-    if hollow:
-        legend.append(("only", "before correction only"))
-    return Section("Does it help?", lead, [Legend(legend), Row(figures)])
 
 
 def _numbers(record: StudyRecord, name: str) -> Section:
@@ -102,9 +62,9 @@ def _numbers(record: StudyRecord, name: str) -> Section:
     unit = f" in {in_points}" if in_points else ""
     lower = f" ({metric.direction})" if metric.direction else ""
     lead = (
-        f"Δ {metric.label}{unit}{lower} with its {record.level} {kind} interval; coloured "
-        f"where it holds after Holm's correction. The plain backbone's own {metric.label} is "
-        f"in its line. Parameters, MACs, ms and what follows are of the first data set. Fold "
+        f"{metric.label} is the last epoch, mean ± standard deviation over seeds. Δ{unit}{lower} "
+        f"with its {record.level} {kind} interval; coloured where it holds after Holm's "
+        f"correction. Parameters, MACs, ms and what follows are of the first data set. Fold "
         f"error: relative change of the output when folded, in float64."
     )
     parts: list[Part | Folded] = [
@@ -112,8 +72,16 @@ def _numbers(record: StudyRecord, name: str) -> Section:
         Folded("Every number, by data set", [full_table(record)]),
         Download(f"{name}.csv", to_csv(record)),
         Download(f"{name}.tex", to_latex(record)),
+        words("Δ", "TNS", "fold"),
     ]
-    return Section("All numbers", lead, parts)
+    to_do = "Take them into your paper or notebook: the CSV has every digit, the LaTeX a table."
+    return Section("All numbers", lead, parts, "Everything that was measured.", to_do)
+
+
+def _subtitle(record: StudyRecord) -> str:
+    backbones = " and ".join(dict.fromkeys(group.backbone for group in record.table.groups))
+    data = " and ".join(dict.fromkeys(record.data_of(g) for g in record.table.groups))
+    return f"{backbones} on {data} · study {record.table.study}"
 
 
 def _alerts(record: StudyRecord) -> Section:
