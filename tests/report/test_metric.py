@@ -51,7 +51,7 @@ def test_less_is_better_in_words_colours_and_tables(faces):
     svg = to_svg(forest_figure(rows, faces.metric))
     fills = dict(re.findall(r'aria-label="(\w+): [^"]*"[^>]*fill="([^"]+)"', svg))
     assert fills == {"se": BLUE, "eca": RED}
-    assert [row[1].tone for row in main_table(faces).rows] == ["quiet", "gain", "loss"]
+    assert [row[2].tone for row in main_table(faces).rows] == ["", "gain", "loss"]
 
 
 def test_no_word_of_classification_on_another_page(faces, tmp_path):

@@ -185,12 +185,6 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
         "macs": row.macs,
         "train_images_per_second": row.train_speed,
         "inference_images_per_second": row.inference_speed,
-        "time_ratio": row.speed and row.speed.ratio,
-        "time_ratio_low": row.speed and row.speed.low,
-        "time_ratio_high": row.speed and row.speed.high,
-        "folded_time_ratio": row.folded_speed and row.folded_speed.ratio,
-        "folded_time_ratio_low": row.folded_speed and row.folded_speed.low,
-        "folded_time_ratio_high": row.folded_speed and row.folded_speed.high,
         **_both("tns", row.tns),
         "fold_error": row.fold_error,
         "folded_parameters": row.folded_parameters,
@@ -206,6 +200,12 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
         "anytime_low": difference and difference.anytime_low,
         "anytime_high": difference and difference.anytime_high,
         "anytime_p": difference and difference.anytime_p,
+        "time_ratio": row.speed and row.speed.ratio,
+        "time_ratio_low": row.speed and row.speed.low,
+        "time_ratio_high": row.speed and row.speed.high,
+        "folded_time_ratio": row.folded_speed and row.folded_speed.ratio,
+        "folded_time_ratio_low": row.folded_speed and row.folded_speed.low,
+        "folded_time_ratio_high": row.folded_speed and row.folded_speed.high,
     }
     taken = {"data", "backbone", "paper", "std", *name, *gain, *more}
     taken |= {f"{metric.name}_std" for metric in metrics}
