@@ -41,6 +41,7 @@ HERE = Path(__file__).parent
 BATCH = 2
 Event = dict[str, Any]
 """One executed addition: place, text, owner, kind, elements per sample."""
+OtherReadings = dict[tuple[str, str], tuple[tuple[str, ...], str]]
 
 
 def passes(module: nn.Module) -> bool:
@@ -177,20 +178,20 @@ def plan(events: list[Event]) -> dict[str, Any]:
     }
 
 
-def readings(events: list[Event]) -> Iterator[tuple[list[str], list[Event]]]:
+def readings(events: list[Event], others: OtherReadings) -> Iterator[tuple[list[str], list[Event]]]:
     """Every accepted reading of a run, the one that counts first: why it differs, and its steps."""
 
     def other(event: Event) -> tuple[str, str] | None:
-        for place, start in OTHER_READINGS:
+        for place, start in others:
             if event["place"] == place and event["text"].startswith(start):
                 return place, start
         return None
 
     keys = sorted({key for event in events if (key := other(event))})
-    for choice in product(*[(None, *OTHER_READINGS[key][0]) for key in keys]):
+    for choice in product(*[(None, *others[key][0]) for key in keys]):
         chosen = {key: kind for key, kind in zip(keys, choice, strict=True) if kind}
         read = [{**event, "kind": chosen.get(other(event), event["kind"])} for event in events]
-        reasons = sorted({OTHER_READINGS[key][1] for key in chosen})
+        reasons = sorted({others[key][1] for key in chosen})
         yield reasons, [event for event in read if event["kind"] != "none"]
 
 
@@ -205,7 +206,7 @@ def expect(create: Callable[..., nn.Module], variant: dict[str, Any]) -> dict[st
         raise RuntimeError(
             f"{variant['model']}: not classified: " + "; ".join(sorted(RECORDER.unknown))
         )
-    (_, first), *others = readings(RECORDER.events)
+    (_, first), *others = readings(RECORDER.events, OTHER_READINGS)
     accepted = [{**plan(steps), "because": reasons} for reasons, steps in others]
     return {**variant, **plan(first), "accepted": accepted}
 

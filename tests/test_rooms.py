@@ -21,7 +21,7 @@ KNOWS = {
     "recipes": set(),
     "stored": set(),
     "statistics": {"stored"},
-    "testing": {"attention"},
+    "testing": {"attention", "insert"},
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},
@@ -43,6 +43,7 @@ KNOWS = {
         "trajectory",
     },
     "study": {"attention", "data", "insert", "measure", "statistics", "stored", "tasks", "train"},
+    "bridges": {"checkpoint", "fold", "insert", "stored", "stripe", "trajectory"},
     "compare": {"statistics", "stored"},
     "report": {"plot", "stored"},
 }

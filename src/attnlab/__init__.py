@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnlab.insert import Site as Site
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
+    from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.latency import latency as latency
     from attnlab.reporting import report as report
@@ -93,6 +94,7 @@ class _Package(ModuleType):
     Site = _Public("attnlab.insert")
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
+    remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     latency = _Public("attnlab.latency")
     report = _Public("attnlab.reporting")

@@ -43,6 +43,11 @@ class SiteError(AttnlabError, ValueError):
     """A gate cannot act at a site of this network; the message names the site."""
 
 
+class GateLostError(SiteError):
+    """A gate no longer acts, because its network was changed after insertion; the message names the
+    gate, the module that is gone, and what to do."""
+
+
 class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
 

@@ -306,6 +306,37 @@ def test_both_additions_of_a_transformer_block_are_on_the_receipt():
     assert receipt.parameters_added == 12 * 6 * 64  # 6C at each
 
 
+def test_sites_of_one_name_are_told_apart_on_the_receipt():
+    """The first three additions of the block are on one stage, the last two on another; the last of
+    all is made by the network itself."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in range(5))
+
+        def forward(self, x):
+            for number, layer in enumerate(self.layers):
+                x = nn.functional.avg_pool2d(x, 2) if number == 3 else x
+                x = x + torch.tanh(layer(x))
+            return x
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.block, self.last = nn.Conv2d(3, 8, 1), Block(), nn.Conv2d(8, 8, 1)
+
+        def forward(self, x):
+            x = self.block(self.stem(x))
+            return x + torch.tanh(self.last(x))
+
+    gated, receipt = attnlab.insert(Network(), "se+srm", example=torch.randn(1, 3, 8, 8))
+    assert receipt.sites == ("block (1.0)", "block:1 (1.0:1)", "block:2", "block (2.0)",
+                             "block:1 (2.0:1)", "2.1")  # fmt: skip
+    assert len(list(attachments(gated))) == 2 * 6
+    assert "sites       6: block (1.0), block:1 (1.0:1), " in str(receipt)
+
+
 def test_sites_named_by_hand():
     with torch.device("meta"):
         vgg = attnlab.create("torchvision:vgg11_bn")

@@ -181,8 +181,12 @@ def test_parts_of_a_cell_are_no_steps():
 
 def test_two_streams_that_meet_make_no_projection():
     class Meet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(8, 8, 1)
+
         def forward(self, x, y):
-            return x + y
+            return self.layer(x + y)
 
     class Streams(nn.Module):
         def __init__(self) -> None:

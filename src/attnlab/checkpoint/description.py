@@ -16,7 +16,7 @@ from attnlab._errors import OptionError
 from attnlab._imported import is_path
 from attnlab.create import create
 from attnlab.fold import restructure
-from attnlab.insert import attachments, insert, remove
+from attnlab.insert import attachments, insert, remove_attachments
 from attnlab.record.example import example_input
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Description:
                 **self.gate_options,
             )
             if self.kept is not None:
-                remove(network, keep=frozenset(self.kept))
+                remove_attachments(network, keep=frozenset(self.kept))
         restructure(
             network,
             removed=self.removed,

@@ -22,6 +22,7 @@ from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
 from attnlab.cli.try_ import try_
+from attnlab.cli.yolo import yolo
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "study": study,
     "report": report,
     "compare": compare,
+    "yolo": yolo,
 }
 
 _ONLY_PRINT = ("doctor", "modules", "operators")
@@ -54,6 +56,7 @@ Examples:
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab compare runs/*/results.csv          a verdict for results that others made
+  attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates
   attnlab dynamics theorem2                   when SAI follows SI, and when not
 """
 

@@ -8,10 +8,11 @@ from torch import nn
 
 from attnlab._errors import SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
+from attnlab.insert.choose import place_and_rest
 from attnlab.insert.sites import step_sites
 from attnlab.insert.step import Step
 from attnlab.insert.steps import find_steps
-from attnlab.insert.where import Where, select
+from attnlab.insert.where import Where, lies_in, select
 from attnlab.record.graph import Graph
 
 
@@ -31,6 +32,13 @@ def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) ->
     return names
 
 
+def plain_norms(network: nn.Module) -> None:
+    """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
+    for norm in list(network.modules()):
+        if isinstance(norm, InstanceEnhancementBatchNorm):
+            _exchange(network, norm, norm.plain())
+
+
 def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
     norms = [
         name
@@ -39,6 +47,8 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
         and not isinstance(module, InstanceEnhancementBatchNorm)
     ]
     found = find_steps(graph)
+    module, where = place_and_rest(network, where)
+    norms = [name for name in norms if lies_in(name, module)]
     if where is None:
         shortcuts = _shortcut_modules(graph, found)
         chosen = [name for name in norms if name not in shortcuts]
@@ -89,7 +99,7 @@ def _shortcut_modules(graph: Graph, found: Sequence[Step]) -> set[str]:
         name
         for step in found
         if step.kind == "projection"
-        for node in graph.between(graph.dominator(step.graph_node), step.shortcut_node)
+        for node in graph.between(step.state_node, step.shortcut_node)
         for name, _ in node.produced_by
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Literal, get_args
@@ -16,8 +17,8 @@ from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
-from attnlab.insert.choose import find_sites, place_notes
-from attnlab.insert.host import attachments, remove
+from attnlab.insert.choose import find_sites, frozen_notes, place_notes
+from attnlab.insert.host import attachments, guard_norms, remove_attachments
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
 from attnlab.insert.site import Place, Site
@@ -79,7 +80,7 @@ def insert(
         after = answer(network, example, calls)
     except Exception:
         if inplace:
-            remove(network, keep=kept)
+            remove_attachments(network, keep=kept)
         raise
     change = change_between(before, after)
     receipt = Receipt(
@@ -115,7 +116,7 @@ def _attach(
     place: Place,
 ) -> tuple[list[str], list[str]]:
     """Attach the gates; return what the receipt says of the sites, and notes."""
-    placed: list[str] = []
+    placed: list[tuple[str, str]] = []
     notes: list[str] = []
     for number, item in enumerate(resolved):
         if item.form in ("norm", "step") and place == "norm":
@@ -124,7 +125,8 @@ def _attach(
                 f"place out."
             )
         if item.form == "norm":
-            placed += replace_norms(network, run.graph, where, start)
+            placed += [(name, "") for name in replace_norms(network, run.graph, where, start)]
+            guard_norms(network)
             continue
         # A constant gate that was asked for behind another one stays behind it.
         constant = all(each.constant for each in resolved[: number + 1])
@@ -141,16 +143,24 @@ def _attach(
         if refused:
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
+        notes += frozen_notes(network, sites)
         attach_gate(network, item, sites, start)
-        placed += [_shown(site) for site in sites]
-    return list(dict.fromkeys(placed)), notes
+        placed += [(_shown(site), site.label) for site in sites]
+    return _distinct(placed), notes
 
 
 def _shown(site: Site) -> str:
     """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
     if site.host == "output":
         return site.module
-    return f"{site.name}:{site.part}" if site.part else site.name
+    return f"{site.name}:{site.part}" if site.part and site.name else site.name or site.label
+
+
+def _distinct(placed: Sequence[tuple[str, str]]) -> list[str]:
+    """Names with labels, each pair once; with the label where several sites have one name."""
+    sites = dict.fromkeys(placed)
+    count = Counter(name for name, _ in sites)
+    return [f"{name} ({label})" if count[name] > 1 else name for name, label in sites]
 
 
 def _identity_only(sites: list[Site]) -> list[Site]:

@@ -36,7 +36,11 @@ class StepKey:
     def candidates(self, graph: Graph) -> list[Node]:
         """The additions of `graph` that could be this one, in the order of execution."""
         call = (self.owner, self.call)
-        return [n for n in graph.nodes if call in n.inside and self.could_be(n.shape)]
+        return [
+            node
+            for node in graph.nodes
+            if node.adds_same_shapes and call in node.inside and self.could_be(node.shape)
+        ]
 
 
 @dataclass(frozen=True)

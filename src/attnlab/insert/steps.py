@@ -138,8 +138,8 @@ def _numbered(found: list[Step]) -> list[Step]:
         same_block = previous is not None and previous.name == step.name
         new_stage = (
             previous is None
-            or prod(step.shape[1:]) != prod(previous.shape[1:])
-            or (step.kind == "projection" and not same_block)
+            or prod(step.shape) != prod(previous.shape)
+            or step.kind == "projection"
         )
         if new_stage:
             stage, block, part = stage + 1, 0, 0

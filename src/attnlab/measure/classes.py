@@ -10,6 +10,7 @@ from torch import Tensor
 from attnlab.data import class_names
 from attnlab.measure.config import MeasureConfig
 from attnlab.measure.measurement import Finding, Measurement, Subject
+from attnlab.tasks import task_class
 from attnlab.train.directory import read_config
 
 MOST = 1000
@@ -20,6 +21,9 @@ class Classes(Measurement):
     """The confusion matrix of all test images: true class × predicted class."""
 
     name = "classes"
+
+    def applies(self, folder: Path) -> bool:
+        return task_class(read_config(folder).task).targets == "class"
 
     def settings(self, config: MeasureConfig) -> dict[str, int] | None:
         return {} if config.images else None

@@ -12,6 +12,7 @@ from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
 from attnlab.measure.classes import Classes
 from attnlab.measure.config import MeasureConfig
+from attnlab.measure.details import DetailsOfTask
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement, Subject
@@ -23,7 +24,7 @@ from attnlab.train.network import load_network
 from attnlab.train.surroundings import deterministic
 
 MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Classes())
+    each.name: each for each in (Stiffness(), Gates(), Fold(), Classes(), DetailsOfTask())
 }
 """By name."""
 
@@ -34,7 +35,7 @@ def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[
     found = []
     for name, measurement in MEASUREMENTS.items():
         wanted, there = measurement.settings(config), stored.measured(name)
-        if wanted is None:
+        if wanted is None or not measurement.applies(stored.directory):
             continue
         # What 0.1 measured does not say on how many images; it is taken as it is.
         if there is None or any(there.settings.get(k, v) < v for k, v in wanted.items()):

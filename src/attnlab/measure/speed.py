@@ -41,13 +41,12 @@ def time_in_turns(
     networks = {row: load_network(folder).to(device) for row, folder in directories.items()}
     number = min(images, config.recipe.test_batch_size, data.facts.test)
     task = build_task(config.task, data.facts)
-    example = next(
-        Subject(networks[next(iter(networks))], task, data, number, device).inputs(number)
-    )
+    subject = Subject(next(iter(networks.values())), task, data, number, device)
+    example, one = next(subject.inputs(number)), next(subject.inputs(1))
     plain = {
         row: made
         for row, network in networks.items()
-        if (made := _folded(network, example)) is not None
+        if (made := _folded(network, one)) is not None
     }
     contestants = [*networks.values(), *plain.values()]
     if len(contestants) == 1:

@@ -105,15 +105,22 @@ def _declared_size(model: nn.Module) -> tuple[int, ...]:
     configuration = getattr(model, "pretrained_cfg", None)  # timm
     if isinstance(configuration, Mapping) and configuration.get("input_size"):
         size = tuple(configuration["input_size"])
-    for child in model.children():  # timm's patch embedding, when built for another size
-        embedded = getattr(child, "img_size", None)
-        if isinstance(embedded, tuple):
-            return (size[0], *embedded)
+    for module in (*model.children(), model):  # timm's, when built for another size
+        sides = getattr(module, "img_size", None)
+        if isinstance(sides, tuple) and _reads_images(module, size[0]):
+            return (size[0], *sides)
     image_size = getattr(getattr(model, "config", None), "image_size", None)  # Hugging Face
     if image_size is not None:
         sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
         return (getattr(model.config, "num_channels", 3), *sides)
     return size
+
+
+def _reads_images(module: nn.Module, channels: int) -> bool:
+    """Whether the first convolution takes images: a patch embedding behind a stem (Visformer) knows
+    the size of the stem's output."""
+    first = next((m for m in module.modules() if isinstance(m, nn.Conv2d)), None)
+    return first is None or first.in_channels == channels
 
 
 def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,14 +35,17 @@ class Node:
     """The module whose forward made the call, and the how-manieth call of that module it was."""
     call: int = 0
     inside: tuple[tuple[str, int], ...] = ()
-    """Of an addition of two same-shape tensors: all module calls (name, call) it was made in,
-    outermost first."""
+    """All module calls (name, call) it was made in, outermost first."""
+    adds_same_shapes: bool = False
+    """Whether the call is an addition of two tensors of one shape."""
     in_place: bool = False
     source: str = ""
     """Of an addition: file and line, and that line's text."""
     statement: str = ""
     produced_by: list[tuple[str, int]] = field(default_factory=list)
     """Modules (name, call) that returned exactly this tensor, innermost first."""
+    floating: bool = True
+    """Whether the tensor holds real or complex numbers; token numbers and masks do not."""
     data: bool = False
     """Whether the tensor depends on the network's input."""
     data_inputs: tuple[int, ...] = ()
@@ -59,13 +63,26 @@ class Node:
         return 1 if len(self.shape) == 4 else len(self.shape) - 1
 
 
+def reads(node: Node) -> tuple[int, ...]:
+    """The tensors whose values the call reads, not their shape or type alone."""
+    if node.operation in operations.SHAPE_ONLY:
+        return ()
+    if node.operation in operations.READS_FIRST_ONLY:
+        return node.inputs[:1]
+    return node.inputs
+
+
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
-    def __init__(self, nodes: list[Node], calls: dict[str, int]) -> None:
+    def __init__(
+        self, nodes: list[Node], calls: dict[str, int], outputs: Sequence[int] = ()
+    ) -> None:
         self.nodes = nodes
         self.calls = calls
         """How often each module was called."""
+        self.outputs = outputs
+        """The tensors that the network returned, as far as they could be seen."""
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)
@@ -73,14 +90,14 @@ class Graph:
         self._depth: dict[int, int] = {-1: 0}
         for node in nodes:
             self._link(node)
+        self._live = 0
+        for output in outputs:
+            self._live |= self._ancestors[output] | (1 << output)
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
-        node.data = node.operation == "input" or any(nodes[i].data for i in node.inputs)
-        data_inputs = [i for i in node.inputs if nodes[i].data]
-        if node.operation in operations.READS_FIRST_ONLY:
-            data_inputs = data_inputs[:1]
-        node.data_inputs = tuple(data_inputs)
+        node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
+        node.data = node.operation == "input" or bool(node.data_inputs)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
         for i in node.inputs:
             self._ancestors[node.index] |= self._ancestors[i] | (1 << i)
@@ -108,6 +125,12 @@ class Graph:
     def dominator(self, index: int) -> int:
         """The last node that every path from the input to `index` passes."""
         return self._dominator[index]
+
+    def readers(self, index: int) -> list[int]:
+        """Who reads the tensor `index`, but for what leads to no output: a hook that keeps
+        statistics, a check for finite values."""
+        users = self.users[index]
+        return [user for user in users if (self._live >> user) & 1] if self.outputs else users
 
     def computed_from(self, index: int, ancestor: int) -> bool:
         """Whether `index` was computed from `ancestor` (data only)."""

@@ -44,7 +44,7 @@ def record(
         recorder.add_input(tensor)
     with recorder.watching_modules(), recorder:
         output = model(*arguments, **keywords)
-    return recorder.graph(), output
+    return recorder.graph(output), output
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -86,8 +86,9 @@ class _Recorder(TorchFunctionMode):
         self.whole: tuple[str, int] | None = None
         """The call of a module that is recorded as one node, while it runs."""
 
-    def graph(self) -> Graph:
-        graph = Graph(self.nodes, dict(self.calls))
+    def graph(self, output: Any) -> Graph:
+        outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
+        graph = Graph(self.nodes, dict(self.calls), outputs)
         for node in graph.nodes:
             if node.data:
                 node.channel_axis = channel_axis(graph, node)
@@ -124,7 +125,7 @@ class _Recorder(TorchFunctionMode):
             lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
         )
         if same_shape_addition:
-            node.inside = tuple(self.stack)
+            node.adds_same_shapes = True
             node.source, node.statement = _source_line()
         if len(results) == 1:
             self._register(results[0], node, in_place)
@@ -137,7 +138,16 @@ class _Recorder(TorchFunctionMode):
 
     def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:
         owner, call = self.stack[-1] if self.stack else ("", 0)
-        node = Node(len(self.nodes), operation, tuple(tensor.shape), inputs, owner=owner, call=call)
+        node = Node(
+            len(self.nodes),
+            operation,
+            tuple(tensor.shape),
+            inputs,
+            owner=owner,
+            call=call,
+            inside=tuple(self.stack),
+            floating=tensor.dtype.is_floating_point or tensor.dtype.is_complex,
+        )
         self.nodes.append(node)
         return node
 
@@ -204,6 +214,7 @@ class _Recorder(TorchFunctionMode):
             if id(tensor) not in self.node_of:
                 node = self._new(operation, tensor, given)
                 node.owner, node.call = name, call
+                node.inside = (*node.inside, (name, call))
                 self._register(tensor, node)
         if isinstance(output, Tensor):
             self.nodes[self.node_of[id(output)]].produced_by.append((name, call))

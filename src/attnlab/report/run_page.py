@@ -97,7 +97,7 @@ def _chips(run: StoredRun) -> list[Chip]:
     return [
         *others,
         Chip(f"{result.parameters / 1e6:.3f} M parameters"),
-        Chip(f"{result.macs / 1e6:.2f} M MACs per image"),
+        *([] if result.macs is None else [Chip(f"{result.macs / 1e6:.2f} M MACs per image")]),
         Chip(f"{result.seconds / 60:.1f} min"),
         *chips,
     ]

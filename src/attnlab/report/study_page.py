@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from attnlab.report.alerts import alerts, checksums, plan_alerts
 from attnlab.report.classes import classes_section
 from attnlab.report.cost import cost_section
+from attnlab.report.details import details_sections
 from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.gates import gates_section
 from attnlab.report.glossary import words
@@ -36,6 +37,7 @@ def study_page(record: StudyRecord, name: str = "report") -> Page:
         help_section(record),
         cost_section(record),
         stiffness_section(record),
+        *details_sections(record),
         gates_section(record),
         where_section(record),
         *classes_section(record),

@@ -35,7 +35,8 @@ def stripe(
 
     Args:
         model: a network with gates that attnlab inserted, or squeeze-and-excitation of its own.
-        loader: batches: a tensor, a tuple whose first element is one, or a dictionary of inputs.
+        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
+            images of any sizes, or a dictionary of inputs.
         sample: how many images to keep for the pictures, each with the same chance.
         channels: how many channels of a gate to keep of these, evenly spread.
         name: of the network, for the report.
@@ -45,7 +46,7 @@ def stripe(
             f"Expected sample and channels to be at least 1 but got {sample} and {channels}."
         )
     began = time.perf_counter()
-    batches = (inputs_of(batch, model) for batch in loader)
+    batches = (inputs for batch in loader for inputs in inputs_of(batch, model))
     first = next(batches, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")

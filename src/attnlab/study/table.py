@@ -279,6 +279,8 @@ def _notes(
         notes.append("one seed: no interval, so nothing can be said to be better")
     if not study.has_plain:
         notes.append("the study has no plain backbone ('none') to compare with")
+    if any(one.result.macs is None for one in finished.values()):
+        notes.append("no MACs: how much is computed depends on what is found in an image")
     return notes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
+from attnlab.stored.details import Details
 from attnlab.stored.metric import Metric
 
 
@@ -21,6 +22,8 @@ class Loss(NamedTuple):
     """Over the inputs of the batch; what is differentiated."""
     figures: Mapping[str, Tensor]
     """Other means over the batch for the log, without a gradient."""
+    parts: Mapping[str, Tensor] = {}
+    """What `mean` is the sum of, where it has parts, without a gradient."""
 
 
 class Meters(ABC):
@@ -52,6 +55,9 @@ class Task(ABC):
             )
         self.facts = facts
 
+    def check(self, backbone: str, options: Mapping[str, Any]) -> None:  # noqa: B027
+        """Refuse, before anything is trained, what could only train badly."""
+
     @abstractmethod
     def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
         """The network for the data, before any gate: `backbone` is a name for `attnlab.create`."""
@@ -68,9 +74,15 @@ class Task(ABC):
     def meters(self, device: torch.device) -> Meters:
         """New ones."""
 
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details | None:
+        """What a page shows of a finished network beside the metrics, on all test images; None,
+        and this method as it is here, for a task that shows nothing."""
+        del network, batches
+        return None
+
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
         """What stiffness, stripe and fold are to see of a batch: inputs of the network."""
 
 
-_WORDS = {"class": "classes", "labels": "labels", "values": "values"}
+_WORDS = {"class": "classes", "labels": "labels", "values": "values", "boxes": "boxes"}

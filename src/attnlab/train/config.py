@@ -103,7 +103,7 @@ def _with_recipe(settings: dict[str, Any]) -> None:
     task = settings.get("task", {})
     if isinstance(task, TaskConfig):
         task = task.model_dump(exclude_unset=True)
-    if isinstance(task, dict) and task.get("name", "classification") == "classification":
+    if isinstance(task, dict) and task.get("name", "classification") == parts.task:
         options = {**parts.task_options, **task.get("options", {})}
         settings["task"] = {**task, "options": options} if options else task
 

@@ -30,7 +30,8 @@ def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> 
 def read_facts(folder: Path) -> Facts:
     """What the run's data were."""
     found = StoredRun(folder).data
-    lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
+    names = ("shape", "mean", "std", "categories")
+    lists = {name: tuple(found.get(name, ())) for name in names}
     return Facts(**{**found, **lists})
 
 

@@ -1,0 +1,1 @@
+"""Gates inside other people's training programs, one package each."""

@@ -1,0 +1,56 @@
+"""Lightning callbacks: stiffness and gates while a `Trainer` trains.
+
+`lightning` and `pytorch_lightning` have callbacks of their own; the one that is imported is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from attnlab.bridges.probe import Probe, StiffnessProbe, StripeProbe
+
+if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    from pytorch_lightning import Callback
+else:
+    from lightning.pytorch import Callback
+
+
+class ProbeCallback(Callback):  # type: ignore[misc]
+    """Logs what a probe finds, before the first step and then as often as it says."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """All that was found."""
+        return self.probe.history
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._measure(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.is_global_zero:  # others go on; nothing here waits for them
+            return
+        found = self.probe.at(pl_module, trainer.global_step)
+        if found:
+            for logger in trainer.loggers:
+                logger.log_metrics(found, step=trainer.global_step)
+
+
+class StiffnessCallback(ProbeCallback):
+    """`Trainer(callbacks=[StiffnessCallback(images, of="model")])`: TNS and NSI per step."""
+
+    def __init__(self, inputs: Any, every: int = 100, of: str = "") -> None:
+        super().__init__(StiffnessProbe(inputs, every, of))
+
+
+class StripeCallback(ProbeCallback):
+    """The same for gates: how much they differ between images, and between channels."""
+
+    def __init__(self, inputs: Any, every: int = 100, of: str = "") -> None:
+        super().__init__(StripeProbe(inputs, every, of))

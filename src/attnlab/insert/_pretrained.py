@@ -1,0 +1,24 @@
+"""Hugging Face: a folder from which `from_pretrained` would build the network without its gates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from attnlab._errors import SiteError
+
+
+def check_saving(network: nn.Module) -> None:
+    """Raise unless the network's configuration, which is saved with it, says that it has gates."""
+    configuration: Any = getattr(network, "config", None)
+    if getattr(configuration, "attnlab", None):
+        return
+    raise SiteError(
+        f"save_pretrained would write a folder from which {type(network).__name__}.from_pretrained "
+        f"builds the network without its gates. Save all its weights instead, "
+        f"torch.save(network.state_dict(), file), and load them into a network with the same "
+        f"gates: attnlab.insert, then load_state_dict. Constant gates can be folded first: "
+        f"attnlab.fold(network). A training loop that resumes with the gated network may write "
+        f"its folders: network.config.attnlab = True."
+    )
