@@ -39,7 +39,6 @@ KNOWS = {
         "fold",
         "insert",
         "noise",
-        "record",
         "stored",
         "stripe",
         "tasks",
