@@ -34,9 +34,11 @@ KNOWS = {
     "tasks": {"backbones", "data", "stored"},
     "train": {"backbones", "checkpoint", "data", "insert", "noise", "record", "stored", "tasks"},
     "measure": {
+        "checkpoint",
         "data",
         "fold",
         "insert",
+        "noise",
         "record",
         "stored",
         "stripe",

@@ -71,6 +71,10 @@ STRIPE = (
     "import json; assert [site.mean for site in result.sites] == "
     "[site['mean'] for site in json.load(open('{}/stripe.json'))['sites']]"
 )
+NOISE = (
+    "import json; assert [point.mean for point in result.networks[0].points] == "
+    "[point['mean'] for point in json.load(open('{}/noise.json'))['networks'][0]['points']]"
+)
 SMALL = "--channels 16 --size 6 --kernel-size 3 --batch 1"
 NAMED = "--model resnet20 --gate asr:se --num-classes 5"
 STYLE = "--losses filters --norm batch --attention asr:se --size 24 --width 4 --blocks 1 --epochs 1"
@@ -105,6 +109,11 @@ TABLE = [
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
+    Entry(
+        "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
+        NOISE.format("r"),
+    ),
     pytest.param(Entry("dynamics theorem2"), marks=pytest.mark.slow, id="dynamics theorem2"),
     Entry("dynamics three-body --trajectories 5"),
     Entry("fold RUN -o f.safetensors", same=("f.safetensors",)),

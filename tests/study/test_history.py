@@ -80,7 +80,7 @@ def test_a_number_of_seeds_that_was_fixed_beforehand_has_students_interval(tmp_p
     table = show_study(study(6), tmp_path)
     assert not table.sequential
     assert table.changes == ()
-    assert len(read_plans(Store(tmp_path).study_directory("small"))) == 1
+    assert len(read_plans(Store(tmp_path).study_directory("small")).plans) == 1
 
 
 def test_seeds_added_after_a_look_are_said_and_change_the_interval(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_until_decided_adds_seeds_until_it_is(
     # The file still says two seeds; those that were added are not forgotten, nor dropped.
     assert "removed" not in " ".join(table.changes)
     run_until_decided(chosen, tmp_path, HereExecutor())
-    assert len(read_plans(Store(tmp_path).study_directory("small"))) == 4
+    assert len(read_plans(Store(tmp_path).study_directory("small")).plans) == 4
 
 
 def test_until_decided_ends_at_the_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

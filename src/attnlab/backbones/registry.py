@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from attnlab._checked import check_whole
 from attnlab._errors import OptionError, check_options, unknown_name
 from attnlab.backbones.acnet import basic_acnet, bottleneck_acnet
 from attnlab.backbones.mobilenet import MobileNetV1
@@ -98,6 +99,5 @@ def build_backbone(name: str, num_classes: int | None = None, **options: object)
             )
         return info.build(**info.fixed, **options)
     classes = DEFAULT_CLASSES if num_classes is None else num_classes
-    if classes < 1:
-        raise OptionError(f"Expected num_classes to be at least 1 but got {classes}.")
+    check_whole("num_classes", classes, 1)
     return info.build(num_classes=classes, **info.fixed, **options)

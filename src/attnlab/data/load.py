@@ -9,7 +9,8 @@ from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import is_path
 from attnlab.data import known, made
-from attnlab.data.config import DataConfig
+from attnlab.data.box_load import boxes_checksum, load_boxes
+from attnlab.data.config import BOXES, DataConfig
 from attnlab.data.data import Data
 from attnlab.data.digits import digit_angles, digit_pairs, digits
 from attnlab.data.folder import IMAGENET, find_files, load_folder
@@ -32,6 +33,8 @@ _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit
 
 def load_data(config: DataConfig) -> Data:
     """The images of `config`; every problem that can be seen before training is an error here."""
+    if config.name in BOXES:
+        return load_boxes(config)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config))
         return with_transform(data, config.augmentation)
@@ -86,6 +89,8 @@ def data_checksum(config: DataConfig) -> str:
     """
     if config.name in known.SETS:
         return f"md5:{known.SETS[config.name].md5}"
+    if config.name in BOXES:
+        return boxes_checksum(config)
     if config.name == "npz":
         return file_checksum(_file(config))
     if config.name == "folder":

@@ -62,6 +62,11 @@ class MemoryData(Data):
                 f"{name}: expected test images with a {train.kind} like the training images but "
                 f"got {test.kind}."
             )
+        if train.images.shape[1] != test.images.shape[1]:
+            raise InputError(
+                f"{name}: expected test images with {train.images.shape[1]} channels like the "
+                f"training images but got {test.images.shape[1]}."
+            )
         mean, std = statistics or channel_statistics(train.images)
         channels, height, width = test.images.shape[1:]
         self._train, self._test, self._augmentation = train, test, augmentation
@@ -173,6 +178,20 @@ def check_pixels(pixels: Pixels, outputs: int, what: str) -> None:
             f"{what}: expected {expected} but label {targets[first].tolist()} of image {first} is "
             f"outside ({len(places)} of {len(pixels)} are)."
         )
+
+
+def number_of_outputs(train: Pixels, what: str) -> int:
+    """How many classes, labels or values there are, by the training images."""
+    if train.kind != "class":
+        return int(train.targets.shape[1])
+    largest = int(train.targets.max()) if len(train) else -1
+    if largest >= len(train) and len(train):
+        raise InputError(
+            f"{what}: label {largest} of image {int(train.targets.argmax())} would mean "
+            f"{largest + 1:,} classes, more than the {len(train):,} images. Expected classes that "
+            f"are numbered from 0, each with at least one image."
+        )
+    return largest + 1
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:

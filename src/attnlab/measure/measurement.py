@@ -51,6 +51,11 @@ class Measurement(ABC):
 
     name: ClassVar[str]
 
+    def applies(self, folder: Path) -> bool:
+        """Whether it makes sense for the run in `folder`; the network need not be looked at."""
+        del folder
+        return True
+
     @abstractmethod
     def settings(self, config: MeasureConfig) -> dict[str, int] | None:
         """On how much of what it is measured; None where it is not asked for."""

@@ -49,7 +49,8 @@ def attach(network: nn.Module, noise: Noise, during: During | None = None) -> No
 
     Args:
         network: changed in place; its state-dict keys and values are kept. Convert to SyncBatchNorm
-            and insert gates first: both may exchange norms.
+            and insert or remove gates first: all of these may exchange norms, and a new norm has
+            no noise. `carried` says which have it.
         noise: of `constant`, `random` or `batch`. Behind noise that is there already, it acts on
             what that made.
         during: "training" and "test" go by the mode of each norm. Default: constant noise always,

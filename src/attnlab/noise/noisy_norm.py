@@ -41,20 +41,21 @@ def carried_by(norm: nn.Module) -> list[Carried]:
 
 def carry(norm: nn.Module, noises: list[Carried]) -> None:
     """Let `norm` carry these and no others."""
-    if noises and _CARRIED not in norm.__dict__:
+    if noises and not isinstance(norm, _NoisyNorm):
         norm.__class__ = _noisy_class(type(norm))
     if noises:
         norm.__dict__[_CARRIED] = noises
     elif _CARRIED in norm.__dict__:
         del norm.__dict__[_CARRIED]
-        norm.__class__ = type(norm).__mro__[2]
+        # Where another tool has put its class over ours, ours stays there and does nothing.
+        norm.__class__ = _own_classes.get(type(norm), type(norm))
 
 
 class _NoisyNorm(nn.Module):
     """Mixed in front of a norm's class: its forward runs under the noise that it carries."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
-        acting = [each for each in self.__dict__[_CARRIED] if each.acts(self.training)]
+        acting = [each for each in carried_by(self) if each.acts(self.training)]
         if not acting:
             return super().forward(input)
         if isinstance(self, nn.SyncBatchNorm) and _synchronises(self):
@@ -78,10 +79,14 @@ class _NoisyNorm(nn.Module):
             return self._under(acting[1:], seen, input)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self).__mro__[2],), self.__dict__
+        if type(self) not in _own_classes:
+            return super().__reduce_ex__(protocol)
+        return _rebuild, (_own_classes[type(self)],), self.__dict__
 
 
 _classes: dict[type[nn.Module], type[nn.Module]] = {}
+_own_classes: dict[type[nn.Module], type[nn.Module]] = {}
+"""The classes that norms had before, by those that they have now."""
 
 
 def _noisy_class(norm: type[nn.Module]) -> type[nn.Module]:
@@ -91,6 +96,7 @@ def _noisy_class(norm: type[nn.Module]) -> type[nn.Module]:
             (_NoisyNorm, norm),
             {"__module__": norm.__module__, "__qualname__": norm.__qualname__},
         )
+        _own_classes[_classes[norm]] = norm
     return _classes[norm]
 
 

@@ -155,6 +155,11 @@ def load_study(path: str | Path) -> Study:
     file = find_study(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file} is not UTF-8 text, which TOML is: byte {error.start} cannot be read. Save it "
+            f"as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not a TOML file: {error}.") from None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
+from attnlab.stored.details import Details
 from attnlab.stored.metric import Metric
 
 
@@ -22,6 +23,8 @@ class Loss(NamedTuple):
     """Over the inputs of the batch; what is differentiated."""
     figures: Mapping[str, Tensor]
     """Other means over the batch for the log, without a gradient."""
+    parts: Mapping[str, Tensor] = {}
+    """What `mean` is the sum of, where it has parts, without a gradient."""
 
 
 class Pictures(NamedTuple):
@@ -66,6 +69,9 @@ class Task(ABC):
             )
         self.facts = facts
 
+    def check(self, backbone: str, options: Mapping[str, Any]) -> None:  # noqa: B027
+        """Refuse, before anything is trained, what could only train badly."""
+
     @classmethod
     def files(cls, options: Mapping[str, Any]) -> dict[str, Path]:
         """The files that `options`, or their defaults, name, by option; a missing one is an
@@ -94,9 +100,21 @@ class Task(ABC):
     def meters(self, device: torch.device) -> Meters:
         """New ones."""
 
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details | None:
+        """What a page shows of a finished network beside the metrics, on all test images; None,
+        and this method as it is here, for a task that shows nothing."""
+        del network, batches
+        return None
+
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
         """What stiffness, stripe and fold are to see of a batch: inputs of the network."""
 
 
-_WORDS = {"class": "classes", "labels": "labels", "values": "values", "nothing": "nothing"}
+_WORDS = {
+    "class": "classes",
+    "labels": "labels",
+    "values": "values",
+    "boxes": "boxes",
+    "nothing": "nothing",
+}

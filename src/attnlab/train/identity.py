@@ -8,8 +8,6 @@ data or another label give the same id; an edited gate or one image more give an
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,10 +19,13 @@ from attnlab._imported import is_path
 from attnlab._sources import source_digest
 from attnlab._strict import Strict
 from attnlab.data import data_checksum
+from attnlab.stored.damage import read_object, reading
+from attnlab.stored.identity import FILE as FILE
+from attnlab.stored.identity import run_id_of
 from attnlab.tasks import task_class
 from attnlab.train.config import RunConfig
 
-FILE = "identity.json"
+_REMEDY = "Remove the run's folder to train it anew, or use another directory."
 
 
 class Identity(Strict):
@@ -42,8 +43,7 @@ class Identity(Strict):
     @property
     def run_id(self) -> str:
         """Twelve hex digits."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return run_id_of(self.model_dump(mode="json"))
 
     def differences(self, now: Identity) -> list[str]:
         """In words, what is not the same in `now`."""
@@ -120,8 +120,9 @@ def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
     if not file.is_file():
         return []
     places = task_class(config.task).file_options
-    before = json.loads(file.read_text(encoding="utf-8"))
-    stored = dict(_flat(_without_places(before, places)))
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        stored = dict(_flat(_without_places(found, places)))
     now = dict(_flat(_without_places(config.model_dump(mode="json"), places)))
     return [
         f"{name} was {value!r}, is {now.get(name)!r}"
@@ -135,7 +136,9 @@ def read_identity(folder: Path) -> Identity | None:
     file = folder / FILE
     if not file.is_file():
         return None
-    return Identity(**json.loads(file.read_text(encoding="utf-8")))
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        return Identity(**found)
 
 
 def _data(config: RunConfig, known: dict[str, str]) -> str:
