@@ -13,7 +13,8 @@ handed out, so one that was checked at every site in float64. Three columns:
 * branch: the same place, now;
 * auto: where `insert` puts them by default.
 
-The networks are those of `coverage_truth.json` (one small network of every timm family), two of
+The networks are those of `coverage_truth.json` (one small network of every timm family), on images
+of 96 pixels where they take them and have the expected steps there, else on their own; two of
 torchvision, and the YOLOs of Ultralytics where that package is installed.
 """
 
@@ -51,7 +52,9 @@ class Network:
 
     name: str
     build: Callable[[], nn.Module]
-    example: Callable[[], Any]
+    examples: tuple[Callable[[], Any], ...]
+    """The first that the network runs on, with so many steps, is taken."""
+    steps: int | None = None
 
 
 @dataclass
@@ -74,15 +77,18 @@ def of_timm() -> Iterator[Network]:
     for entry in json.loads(TRUTH.read_text())["networks"]:
         if entry["steps"]:
             build = partial(timm.create_model, entry["model"], **entry["options"])
-            yield Network(entry["model"], build, partial(torch.randn, 1, *entry["input"]))
+            channels, height, width = entry["input"]
+            sizes = ((channels, 96, 96), (channels, height, width))
+            images = tuple(partial(torch.randn, 1, *size) for size in sizes)
+            yield Network(entry["model"], build, images, entry["steps"])
 
 
 def of_torchvision() -> Iterator[Network]:
     build = torchvision.models.get_model
     images = partial(torch.randn, 1, 3, 64, 64)
-    yield Network("efficientnet_v2_s", partial(build, "efficientnet_v2_s"), images)
+    yield Network("efficientnet_v2_s", partial(build, "efficientnet_v2_s"), (images,))
     pair = partial(torch.rand, 1, 3, 128, 128)
-    yield Network("raft_small", partial(build, "raft_small"), lambda: (pair(), pair(), 1))
+    yield Network("raft_small", partial(build, "raft_small"), (lambda: (pair(), pair(), 1),))
 
 
 def of_ultralytics() -> Iterator[Network]:
@@ -94,7 +100,7 @@ def of_ultralytics() -> Iterator[Network]:
 
     images = partial(torch.rand, 1, 3, 64, 64)
     for name in YOLOS:
-        yield Network(name, partial(DetectionModel, f"{name}.yaml", verbose=False), images)
+        yield Network(name, partial(DetectionModel, f"{name}.yaml", verbose=False), (images,))
 
 
 LIBRARIES = {"timm": of_timm, "torchvision": of_torchvision, "ultralytics": of_ultralytics}
@@ -109,9 +115,22 @@ def stirred(build: Callable[[], nn.Module]) -> nn.Module:
     return model.eval()
 
 
+def example_of(network: Network, model: nn.Module) -> tuple[Any, int]:
+    """An input, and the number of steps on it."""
+    *smaller, last = (make() for make in network.examples)
+    for example in smaller:
+        try:
+            found = len(attnlab.steps(model, example))
+        except AttnlabError:
+            continue
+        if found == network.steps:
+            return example, found
+    return last, len(attnlab.steps(model, last))
+
+
 def judge(row: Row, network: Network) -> None:
-    model, example = stirred(network.build), network.example()
-    row.steps = len(attnlab.steps(model, example))
+    model = stirred(network.build)
+    example, row.steps = example_of(network, model)
     for place in ("branch", "auto"):
         gated, _ = attnlab.insert(
             model, "asr:se", where=lambda site: not site.refusal, place=place, example=example

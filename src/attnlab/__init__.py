@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import noise as noise
     from attnlab import statistics as statistics
     from attnlab import stored as stored
     from attnlab import study as study
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from attnlab.insert import Site as Site
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
+    from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
@@ -50,6 +52,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "noise",
     "statistics",
     "stored",
     "study",
@@ -92,6 +95,7 @@ class _Package(ModuleType):
     Site = _Public("attnlab.insert")
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
+    remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")

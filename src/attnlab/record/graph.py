@@ -63,6 +63,15 @@ class Node:
         return 1 if len(self.shape) == 4 else len(self.shape) - 1
 
 
+def reads(node: Node) -> tuple[int, ...]:
+    """The tensors whose values the call reads, not their shape or type alone."""
+    if node.operation in operations.SHAPE_ONLY:
+        return ()
+    if node.operation in operations.READS_FIRST_ONLY:
+        return node.inputs[:1]
+    return node.inputs
+
+
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
@@ -87,11 +96,8 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
-        node.data = node.operation == "input" or any(nodes[i].data for i in node.inputs)
-        data_inputs = [i for i in node.inputs if nodes[i].data]
-        if node.operation in operations.READS_FIRST_ONLY:
-            data_inputs = data_inputs[:1]
-        node.data_inputs = tuple(data_inputs)
+        node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
+        node.data = node.operation == "input" or bool(node.data_inputs)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
         for i in node.inputs:
             self._ancestors[node.index] |= self._ancestors[i] | (1 << i)
