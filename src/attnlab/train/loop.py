@@ -16,6 +16,7 @@ from torch import nn
 from attnlab import checkpoint
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
+from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
@@ -83,7 +84,8 @@ def train(
     data = load_data(config.data)
     build_task(config.task, data.facts)
     check_batches(data.facts.train, config.recipe, devices)
-    from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+    with needs("study"):
+        from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
     fabric = Fabric(
         accelerator="auto",
