@@ -27,7 +27,6 @@ from attnlab.backbones.registry import BACKBONES, build_backbone
 from attnlab.backbones.weights import load_weights, read_renamed, renew_head
 
 LIBRARIES = ("timm", "torchvision")
-DEFAULT_CLASSES = 10
 
 
 def create(
@@ -117,8 +116,7 @@ def _create_own(
         raise _unknown_own(name)
     if weights is not None:
         _check_path(weights, f"attnlab ships no trained weights for {name!r}")
-    classes = DEFAULT_CLASSES if num_classes is None else num_classes
-    network = build_backbone(name, classes, **options)
+    network = build_backbone(name, num_classes, **options)
     if weights is not None:
         load_weights(network, weights, BACKBONES[name].public_names)
     return network

@@ -11,7 +11,7 @@ def report(result: str | Path, out: str | Path = "report.html", study: str | Non
 
     Args:
         result: the folder of the runs, or that of one study in it; or a JSON file that
-            `attnlab stiffness`, `attnlab stripe` or `attnlab fold` wrote.
+            `attnlab stiffness`, `attnlab stripe`, `attnlab noise` or `attnlab fold` wrote.
         out: where the page goes.
         study: which one, where the folder holds several.
     """

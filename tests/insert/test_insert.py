@@ -528,7 +528,7 @@ def test_options_reach_the_gate_and_unknown_ones_are_errors():
         attnlab.insert(attnlab.create("resnet20"), "se", reducton=4)
     assert str(caught.value) == (
         "Gate 'se' has no option 'reducton'. Did you mean 'reduction'? It takes: reduction, bias, "
-        "nonlinearity, squash."
+        "nonlinearity, squash, trainable."
     )
 
 

@@ -113,8 +113,9 @@ def test_several_studies_need_a_name(small):
 
 EXPECTED = (
     "Expected the folder of the runs of a study (attnlab study run --out), a stiffness.json "
-    "(attnlab stiffness --out), a stripe.json (attnlab stripe --out), a NAME.fold.json (attnlab "
-    "fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
+    "(attnlab stiffness --out), a stripe.json (attnlab stripe --out), a noise.json (attnlab noise "
+    "--out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare "
+    "-o NAME.html)."
 )
 
 

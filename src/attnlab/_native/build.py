@@ -31,7 +31,7 @@ FLAGS = (
     "-fno-trapping-math",
 )
 OPENMP = ("-fopenmp",)
-TIMEOUT = 300.0
+TIMEOUT = 900.0
 
 
 class BuildError(Exception):

@@ -17,11 +17,14 @@ from attnlab.cli.fold import fold
 from attnlab.cli.insert import insert
 from attnlab.cli.modules import modules
 from attnlab.cli.networks import networks
+from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
 from attnlab.cli.report import report
+from attnlab.cli.speed import speed
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
+from attnlab.cli.style import style
 from attnlab.cli.try_ import try_
 from attnlab.cli.yolo import yolo
 
@@ -37,8 +40,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "insert": insert,
     "stiffness": stiffness,
     "stripe": stripe,
+    "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
+    "speed": speed,
+    "style": style,
     "study": study,
     "report": report,
     "compare": compare,
@@ -56,9 +62,12 @@ Examples:
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
+  attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates
   attnlab dynamics theorem2                   when SAI follows SI, and when not

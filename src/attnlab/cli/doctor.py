@@ -27,13 +27,19 @@ PURPOSES = {
     "onnx": "ONNX export",
     "onnxruntime": "running what was exported to ONNX",
     "onnxscript": "ONNX export",
+    "faster-coco-eval": "AP of detectors",
     "pandas": "results as data frames",
     "ray": "studies on a Ray cluster",
     "ultralytics": "gates in Ultralytics' networks",
     "submitit": "studies on a Slurm cluster",
     "transformers": "Hugging Face networks",
 }
-_IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
+_IMPORTED_AS = {
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "vl-convert-python": "vl_convert",
+}
 _USED_WHERE_PRESENT = ("transformers>=4.50",)
 PYTHON = (3, 11)
 

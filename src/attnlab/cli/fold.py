@@ -62,7 +62,8 @@ def fold(
         model: the network of a file that does not say it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
-        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | module names.
+        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module
+            names.
         start: as given to insert.
         place: as given to insert, whose own default is auto.
         size: side of the images; what the network says of itself if left out.

@@ -147,7 +147,7 @@ class Measure:
     out: Path = Path("runs")
     """Where the runs are."""
     only: tuple[str, ...] = ()
-    """These again, whether they are there or not: stiffness, gates, fold, speed."""
+    """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
     images: int | None = None
     """On how many test images; as the study says if left out."""
 

@@ -27,13 +27,15 @@ class Pixels:
     images: Tensor
     targets: Tensor
     """Classes (N), whole numbers; labels (N, number), whole numbers 0 and 1; values (N, number),
-    floating point."""
+    floating point; (N, 0) where nothing is known."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @property
     def kind(self) -> Targets:
+        if self.targets.ndim == 2 and self.targets.shape[1] == 0:
+            return "nothing"
         if self.targets.is_floating_point():
             return "values"
         return "class" if self.targets.ndim == 1 else "labels"

@@ -10,6 +10,7 @@ from typing import Any
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.report.compare_page import compare_page
+from attnlab.report.noise_page import noise_page
 from attnlab.report.page import render
 from attnlab.report.read import RENDERED, read_record
 from attnlab.report.small import fold_page, stiffness_page, stripe_page
@@ -23,6 +24,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab stripe 1": stripe_page,
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
+    "attnlab noise 1": noise_page,
 }
 """By the format of the file."""
 
@@ -40,7 +42,7 @@ def write_study_page(
 
 
 def write_file_page(file: str | Path, out: Path) -> Path:
-    """The page of the stiffness, the gates or the fold in a JSON file, whichever it is."""
+    """The page of the measurement in a JSON file, whichever it is."""
     path = Path(file)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

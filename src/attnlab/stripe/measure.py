@@ -36,7 +36,8 @@ def stripe(
 
     Args:
         model: a network with gates that attnlab inserted, or squeeze-and-excitation of its own.
-        loader: batches: a tensor, a tuple whose first element is one, or a dictionary of inputs.
+        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
+            images of any sizes, or a dictionary of inputs.
         sample: how many images to keep for the pictures, each with the same chance.
         channels: how many channels of a gate to keep of these, evenly spread.
         name: of the network, for the report.
@@ -46,7 +47,7 @@ def stripe(
     check_whole("sample", sample, 1)
     check_whole("channels", channels, 1)
     began = time.perf_counter()
-    batches = (inputs_of(batch, model) for batch in loader)
+    batches = (inputs for batch in loader for inputs in inputs_of(batch, model))
     first = next(batches, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")

@@ -20,6 +20,7 @@ from attnlab.stored.table import (
     StudyTable,
     Verdict,
 )
+from attnlab.study.beside import beside, by_corruption
 from attnlab.study.history import History, stale_reasons, study_history
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
@@ -48,7 +49,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     """The table of what is finished.
 
     `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
-    then nothing is said to be better.
+    then nothing is said to be better. Those whose figures mean something else are left out.
     """
     history = study_history(store, study.name, study.runs)
     finished = {
@@ -56,10 +57,14 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         for entry in study.runs
         if store.run(entry).is_trained
     }
-    mixed = False
+    mixed, others = False, set()
     for entry in history.stale if include_stale else ():
         if (entry.cell, entry.seed) not in finished:
-            finished[entry.cell, entry.seed] = _Finished(entry, store.run(entry))
+            stale = _Finished(entry, store.run(entry))
+            if stale.result.metric.name != study.metrics[0]["name"]:
+                others.add(stale.result.metric.label)
+                continue
+            finished[entry.cell, entry.seed] = stale
             mixed = True
     metrics = _metrics(study, list(finished.values()))
     why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
@@ -74,7 +79,10 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         groups=groups,
         paper_source=paper.get("source", ""),
         paper_note=paper.get("note", ""),
-        notes=(*_notes(study, finished, mixed), *_damage(store, study, history)),
+        notes=(
+            *_notes(study, finished, mixed, sorted(others)),
+            *_damage(store, study, history),
+        ),
         changes=history.changes,
         sequential=history.sequential,
         planned=len(study.runs),
@@ -145,6 +153,8 @@ def _group(
                 by_best[cell.row].verdict if cell.row in by_best else None,
                 {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
                 metric,
+                _plain_runs(cells, finished),
+                why,
             )
         )
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
@@ -213,6 +223,8 @@ def _row(
     best_verdict: Verdict | None,
     paper: dict[str, Figure],
     metric: Metric,
+    plain: dict[int, StoredRun],
+    why: str,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
     if not runs:
@@ -248,7 +260,17 @@ def _row(
         folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
+        beside=beside(
+            {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
+        ),
+        by_corruption=by_corruption([one.run for one in runs]),
     )
+
+
+def _plain_runs(
+    cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
+) -> dict[int, StoredRun]:
+    return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
 
 
 def _of(
@@ -261,9 +283,14 @@ def _of(
 
 
 def _notes(
-    study: StoredStudy, finished: dict[tuple[Cell, int], _Finished], mixed: bool
+    study: StoredStudy,
+    finished: dict[tuple[Cell, int], _Finished],
+    mixed: bool,
+    others: Sequence[str],
 ) -> list[str]:
     notes = []
+    if others:
+        notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
     if mixed:
         notes.append("stale runs are included: rows mix code, data or settings")
     notes += _uneven(study.name, list(finished.values()))
@@ -273,6 +300,8 @@ def _notes(
         notes.append("one seed: no interval, so nothing can be said to be better")
     if not study.has_plain:
         notes.append("the study has no plain backbone ('none') to compare with")
+    if any(one.result.macs is None for one in finished.values()):
+        notes.append("no MACs: how much is computed depends on what is found in an image")
     return notes
 
 
@@ -287,7 +316,7 @@ def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
 def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "gates"):
+    for name in ("stiffness", "gates", "corruptions"):
         found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:

@@ -35,6 +35,7 @@ def read_facts(folder: Path) -> Facts:
     found = stored.data
     with reading(folder / "data.json", "Train the run anew, in another directory."):
         lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
+        lists["categories"] = tuple(found.get("categories", ()))  # of detection only
         return Facts(**{**found, **lists})
 
 

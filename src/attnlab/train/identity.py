@@ -1,15 +1,15 @@
 """What a run is made from, and so which run it is.
 
 Its id covers what decides its weights and nothing else: the settings that differ from their
-defaults, the content of the data and of a file of weights, and the source of every class that came
-in by a dotted path. A new setting with a default, another place of the data or another label give
-the same id; an edited gate or one image more give another.
+defaults, the content of the data, of a file of weights and of the files of a task, and the source
+of every class that came in by a dotted path. A new setting with a default, another place of the
+data or another label give the same id; an edited gate or one image more give another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from attnlab.data import data_checksum
 from attnlab.stored.damage import read_object, reading
 from attnlab.stored.identity import FILE as FILE
 from attnlab.stored.identity import run_id_of
+from attnlab.tasks import task_class
 from attnlab.train.config import RunConfig
 
 _REMEDY = "Remove the run's folder to train it anew, or use another directory."
@@ -68,6 +69,9 @@ def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Iden
     settings.get("recipe", {}).pop("name", None)
     for place in ("root", "download"):
         settings.get("data", {}).pop(place, None)
+    for option, file in task_class(config.task).files(config.task.options).items():
+        given = settings.setdefault("task", {}).setdefault("options", {})
+        given[option] = f"sha256:{file_checksum(file)}"
     weights = _weights(config)
     if weights is not None:
         settings["backbone_options"].pop("weights")
@@ -115,10 +119,11 @@ def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
     file = folder / "config.json"
     if not file.is_file():
         return []
+    places = task_class(config.task).file_options
     found = read_object(file, _REMEDY)
     with reading(file, _REMEDY):
-        stored = dict(_flat(_without_places(found)))
-    now = dict(_flat(_without_places(config.model_dump(mode="json"))))
+        stored = dict(_flat(_without_places(found, places)))
+    now = dict(_flat(_without_places(config.model_dump(mode="json"), places)))
     return [
         f"{name} was {value!r}, is {now.get(name)!r}"
         for name, value in stored.items()
@@ -150,11 +155,19 @@ def _weights(config: RunConfig) -> str | None:
     return file_checksum(Path(given))
 
 
-def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dict[str, Any]:
     data = {k: v for k, v in settings["data"].items() if k not in ("root", "download")}
     recipe = {k: v for k, v in settings["recipe"].items() if k != "name"}
     options = {k: v for k, v in settings["backbone_options"].items() if k != "weights"}
-    return {**settings, "data": data, "recipe": recipe, "backbone_options": options}
+    task = settings.get("task", {})  # 0.1 had one task, and did not say it
+    chosen = {k: v for k, v in task.get("options", {}).items() if k not in task_places}
+    return {
+        **settings,
+        "task": {**task, "options": chosen},
+        "data": data,
+        "recipe": recipe,
+        "backbone_options": options,
+    }
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -48,8 +48,8 @@ def stiffness(
 
     Args:
         model: any network with residual steps.
-        loader: batches: a tensor, a tuple whose first element is one, or a dictionary of keyword
-            inputs (Hugging Face).
+        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
+            images of any sizes, or a dictionary of keyword inputs (Hugging Face).
         convention: of NSI, see `attnlab.trajectory.conventions`.
         grid: the degrees M at which δ and p̂ are evaluated.
         si: on how many inputs, the first ones, to compute SI of every step (slow).
