@@ -73,7 +73,7 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise InputError(f"{str(path)!r} is no JSON. Expected {RENDERED}.") from None
+        raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
     kind = str(found.get("format", "")) if isinstance(found, dict) else ""
     if kind in _PAGES:
         try:
