@@ -87,11 +87,11 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
-        node.data = node.operation == "input" or any(nodes[i].data for i in node.inputs)
-        data_inputs = [i for i in node.inputs if nodes[i].data]
-        if node.operation in operations.READS_FIRST_ONLY:
-            data_inputs = data_inputs[:1]
-        node.data_inputs = tuple(data_inputs)
+        # `anchors.type_as(features)` takes no values from the features, and is none of their data.
+        first_only = node.operation in operations.READS_FIRST_ONLY
+        read = node.inputs[:1] if first_only else node.inputs
+        node.data_inputs = tuple(i for i in read if nodes[i].data)
+        node.data = node.operation == "input" or bool(node.data_inputs)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
         for i in node.inputs:
             self._ancestors[node.index] |= self._ancestors[i] | (1 << i)
