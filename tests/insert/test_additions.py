@@ -94,6 +94,26 @@ def test_boxes_that_are_refined_are_no_states(model):
         attnlab.steps(model(), torch.randn(2, 5, 8))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_anchors_of_the_features_type_are_constants(batch):
+    """YOLO's boxes, `anchors + distances`: for a single image the two have one shape."""
+
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(3, 8, 1), nn.SiLU())
+            self.boxes = nn.Sequential(Branch(), nn.Conv2d(8, 2, 1))
+
+        def forward(self, x):
+            x = self.stem(x)
+            distances = self.boxes(x).flatten(2)
+            anchors = torch.arange(distances[0].numel()).type_as(x).view(1, 2, -1)
+            return anchors + distances
+
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(Head(), torch.randn(batch, 3, 8, 8))
+
+
 def test_a_straight_through_estimator_replaces_and_does_not_update():
     class Quantised(nn.Module):
         def __init__(self) -> None:

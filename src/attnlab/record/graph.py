@@ -96,6 +96,7 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
+        # `anchors.type_as(features)` takes no values from the features, and is none of their data.
         node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
         node.data = node.operation == "input" or bool(node.data_inputs)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
