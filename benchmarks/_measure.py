@@ -6,8 +6,10 @@ import datetime
 import json
 import os
 import platform
+import re
 import statistics
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch.utils.benchmark import Timer
+
+from attnlab._files import write_whole
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,32 @@ def write_json(path: Path, results: Mapping[str, object]) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text + "\n")
     os.replace(file.name, path)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a page."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def paragraph(text: str) -> str:
+    """`text` in lines as long as those of the pages."""
+    return textwrap.fill(text, 105, break_long_words=False, break_on_hyphens=False)
+
+
+def renew_section(page: Path, heading: str, text: str) -> None:
+    """Put `text` under `heading` of `page`, in the place of what is there up to the next heading of
+    that level."""
+    level = heading.partition(" ")[0]
+    renewed, count = re.subn(
+        rf"^{re.escape(heading)}\n.*?(?=^{level} |\Z)",
+        lambda _: f"{heading}\n\n{text.strip()}\n\n",
+        page.read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    if count != 1:
+        raise SystemExit(f"Expected one heading {heading!r} in {page} but found {count}.")
+    write_whole(page, renewed.rstrip("\n") + "\n")
 
 
 def _processor() -> str:

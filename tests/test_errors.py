@@ -82,7 +82,7 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
         (
             "asr:se*0",
             {},
-            "Expected a number of at least 1 after '*' but got '0' in 'asr:se*0'.",
+            "Expected a number from 1 to 64 after '*' but got '0' in 'asr:se*0'.",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_wrong_option(net: nn.Module, gate: str, options: dict[str, object], mes
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms.",
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.",
         ),
         (
             "stages:4",

@@ -31,7 +31,7 @@ KNOWS = {
     "stripe": {"attention", "insert", "plot", "record"},
     "checkpoint": {"backbones", "fold", "insert", "noise", "record"},
     "data": {"record"},
-    "tasks": {"data", "stored"},
+    "tasks": {"backbones", "data", "stored"},
     "train": {"backbones", "checkpoint", "data", "insert", "noise", "record", "stored", "tasks"},
     "measure": {
         "checkpoint",

@@ -20,13 +20,8 @@ def report(result: str | Path, out: str | Path = "report.html", study: str | Non
 
     if Path(result).is_file():
         return write_file_page(result, Path(out))
+    from attnlab.study import Store, up_to_date
+
     folder, name = find_study(result, study)
-    _bring_up_to_date(folder, name)
-    return write_study_page(folder, name, Path(out))
-
-
-def _bring_up_to_date(folder: Path, name: str) -> None:
-    """The table of what is on disk now; the study itself is not planned again."""
-    from attnlab.study import Store, refresh
-
-    refresh(Store(folder), name)
+    made = up_to_date(Store(folder), name)  # of what is on disk now; it is not planned again
+    return write_study_page(folder, name, Path(out), made)

@@ -77,11 +77,13 @@ NOISE = (
 )
 SMALL = "--channels 16 --size 6 --kernel-size 3 --batch 1"
 NAMED = "--model resnet20 --gate asr:se --num-classes 5"
+STYLE = "--losses filters --norm batch --attention asr:se --size 24 --width 4 --blocks 1 --epochs 1"
 TABLE = [
     Entry("doctor"),
     Entry("modules"),
     Entry(f"operators {SMALL}"),
     Entry(f"operators {SMALL} --no-time"),
+    Entry(f"operators {SMALL} --device cpu --no-time"),
     Entry("try se", "assert len(receipt.sites) == 9"),
     Entry(
         "try step --where stages:2,3 --start identity --set inputs=shortcut",
@@ -126,6 +128,15 @@ TABLE = [
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
     ),
+    Entry(
+        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
+        "assert [row.gate for row in rows] == ['none', 'none', 'se']",
+    ),
+    Entry(f"style train glass {STYLE} -o style", read("values", "style/result.json")),
+    Entry(
+        "style apply style style/pictures/0-input.png -o styled",
+        same=("styled/0-input.png", "styled/0-input-folded.png"),
+    ),
     Entry("report runs -o n.html", same=("n.html", "n.csv", "n.tex")),
     Entry("report runs --study small -o o.html", same=("o.html",)),
     Entry("report measured/stiffness.json -o p.html", same=("p.html",)),
@@ -154,6 +165,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("attnlab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
         main(["study", "run", "small.toml"])
         main(["stiffness", "resnet20", "--limit", "2", "--out", "measured"])
+        main(["style", "train", "glass", *STYLE.split(), "-o", "style"])
         config = RunConfig.model_validate(
             {
                 "data": {"name": "digits", "train_subset": 40, "test_subset": 20},

@@ -119,7 +119,7 @@ def test_ratio_tells_slow_from_fast() -> None:
         (
             ["se", "--set", "reductoin=8"],
             "attnlab: Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? "
-            "It takes: reduction, bias, nonlinearity, squash.\n",
+            "It takes: reduction, bias, nonlinearity, squash, trainable.\n",
         ),
         (
             ["se", "--set", "reduction"],
@@ -137,7 +137,7 @@ def test_ratio_tells_slow_from_fast() -> None:
         (
             ["se", "--where", "stage:1"],
             "attnlab: Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one "
-            "of: stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms.\n",
+            "of: stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.\n",
         ),
         (["se", "--batch", "0"], "attnlab: Expected batch to be at least 1 but got 0.\n"),
     ],

@@ -31,6 +31,10 @@ _START = (
     "weights_backbone",
     "pretrained",
     "pretrained_backbone",
+    "pretrained_cfg",
+    "pretrained_cfg_overlay",
+    "pretrained_strict",
+    "cache_dir",
     "checkpoint_path",
 )
 

@@ -77,12 +77,13 @@ def try_(
     Args:
         gate: a name of `attnlab modules`, 'asr:NAME', 'asr:NAME*2', or several joined by '+'.
         model: a network of attnlab, 'timm:NAME' or 'torchvision:NAME'. No weights are fetched.
-        where: stages:1,3 | blocks:0,5 | every:2 | norms | module names. Everywhere if left out.
+        where: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module names. Everywhere if
+            left out.
         start: paper (the paper's first gate) or identity (the output does not change at first).
         options: options of the gate.
         batch: images per run when latency is measured.
     """
-    given = dict(_key_value(text) for text in options)
+    given = dict(key_value(text) for text in options)
     found = trial(gate, model, where, start, batch, given)
     print(found.receipt)
     print(f"  latency     {found.latency}")
@@ -165,7 +166,8 @@ def python_lines(
     ]
 
 
-def _key_value(text: str) -> tuple[str, Any]:
+def key_value(text: str) -> tuple[str, Any]:
+    """`reduction=8` as a name and a value."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise OptionError(f"Expected --set KEY=VALUE, as in --set reduction=8, but got {text!r}.")

@@ -24,6 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnlab._checked import check_whole
+
 Array = NDArray[np.float64]
 
 END = 20.0
@@ -130,6 +132,8 @@ def _share_below_zero(first: Array, last: Array) -> Array:
 
 def encounter_shares(trajectories: int, seed: int = 0) -> Encounters:
     """`encounters` of random trajectories, a hundred at a time."""
+    check_whole("trajectories", trajectories, 1)
+    check_whole("seed", seed, 0)
     rng = np.random.default_rng(seed)
     parts = [
         encounters(initial_states(min(TOGETHER, trajectories - start), rng))

@@ -8,10 +8,11 @@ from torch import nn
 
 from attnlab._errors import SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
+from attnlab.insert.choose import place_and_rest
 from attnlab.insert.sites import step_sites
 from attnlab.insert.step import Step
 from attnlab.insert.steps import find_steps
-from attnlab.insert.where import Where, select
+from attnlab.insert.where import Where, lies_in, select
 from attnlab.record.graph import Graph
 
 
@@ -49,6 +50,8 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
         and not isinstance(module, InstanceEnhancementBatchNorm)
     ]
     found = find_steps(graph)
+    module, where = place_and_rest(network, where)
+    norms = [name for name in norms if lies_in(name, module)]
     if where is None:
         shortcuts = _shortcut_modules(graph, found)
         chosen = [name for name in norms if name not in shortcuts]

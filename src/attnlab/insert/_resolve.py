@@ -36,6 +36,7 @@ def resolve(
 ) -> tuple[Resolved, ...]:
     """The gates to build, with every option checked before anything is touched."""
     if not isinstance(gate, str):
+        _check_class(gate)
         return (_resolve_class(gate, options),)
     specs = parse_gate(gate)
     given, trainable = _without_trainable(options)
@@ -56,6 +57,17 @@ def _without_trainable(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool
     if not isinstance(trainable, bool):
         raise OptionError(f"Expected trainable to be True or False but got {trainable!r}.")
     return given, trainable
+
+
+def _check_class(gate: object) -> None:
+    if isinstance(gate, nn.Module):
+        name = type(gate).__name__
+        raise OptionError(
+            f"Expected a gate by name or as a class, which is built anew at each site, but got one "
+            f"{name}. Pass the class: insert(model, {name})."
+        )
+    if not callable(gate):
+        raise OptionError(f"Expected a gate by name, such as 'se', or as a class but got {gate!r}.")
 
 
 def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> None:

@@ -11,19 +11,20 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
-from attnlab.insert.choose import find_sites, place_notes
+from attnlab.insert.choose import find_sites, frozen_notes, place_notes
 from attnlab.insert.host import attachments, guard_norms, remove_attachments
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
 from attnlab.insert.site import Place, Site
 from attnlab.insert.where import Where, parse_where
-from attnlab.record.example import Example, Run, run_once
+from attnlab.record.example import Example, Run, check_finite_weights, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
@@ -63,6 +64,8 @@ def insert(
     kept.
     """
     began = perf_counter()
+    check_module(model)
+    check_values("insert", insert, {"inplace": inplace})
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
     if place not in get_args(Place):
@@ -92,6 +95,7 @@ def insert(
             f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
             f"first values"
         )
+    check_finite_weights(model, change.largest)
     receipt = Receipt(
         action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
         sites=tuple(sites),
@@ -153,6 +157,7 @@ def _attach(
         if refused:
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
+        notes += frozen_notes(network, sites)
         attach_gate(network, item, sites, start)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes

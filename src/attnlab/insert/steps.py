@@ -13,6 +13,7 @@ from math import prod
 
 from torch import nn
 
+from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert._detect import Addition, additions
 from attnlab.insert.step import Kind, Step, StepKey
@@ -27,6 +28,7 @@ def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
     made from what the model says about itself. The model is not changed. Raises
     `StepsNotFoundError` for a network without a residual step.
     """
+    check_module(model)
     run = run_once(model, example)
     found = find_steps(run.graph)
     if not found:

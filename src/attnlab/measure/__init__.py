@@ -1,5 +1,7 @@
 """What is measured of a finished network: one file each, apart from its training, re-runnable."""
 
+from attnlab.measure.apply import Applied as Applied
+from attnlab.measure.apply import apply_run as apply_run
 from attnlab.measure.config import MeasureConfig as MeasureConfig
 from attnlab.measure.measurement import Measurement as Measurement
 from attnlab.measure.measurement import Subject as Subject

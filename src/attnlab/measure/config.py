@@ -17,6 +17,8 @@ class MeasureConfig(Strict):
     """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
     inference_images: NonNegativeInt = 256
     """On how many test images inference speed is measured; 0 leaves it out."""
+    pictures: NonNegativeInt = 0
+    """Of how many test images pictures are kept, where the task makes some."""
     corruptions: NonNegativeInt = 0
     """On how many test images a classifier is tested under every corruption at five strengths, with
     its calibration; 0 leaves it out."""

@@ -12,9 +12,11 @@ from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
 from attnlab.measure.config import MeasureConfig
 from attnlab.measure.corruptions import Corruptions
+from attnlab.measure.details import DetailsOfTask
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement
+from attnlab.measure.pictures import Pictures
 from attnlab.measure.speed import Speed
 from attnlab.measure.stiffness import Stiffness
 from attnlab.measure.subject import run_subject
@@ -23,7 +25,16 @@ from attnlab.train.directory import read_config
 from attnlab.train.surroundings import deterministic
 
 MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed(), Corruptions())
+    each.name: each
+    for each in (
+        Stiffness(),
+        Gates(),
+        Fold(),
+        Speed(),
+        DetailsOfTask(),
+        Pictures(),
+        Corruptions(),
+    )
 }
 """By name."""
 
@@ -34,7 +45,7 @@ def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[
     found = []
     for name, measurement in MEASUREMENTS.items():
         wanted, there = measurement.settings(config), stored.measured(name)
-        if wanted is None:
+        if wanted is None or not measurement.applies(stored.directory):
             continue
         # What 0.1 measured does not say on how many images; it is taken as it is.
         if there is None or any(there.settings.get(k, v) < v for k, v in wanted.items()):

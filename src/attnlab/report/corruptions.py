@@ -39,7 +39,7 @@ def corruptions_section(record: StudyRecord) -> Section | None:
     parts: list[Part | Folded] = [
         Table(columns, lines, names=2),
         Folded(
-            "top-1 % by corruption, mean over strengths and seeds",
+            "By corruption, mean over strengths and seeds",
             [Table(["module", "data", *(name.replace("_", " ") for name in names)], each, names=2)],
         ),
     ]

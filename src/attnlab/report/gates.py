@@ -83,12 +83,7 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
 
 
 def _stripes(run: RunRecord) -> list[Figure]:
-    from safetensors.numpy import load_file
-
-    file = run.stored.directory / "gates.safetensors"
-    if not file.is_file():
-        return []
-    tensors = load_file(file)
+    tensors = run.stored.gates
     names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
     return [_stripe(name, tensors[f"{name}.sample"]) for name in _spaced(names)]
 

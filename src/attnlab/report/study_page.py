@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
 from attnlab.report.corruptions import corruptions_section
+from attnlab.report.details import details_sections
 from attnlab.report.features import stiffness_section, where_section
 from attnlab.report.figures import (
     CostPoint,
@@ -33,6 +34,7 @@ from attnlab.report.parts import (
     Section,
     Text,
 )
+from attnlab.report.pictures import pictures_section
 from attnlab.report.read import RunRecord, StudyRecord
 from attnlab.report.standing import forest_rows
 from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
@@ -44,12 +46,14 @@ from attnlab.stored.table import Group
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
-    corruptions = corruptions_section(record)
+    pictures, corruptions = pictures_section(record), corruptions_section(record)
     sections = [
         _help(record),
+        *([] if pictures is None else [pictures]),
         *([] if corruptions is None else [corruptions]),
         _cost(record),
         stiffness_section(record),
+        *details_sections(record),
         gates_section(record),
         where_section(record),
         _numbers(record, name),

@@ -16,6 +16,8 @@ from attnlab.report.read import RENDERED, read_record
 from attnlab.report.small import fold_page, stiffness_page, stripe_page
 from attnlab.report.study_page import study_page
 from attnlab.report.tables import to_csv, to_latex
+from attnlab.stored.study import StoredStudy
+from attnlab.stored.table import StudyTable
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab stiffness 1": stiffness_page,
@@ -27,10 +29,12 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 """By the format of the file."""
 
 
-def write_study_page(folder: Path, name: str, out: Path) -> Path:
-    """The page of a study of the runs in `folder`, from its stored table, with CSV and LaTeX
-    beside it."""
-    record = read_record(folder, name)
+def write_study_page(
+    folder: Path, name: str, out: Path, made: tuple[StoredStudy, StudyTable] | None = None
+) -> Path:
+    """The page of a study of the runs in `folder`, from its stored table or the one that was
+    `made`, with CSV and LaTeX beside it."""
+    record = read_record(folder, name, made)
     write_whole(out, render(study_page(record, out.stem)))
     write_whole(out.with_suffix(".csv"), to_csv(record))
     write_whole(out.with_suffix(".tex"), to_latex(record))

@@ -57,13 +57,16 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    backbone_options: dict[str, Value] = {}
+    """Options of the backbone for this row alone: a network built otherwise, to compare with."""
     branch_scale: PositiveFloat | None = None
     """The first γ of the norm in which every residual branch ends, as a control for gates."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is what the other rows are compared with."""
-        return self.gate == "none" and self.branch_scale is None
+        as_it_is = not self.backbone_options and self.branch_scale is None
+        return self.gate == "none" and as_it_is
 
 
 class Paper(Strict):
@@ -152,6 +155,11 @@ def load_study(path: str | Path) -> Study:
     file = find_study(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file} is not UTF-8 text, which TOML is: byte {error.start} cannot be read. Save it "
+            f"as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not a TOML file: {error}.") from None
     try:

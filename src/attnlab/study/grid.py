@@ -46,6 +46,7 @@ class PlannedRun:
 
 def planned_runs(study: Study) -> list[PlannedRun]:
     """Seed by seed, so that an unfinished study has whole pairs."""
+    _check_yardstick(study)
     checksums: dict[str, str] = {}
     runs = [
         PlannedRun(Cell(data.label, backbone.label, row, entry.is_plain), config, checksums)
@@ -98,7 +99,7 @@ def _config(
     return RunConfig(
         **settings,
         backbone=backbone.name,
-        backbone_options=backbone.options,
+        backbone_options={**backbone.options, **entry.backbone_options},
         attention=entry.gate,
         gate_options=entry.options,
         where=where,
@@ -127,6 +128,18 @@ def _refuse_repeated(runs: list[PlannedRun]) -> None:
                 f"Two rows of the study are called {run.cell.row!r}; give each its own label."
             )
         seen[settings] = labels[run.cell, run.seed] = run
+
+
+def _check_yardstick(study: Study) -> None:
+    """Figures of different meaning never stand in one table."""
+    for data in study.data:
+        for option in task_class(study.task).yardstick_options:
+            if option in data.task_options:
+                raise OptionError(
+                    f"Option {option!r} of task {study.task.name!r} decides what its figures mean, "
+                    f"so it is the same for all data of a study, but {data.label!r} sets it in "
+                    f"task_options. Set it in the study's task, or make two studies."
+                )
 
 
 def _check_paper(study: Study, runs: list[PlannedRun]) -> None:

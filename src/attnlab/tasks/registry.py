@@ -11,14 +11,19 @@ from attnlab._imported import imported, is_path
 from attnlab._strict import Strict
 from attnlab.data import Facts
 from attnlab.tasks.classification import Classification
+from attnlab.tasks.detection import Detection
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
+from attnlab.tasks.style import Style, StyleFilters
 from attnlab.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "multilabel": MultiLabel,
     "regression": Regression,
+    "detection": Detection,
+    "style": Style,
+    "style-filters": StyleFilters,
 }
 
 
