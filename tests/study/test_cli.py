@@ -76,7 +76,7 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     status = shown(capsys, "status", *rest)
     assert "\n4 done\n4 runs: 4 done\n" in status
-    assert len(re.findall(r" seed \d   done     2/2   \d\.\d{3}   +\d+\.\d\d ", status)) == 4
+    assert len(re.findall(r" seed \d +done +2/2 +\d\.\d{3} +\d+\.\d\d ", status)) == 4
     assert "\n4 done\n" in shown(capsys, "status", *rest, "--watch")
     planned = shown(capsys, "plan", *rest, "--effect", "2.5")
     assert "4 runs, 4 done, 0 left\n" in planned
