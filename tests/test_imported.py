@@ -263,7 +263,7 @@ def test_a_folder_to_import_from_goes_behind_all_others(
     import_from(folder)
     assert sys.path == [*before, str(folder.resolve())]
     assert str(folder.resolve()) in own_folders()
-    assert not any("site-packages" in folder for folder in own_folders())
+    assert [folder for folder in own_folders() if "site-packages" in folder] == []
     with pytest.raises(InputError) as raised:
         import_from(tmp_path / "none")
     assert str(raised.value) == f"There is no folder {str(tmp_path / 'none')!r} to import from."

@@ -91,13 +91,13 @@ def import_from(folder: str | Path) -> None:
 def own_folders() -> tuple[str, ...]:
     """The folders that this process imports from beside Python's own and installed packages."""
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    installed = {sysconfig.get_path(kind) for kind in kinds}
+    installed = [Path(sysconfig.get_path(kind)) for kind in kinds]
     found = (Path(entry).resolve() for entry in sys.path)
     kept = (
         str(folder)
         for folder in found
         if folder.is_dir()
-        and str(folder) not in installed
+        and not any(folder.is_relative_to(each) for each in installed)
         and folder.name not in ("site-packages", "dist-packages", "lib-dynload")
     )
     return tuple(dict.fromkeys(kept))
