@@ -1480,7 +1480,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "report-text",
         lambda x: attnlab.report(x.text),
-        "'{tmp}/a.txt' is no JSON. Expected the folder of the runs of a study (at",
+        "'{tmp}/a.txt' is not JSON. Expected the folder of the runs of a study (a",
     ),
     (
         "report-study",

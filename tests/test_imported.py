@@ -256,11 +256,13 @@ def test_modules_of_python_itself_are_not_even_imported(path: str) -> None:
 def test_a_folder_to_import_from_goes_behind_all_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
     before = [*sys.path]
     monkeypatch.setattr(sys, "path", [*before])
-    import_from(tmp_path)
-    assert sys.path == [*before, str(tmp_path.resolve())]
-    assert str(tmp_path.resolve()) in own_folders()
+    import_from(folder)
+    assert sys.path == [*before, str(folder.resolve())]
+    assert str(folder.resolve()) in own_folders()
     assert not any("site-packages" in folder for folder in own_folders())
     with pytest.raises(InputError) as raised:
         import_from(tmp_path / "none")

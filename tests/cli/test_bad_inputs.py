@@ -410,7 +410,7 @@ CASES = [
     ),
     (
         "report {text}",
-        "attnlab: '{text}' is no JSON. Expected the folder of the runs of a study (attn",
+        "attnlab: '{text}' is not JSON. Expected the folder of the runs of a study (att",
     ),
     (
         "report {json}",

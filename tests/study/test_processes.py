@@ -138,7 +138,7 @@ def test_what_a_killed_study_left_behind_ends(tmp_path: Path) -> None:
         assert "Traceback" not in log
 
 
-def until(true: Callable[[], bool], seconds: float = 120) -> None:
+def until(true: Callable[[], bool], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it took too long"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
+from attnlab._extras import needs
 from attnlab._seeds import stream
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
@@ -50,7 +51,8 @@ def photos_checksum(config: DataConfig) -> str:
 
 
 def _sample_files() -> list[Path]:
-    from sklearn.datasets import load_sample_images
+    with needs("study"):
+        from sklearn.datasets import load_sample_images
 
     return sorted(Path(name) for name in load_sample_images().filenames)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnlab._checked import check_whole
+from attnlab._extras import needs
 
 Array = NDArray[np.float64]
 
@@ -102,7 +103,8 @@ def _regular_rates(_: float, flat: Array) -> Array:
 
 def encounters(initial: Array, end: float = END, distance: float = DISTANCE) -> Encounters:
     """Integrate trajectories (12, number) with DOP853 and measure their time below `distance`."""
-    from scipy.integrate import DOP853
+    with needs("dynamics"):
+        from scipy.integrate import DOP853
 
     number = initial.shape[1]
     state = np.concatenate([initial, np.zeros((1, number))])
@@ -164,7 +166,8 @@ def summary(found: Encounters) -> EncounterSummary:
 
 def trajectory(initial: Array, times: Array) -> Array:
     """One trajectory at the given times, (12, times), by DOP853 at rtol 1e-10."""
-    from scipy.integrate import solve_ivp
+    with needs("dynamics"):
+        from scipy.integrate import solve_ivp
 
     found = solve_ivp(
         lambda _, u: _rates(u[:, None])[0][:, 0],

@@ -58,7 +58,7 @@ def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
         )
     names = norms[:2] or [name for name, _ in model.named_children()][:2]
     lines.append(
-        f"To name sites by hand, pass the modules behind whose output a gate shall act: "
+        f"To name sites by hand, pass the modules behind whose output a gate is to act: "
         f"insert(model, gate, where={names!r})."
     )
     return StepsNotFoundError("\n".join(lines))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError, OptionError
+from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.measure.measurement import Subject
@@ -193,7 +194,8 @@ def _point(noise: Noise, values: Sequence[float]) -> NoisePoint:
 
 def mean_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Student's t interval of the mean; none for one value, a point for equal ones."""
-    from scipy import stats  # takes a second
+    with needs("study"):
+        from scipy import stats  # takes a second
 
     if len(values) < 2:
         return None, None

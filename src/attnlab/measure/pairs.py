@@ -10,6 +10,8 @@ from time import perf_counter
 
 import torch
 
+from attnlab._extras import needs
+
 LEVEL = 0.95
 SHORTEST = 0.05
 """Seconds of one timing: shorter calls are repeated, so that the clock's grain does not count."""
@@ -55,7 +57,8 @@ def paired_time(
 
 def summarised(pairs: Sequence[tuple[float, float]]) -> PairedTime:
     """Of (seconds, the reference's seconds) of at least two pairs."""
-    from scipy.stats import t
+    with needs("study"):
+        from scipy.stats import t
 
     logarithms = [math.log(mine / theirs) for mine, theirs in pairs]
     mean = fmean(logarithms)

@@ -17,6 +17,7 @@ from torch import nn
 from attnlab import checkpoint
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
+from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
@@ -87,7 +88,8 @@ def train(
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
     check_batches(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
-    from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+    with needs("study"):
+        from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
     fabric = Fabric(
         accelerator="auto",
