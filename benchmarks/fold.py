@@ -4,7 +4,8 @@
     python benchmarks/fold.py --networks resnet164@32 --seconds 1 --batch 2 --no-compiled
 
 Each network is timed against the plain one in turns, in one process: plain, +SE, +SRM, +SPA, +CBAM,
-+ASR(SE) as trained, folded, folded and fused; eager and compiled. ASR's Table 1 has the same rows.
++ASR(SE) as trained, folded, folded and fused; eager and compiled. `attnlab speed` has all of ASR's
+Table 1.
 Goal: folded/plain = 1.00 ± 0.02; for ResNets, folded and fused ≤ 0.85. Peak memory is measured in
 eager mode: the largest sum of live tensors that one forward run allocates.
 """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import noise as noise
     from attnlab import statistics as statistics
     from attnlab import stored as stored
     from attnlab import study as study
@@ -52,6 +53,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "noise",
     "statistics",
     "stored",
     "study",

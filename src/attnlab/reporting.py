@@ -16,8 +16,8 @@ def report(
 
     Args:
         result: the folder of the runs, that of one study or of one run in it; or a JSON file that
-            `attnlab stiffness`, `attnlab stripe`, `attnlab fold` or `attnlab compare` wrote; or
-            several of `attnlab stiffness`.
+            `attnlab stiffness`, `attnlab stripe`, `attnlab noise`, `attnlab fold` or `attnlab
+            compare` wrote; or several of `attnlab stiffness`.
         out: where the page goes.
         study: which one, where the folder holds several.
     """
@@ -38,13 +38,8 @@ def report(
         return write_file_page(result, Path(out))
     if is_run(Path(result)):
         return write_run_page(Path(result), Path(out))
+    from attnlab.study import Store, up_to_date
+
     folder, name = find_study(result, study)
-    _bring_up_to_date(folder, name)
-    return write_study_page(folder, name, Path(out))
-
-
-def _bring_up_to_date(folder: Path, name: str) -> None:
-    """The table of what is on disk now; the study itself is not planned again."""
-    from attnlab.study import Store, refresh
-
-    refresh(Store(folder), name)
+    made = up_to_date(Store(folder), name)  # of what is on disk now; it is not planned again
+    return write_study_page(folder, name, Path(out), made)

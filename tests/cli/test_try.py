@@ -126,7 +126,7 @@ def test_weights_size_and_classes_reach_the_network(
         (
             ["se", "--set", "reductoin=8"],
             "attnlab: Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? "
-            "It takes: reduction, bias, nonlinearity, squash.\n",
+            "It takes: reduction, bias, nonlinearity, squash, trainable.\n",
         ),
         (
             ["se", "--set", "reduction"],

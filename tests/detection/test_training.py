@@ -15,10 +15,13 @@ from tests.train.small import quiet, run, weights
 
 import attnlab
 from attnlab._errors import InputError, OptionError
+from attnlab.data import load_data
 from attnlab.measure import measure_run, missing
 from attnlab.stored import StoredRun
 from attnlab.stored.details import Details
+from attnlab.tasks import build_task
 from attnlab.train import RunConfig, load_network, train
+from attnlab.train.network import build_network
 
 FEW = {"name": "shapes", "train_subset": 16, "test_subset": 7}
 
@@ -113,6 +116,21 @@ def test_the_recipe_for_trained_backbones(tmp_path):
     # The finished run is built where the file is not, and nothing is fetched.
     (tmp_path / "resnet20.safetensors").unlink()
     load_network(tmp_path / "held")
+
+
+def test_synchronised_norms_would_undo_held_ones():
+    data = load_data(config().data)
+    synchronised = config(
+        task={"name": "detection", "options": {"norm_eval": True}},
+        recipe={"sync_batchnorm": True},
+    )
+    task = build_task(synchronised.task, data.facts)
+    expected = (
+        "sync_batchnorm would turn HeldBatchNorm2d into plain batch norms, and what they do "
+        "besides would be gone. Leave it out."
+    )
+    with pytest.raises(OptionError, match=expected):
+        build_network(synchronised, task, data.facts.shape)
 
 
 def test_two_processes_train_as_one(tmp_path, monkeypatch):

@@ -107,7 +107,7 @@ def test_messages(folder: Path, tmp_path: Path) -> None:
         measure_run(folder, FEW, ["stifness"])
     assert str(caught.value) == (
         "Unknown measurement 'stifness'. Did you mean 'stiffness'? Expected one of: stiffness, "
-        "gates, fold, classes, details."
+        "gates, fold, classes, details, pictures, corruptions."
     )
     facts = json.loads((folder / "data.json").read_text())
     for name in ("config.json", "identity.json", "model.safetensors", "result.json"):

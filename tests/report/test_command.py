@@ -115,8 +115,8 @@ def test_several_studies_need_a_name(small):
 EXPECTED = (
     "Expected the folder of the runs of a study (attnlab study run --out) or of one run, a "
     "stiffness.json (attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a "
-    "NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o "
-    "NAME.html)."
+    "noise.json (attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a "
+    "NAME.json (attnlab compare -o NAME.html)."
 )
 
 
@@ -135,7 +135,7 @@ def test_refusals(tmp_path, capsys):
         str(folder): f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json. "
         f"Did you mean {str(single)!r}? {EXPECTED}",
         str(other): f"{str(other)!r} is no result that has a page. {EXPECTED}",
-        str(text): f"{str(text)!r} is no JSON. {EXPECTED}",
+        str(text): f"{str(text)!r} is not JSON. {EXPECTED}",
     }
     for given, message in cases.items():
         with pytest.raises(SystemExit) as ended:

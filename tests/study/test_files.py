@@ -13,7 +13,7 @@ from attnlab.train.network import build_network
 
 RUNS = {
     "demo": 8,
-    "shapes-demo": 3 * 2,
+    "shapes-demo": 2 * 2,
     "stepnet-table1": 9 * 3 * 5,
     "stepnet-table2": 8 * 2 * 5,
     "stepnet-table3": 5 * 2 * 5,
@@ -21,6 +21,7 @@ RUNS = {
     "asr-table5": 13 * 5,
     "asr-table6": 17 * 5,
     "lottery-ticket": 12 * 5,
+    "asr-style": 4 * 2 * 5,
 }
 TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo"})
 

@@ -97,7 +97,7 @@ def test_unknown_tasks_and_options() -> None:
         TaskConfig(name="regresion")
     assert str(caught.value) == (
         "Unknown task 'regresion'. Did you mean 'regression' or 'detection'? Expected one of: "
-        "classification, multilabel, regression, detection."
+        "classification, multilabel, regression, detection, style, style-filters."
     )
     with pytest.raises(OptionError) as wrong:
         build_task(TaskConfig(options={"smoothing": 0.1}), facts("class", 3))

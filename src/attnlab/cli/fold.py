@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from attnlab._checked import check_whole
 from attnlab._errors import OptionError, WeightsError
 from attnlab.cli._networks import images_line
 from attnlab.cli._show import print_python
@@ -85,6 +86,9 @@ def fold(
     from attnlab.insert.where import parse_where
 
     _check_output(output, onnx)
+    for name, value in (("--size", size), ("--limit", limit), ("--num-classes", num_classes)):
+        if value is not None:
+            check_whole(name, value, 1)
     given = Description(
         model or "",
         num_classes,

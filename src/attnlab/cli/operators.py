@@ -40,6 +40,16 @@ def operators(
         dtype: type of the numbers that are timed there.
         out: JSON file for what was found there.
     """
+    from attnlab._checked import check_whole
+
+    numbers = {"channels": channels, "size": size, "kernel-size": kernel_size, "batch": batch}
+    for name, value in numbers.items():
+        check_whole(f"--{name}", value, 1)
+    if kernel_size % 2 == 0:
+        raise OptionError(
+            f"Expected --kernel-size to be odd but got {kernel_size}: a window has a middle pixel. "
+            f"Use {kernel_size + 1}."
+        )
     if device is not None:
         from attnlab.cli._operators_on import operators_on
         from attnlab.evolution.device import Case

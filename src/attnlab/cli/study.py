@@ -61,6 +61,8 @@ class Plan:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
 
@@ -83,6 +85,8 @@ class Run:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are; shared by all machines."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     until_decided: bool = False
     """Add seeds until every module is better or worse than the plain backbone."""
     max_seeds: int | None = None
@@ -116,6 +120,8 @@ class Status:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     watch: bool = False
     """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
 
@@ -135,6 +141,8 @@ class Show:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     markdown: Path | None = None
     """Also write the table to this file."""
     include_stale: bool = False
@@ -155,7 +163,7 @@ class Measure:
     out: Path = Path("runs")
     """Where the runs are."""
     only: tuple[str, ...] = ()
-    """These again, whether they are there or not: stiffness, gates, fold, speed."""
+    """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
     images: int | None = None
     """On how many test images; as the study says if left out."""
 
@@ -197,22 +205,39 @@ def _new(action: New) -> None:
 
 
 def _load(action: Plan | Run | Status | Show) -> Study:
+    from attnlab._errors import InputError
+    from attnlab._imported import import_from
     from attnlab.study import load_study
 
+    if action.out.exists() and not action.out.is_dir():
+        raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
+    for folder in action.import_from:
+        import_from(folder)
     found = load_study(action.study)
-    return found.smaller() if action.small else found
+    found = found.smaller() if action.small else found
+    if not found.has_plain:
+        print(
+            f"warning: the study {found.name!r} has no row without attention, so there will be no "
+            f'Δ and no verdict. Add "none" to attention.',
+            file=sys.stderr,
+        )
+    return found
 
 
 def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.study.load_study({action.study!r}){small}"
+    folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
     print()
-    print_python("import attnlab", load, *lines)
+    print_python(*(["import sys"] if folders else []), "import attnlab", *folders, load, *lines)
 
 
 def _plan(action: Plan) -> None:
+    from attnlab._errors import InputError, OptionError
     from attnlab.study.estimate import plan_study
 
+    if not 0 < action.effect < float("inf"):
+        raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
     found = _load(action)
     plan = plan_study(found, action.out)
     rows = []
@@ -225,16 +250,17 @@ def _plan(action: Plan) -> None:
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
     console().print(_table(heads, rows, found.title or found.name, text=(0, 1, 4)))
     runs = len(plan.runs)
-    if plan.problem:
-        print(f"which runs are done is not known: {plan.problem}")
     print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
             f"about {duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
-    if not plan.problem:
-        _print_seeds(found, action)
+    problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
+    if any(problems):
+        told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
+        raise InputError(f"The study cannot be run as it is. {told}")
+    _print_seeds(found, action)
     _python(action, f"attnlab.study.plan_study(study, {str(action.out)!r})")
 
 
@@ -257,12 +283,17 @@ def _print_seeds(found: Study, action: Plan) -> None:
 
 
 def _run(action: Run) -> None:
+    from attnlab._checked import check_whole
     from attnlab._errors import OptionError
     from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
     if action.max_seeds is not None and not action.until_decided:
         raise OptionError("--max-seeds is for --until-decided.")
+    if action.max_seeds is not None:
+        check_whole("--max-seeds", action.max_seeds, 1)
+    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
+        check_whole(f"--{name}", value, least)
     found = _load(action)
     executor = _executor(action)
     status = study_status(found, action.out)
@@ -335,9 +366,9 @@ def _executor(action: Run) -> Executor:
     if action.on == "ray":
         return RayExecutor(action.address, action.cpus, action.gpus)
     if action.on == "slurm":
-        from attnlab.cli.try_ import _key_value
+        from attnlab.cli.try_ import key_value
 
-        parameters = dict(_key_value(text) for text in action.options)
+        parameters = dict(key_value(text) for text in action.options)
         return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
     return LocalExecutor(action.slots)
 

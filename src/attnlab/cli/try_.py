@@ -68,7 +68,7 @@ def try_(
         batch: images per run when latency is measured.
         threads: of torch when latency is measured; as many as it takes by itself when not given.
     """
-    given = dict(_key_value(text) for text in options)
+    given = dict(key_value(text) for text in options)
     asked = Network(model, weights, num_classes, size)
     found = trial(gate, asked, where, start, batch, given, threads)
     print(found.receipt)
@@ -175,7 +175,8 @@ def python_lines(
     ]
 
 
-def _key_value(text: str) -> tuple[str, Any]:
+def key_value(text: str) -> tuple[str, Any]:
+    """`reduction=8` as a name and a value."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise OptionError(f"Expected --set KEY=VALUE, as in --set reduction=8, but got {text!r}.")

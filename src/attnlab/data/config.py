@@ -17,6 +17,7 @@ NAMES = (
     "digits",
     "digit-pairs",
     "digit-angles",
+    "photos",
     "fake",
     "cifar10",
     "cifar100",
@@ -64,17 +65,18 @@ class DataConfig(Strict):
 
     name: str = "digits"
     """`digits` is scikit-learn's 8×8 digits, `digit-pairs` two of them side by side (which digits
-    are there?), `digit-angles` digits that are turned (by how much?), `fake` random images, `npz`
-    a numpy archive with train_x, train_y, test_x, test_y, `folder` one folder per class under
-    train/ and test/ (or val/), `hf` a data set of the Hugging Face hub or a folder that `datasets`
-    can read. With boxes: `shapes` is made in code, `coco`, `voc` and `yolo` are folders in these
-    formats. Or a `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
+    are there?), `digit-angles` digits that are turned (by how much?), `photos` photographs of which
+    nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
+    train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/), `hf` a
+    data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
+    made in code, `coco`, `voc` and `yolo` are folders in these formats. Or a
+    `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
     options: dict[str, Value] = {}
     """Of a data set of yours, or where `coco`, `voc` and `yolo` have what below `root`; `bad` says
     whether boxes that cannot be used are an "error" or are left out ("drop")."""
     root: str | None = None
-    """Folder of torchvision's data sets, of `folder` and of those with boxes, file of `npz`, name
-    of `hf`."""
+    """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
+    (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`."""
     download: bool = False
     """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
     train_subset: PositiveInt | None = None
@@ -82,7 +84,8 @@ class DataConfig(Strict):
     test_subset: PositiveInt | None = None
     size: PositiveInt | None = None
     """Images are resized to size × size, `shapes` are made so; their own size when None (folders
-    need one, and those with boxes take none)."""
+    need one, and those with boxes take none). Of `photos`, the side of the training parts, 96 when
+    None; held-out photographs are 4/3 as large."""
     stl_crop: Literal[32, 96] = 96
     """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
     classes: PositiveInt = 10

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from attnlab.data.batches import Chunk
 
-Targets = Literal["class", "labels", "values", "boxes"]
-"""What is known of an image: one class, any number of labels, numbers, or objects with boxes."""
+Targets = Literal["class", "labels", "values", "boxes", "nothing"]
+"""What is known of an image: one class, any number of labels, numbers, objects with boxes, or
+nothing."""
 
 
 class Batch(NamedTuple):

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab.evolution.forms import Kernel
 from attnlab.evolution.window import Pair, Window
@@ -29,6 +30,8 @@ class Operator(nn.Module, ABC):
         self, in_channels: int, out_channels: int, window: Window, *, bias: bool = False
     ) -> None:
         super().__init__()
+        check_whole("in_channels", in_channels)
+        check_whole("out_channels", out_channels)
         if in_channels < 1 or out_channels < 1:
             raise OptionError(
                 "Expected at least 1 input and 1 output channel but got "

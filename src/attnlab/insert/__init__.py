@@ -1,6 +1,7 @@
 """Find the residual steps of a network, put gates on them, watch them, and say what changed."""
 
 from attnlab.insert.attachment import Attachment as Attachment
+from attnlab.insert.branch_scale import set_branch_scale as set_branch_scale
 from attnlab.insert.choose import find_sites as find_sites
 from attnlab.insert.gates import GateSource as GateSource
 from attnlab.insert.host import attachments as attachments

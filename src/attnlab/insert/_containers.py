@@ -2,13 +2,13 @@
 
 `nn.Sequential` runs, counts and slices all its children, and both it and `nn.ModuleList` number
 them anew when one goes or comes. A gate that hangs on one is none of these children, and a gate
-that acts behind one of them stays with it.
+that acts behind one of them stays with it. For `nn.ModuleDict` the first is enough.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
 from torch import nn
@@ -44,6 +44,25 @@ class GatedContainer(nn.Module):
         rest.insert(index, module)
         _renumber(self, rest)
         return self
+
+
+class GatedDict(nn.Module):
+    """Mixed in front of `nn.ModuleDict`."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_own(self))
+
+    def __len__(self) -> int:
+        return len(_own(self))
+
+    def keys(self) -> KeysView[str]:
+        return _own(self).keys()
+
+    def items(self) -> ItemsView[str, nn.Module]:
+        return _own(self).items()
+
+    def values(self) -> ValuesView[nn.Module]:
+        return _own(self).values()
 
 
 def _own(container: nn.Module) -> dict[str, nn.Module]:

@@ -17,11 +17,11 @@ from torch.fx import GraphModule, Proxy, Tracer
 
 from attnlab._errors import SiteError
 from attnlab.insert._additions import run_additions
-from attnlab.insert._containers import GatedContainer
+from attnlab.insert._containers import GatedContainer, GatedDict
 from attnlab.insert._fx import additions_error, proxy_in, record_whole, recording_gates
 from attnlab.insert._hosted import ATTRIBUTE, OWN_CLASSES, Hosted, hosted_by, own_class, set_hosted
 from attnlab.insert._outputs import each_once, moved, on_its_own
-from attnlab.insert._pretrained import check_saving
+from attnlab.insert._pretrained import loud_saving
 from attnlab.insert._script import scriptable
 
 _Forward = Callable[..., Any]
@@ -155,7 +155,7 @@ class _Hosting(nn.Module):
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         hosted = hosted_by(self)
-        if hosted is not None and hosted.children.pop(name, None) is not None:
+        if hosted is not None and name in hosted.children:
             hosted.rebuilt = True
 
     def __prepare_scriptable__(self) -> nn.Module:
@@ -209,10 +209,12 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
             if name.startswith("forward_") and inspect.isfunction(getattr(own, name)):
                 attributes[name] = _guarded(getattr(own, name))
             elif name == "save_pretrained":
-                attributes[name] = _saving(getattr(own, name))
+                attributes[name] = loud_saving(getattr(own, name))
         mixins: tuple[type[nn.Module], ...] = (_Hosting,)
         if issubclass(own, nn.Sequential | nn.ModuleList):
             mixins = (_Hosting, GatedContainer)
+        elif issubclass(own, nn.ModuleDict):
+            mixins = (_Hosting, GatedDict)
         made = type(own.__name__, (*mixins, own), attributes)
         _classes[own] = made
         OWN_CLASSES[made] = own
@@ -230,18 +232,6 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(self, *args, **kwargs)
 
     return guarded
-
-
-def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
-    """`save_pretrained` of Hugging Face."""
-
-    @functools.wraps(save)
-    def save_pretrained(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if hosted_by(self) is not None:
-            check_saving(self)
-        return save(self, *args, **kwargs)
-
-    return save_pretrained
 
 
 def _rebuild(own: type[nn.Module]) -> nn.Module:

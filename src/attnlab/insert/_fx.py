@@ -79,8 +79,7 @@ def recording_gates(tracer: Tracer, hooks: Mapping[int, OutputHook]) -> Iterator
         output = original(module, forward, args, kwargs)
         hook = hooks.get(id(module))
         if hook is not None and tracer.is_leaf_module(module, tracer.path_of_module(module)):
-            for attachment in hook.attachments:
-                output = attachment(output)
+            return hook.record(output)
         return output
 
     tracer.__dict__["call_module"] = call_module

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from torch import nn
 
-from attnlab._errors import GateLostError
+from attnlab._errors import GateLostError, SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert._hosted import Hosted, hosted_by
 from attnlab.insert._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
@@ -24,6 +24,8 @@ class Guard:
         self.gates: list[Attachment] = []
         self.norms: dict[str, nn.Module] = {}
         """Norms with a gate inside (IEBN), by the names that they had at insertion."""
+        self.looked = False
+        """Whether what follows was found since the last gate came."""
         self.carried: list[Hosted] = []
         self.carriers: list[nn.Module] = []
         """The modules that carry something; they look after all their children."""
@@ -32,23 +34,29 @@ class Guard:
         self.ends: list[nn.Module] = []
         """... and those children."""
 
-    def add(self, network: nn.Module, gate: Attachment) -> None:
+    def add(self, gate: Attachment) -> None:
         """Guard one more gate, and the norms in it that have a gate inside."""
         self.gates.append(gate)
-        self.add_norms(network)
+        self.add_norms(gate, gate.name)
 
-    def add_norms(self, network: nn.Module) -> None:
-        """Guard all norms that have a gate inside."""
-        for name, module in network.named_modules():
-            if isinstance(module, InstanceEnhancementBatchNorm):
-                self.norms[name] = module
-        self._find_ways(network)
+    def add_norms(self, module: nn.Module, path: str = "") -> None:
+        """Guard all norms in `module`, which is named `path`, that have a gate inside."""
+        for name, each in module.named_modules(prefix=path):
+            if isinstance(each, InstanceEnhancementBatchNorm):
+                self.norms[name] = each
+        self.looked = False
 
     def check(self, network: nn.Module) -> None:
         """Raise `GateLostError` unless all gates act; in a network that was re-arranged too."""
+        if "_is_replica" in network.__dict__:
+            raise SiteError(
+                "nn.DataParallel runs copies of a network's modules without their gates. Use "
+                "nn.parallel.DistributedDataParallel."
+            )
         children = [hosted.children for hosted in self.carried]
         if (
-            [parent._modules.get(name) for parent, name in self.ways] != self.ends
+            not self.looked
+            or [parent._modules.get(name) for parent, name in self.ways] != self.ends
             or [carrier._modules for carrier in self.carriers] != children
             or not self._hooked()
         ):
@@ -77,6 +85,8 @@ class Guard:
 
     def without(self, network: nn.Module, gone: Collection[int]) -> Guard | None:
         """The guard when gates with these ids were taken off; None if there is nothing to guard."""
+        inside = {id(m) for gate in self.gates if id(gate) in gone for m in gate.modules()}
+        self.norms = {name: norm for name, norm in self.norms.items() if id(norm) not in inside}
         self.gates = [gate for gate in self.gates if id(gate) not in gone]
         if not self.gates and not self.norms:
             return None
@@ -113,6 +123,7 @@ class Guard:
         self.ends = [modules[path] for path in ways]
         self.carriers = [modules[path] for path in carrying]
         self.carried = list(carrying.values())
+        self.looked = True
 
 
 def _beginnings(path: str) -> Iterator[str]:

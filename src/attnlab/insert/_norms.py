@@ -16,7 +16,9 @@ from attnlab.insert.where import Where, lies_in, select
 from attnlab.record.graph import Graph
 
 
-def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) -> list[str]:
+def replace_norms(
+    network: nn.Module, graph: Graph, where: Where, start: str, *, trainable: bool = True
+) -> list[str]:
     """Exchange every BatchNorm2d but those on shortcuts; return their names.
 
     With `where`, only those inside the chosen blocks, or the named norms themselves.
@@ -26,6 +28,7 @@ def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) ->
         norm = network.get_submodule(name)
         assert isinstance(norm, nn.BatchNorm2d)
         enhanced = InstanceEnhancementBatchNorm.from_batch_norm(norm)
+        enhanced.gate.requires_grad_(trainable)
         if start == "identity":
             enhanced.start_identity()
         _exchange(network, norm, enhanced)

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
-from attnlab._errors import GateLostError, SiteError
+from attnlab._errors import GateLostError
 from attnlab.insert._fx import forget_handed, hand_over
 from attnlab.insert.attachment import Attachment
 
@@ -46,6 +47,8 @@ class OutputHook:
             return output
         if self.counted:
             count_call(self)
+        if self.in_graph and isinstance(output, Proxy):
+            return self.record(output)
         if self.hidden:
             with torch._C.DisableTorchFunction():
                 for attachment in self.attachments:
@@ -55,6 +58,12 @@ class OutputHook:
                 output = attachment(output, None, True)
         if self.in_graph:
             hand_over(self.attachments, output)
+        return output
+
+    def record(self, output: Any) -> Any:
+        """The gates as nodes of the graph that is being traced, behind `output`."""
+        for attachment in self.attachments:
+            output = attachment(output)
         return output
 
     def discard(self, gone: Collection[int]) -> None:
@@ -81,11 +90,6 @@ def follow(keeper: nn.Module, outputs: dict[str, OutputHook]) -> None:
             host._forward_hooks[HOOK] = hook
         elif host is None:
             raise _gone(keeper, name, hook)
-        elif getattr(keeper, "_is_replica", False):
-            raise SiteError(
-                "nn.DataParallel runs copies of a network's modules without their gates. Use "
-                "nn.parallel.DistributedDataParallel."
-            )
         else:
             outputs[name] = moved(hook, host)
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from attnlab._errors import SiteError
+from attnlab.insert._hosted import hosted_by
 
 
-def check_saving(network: nn.Module) -> None:
-    """Raise unless the network's configuration, which is saved with it, says that it has gates."""
+def loud_saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    """`save_pretrained`, which a network with gates refuses."""
+
+    @functools.wraps(save)
+    def save_pretrained(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if hosted_by(self) is not None:
+            _check(self)
+        return save(self, *args, **kwargs)
+
+    return save_pretrained
+
+
+def _check(network: nn.Module) -> None:
     configuration: Any = getattr(network, "config", None)
     if getattr(configuration, "attnlab", None):
         return

@@ -20,12 +20,14 @@ def find_sites(
     model: nn.Module, run: Run, where: Where, *, both_ends: bool, place: Place = "branch"
 ) -> list[Site]:
     """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
-    where on the branches of steps, `auto` as for a constant gate."""
+    where on the branches of steps, `auto` as for a constant gate. A network that declares its sites
+    is believed."""
     where = where if callable(where) else parse_where(where)
     module, where = place_and_rest(model, where)
     found = find_steps(run.graph)
     names = _named(model, run, where, module)
-    if names is None and found:
+    declared = isinstance(model, DeclaresSites) and not both_ends
+    if names is None and found and not declared:
         inside = [step for step in found if lies_in(step.owner, module)]
         sites = step_sites(model, inside, at_addition=both_ends)
         if not sites:

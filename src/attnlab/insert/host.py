@@ -48,7 +48,7 @@ def attach(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
-    _guard(network).add(network, attachment)
+    _guard(network).add(attachment)
 
 
 def guard_norms(network: nn.Module) -> None:

@@ -16,7 +16,7 @@ from attnlab.record.example import Example, run_once
 from attnlab.record.graph import Graph, Node, Ref
 
 Call = tuple[str, int]
-"""A module's name, and the how-manieth of its calls in one run."""
+"""A module's name, and which of its calls in one run, counted from 0."""
 
 
 def _names(text: str) -> frozenset[str]:

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from attnlab._errors import SelectionError, unknown_name
 from attnlab.insert.site import Site
@@ -33,6 +33,11 @@ def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
     of one module as a text, or a list of module names."""
     if given is None or given == EVERYWHERE:
         return None
+    if not isinstance(given, Sequence | Set | Mapping):
+        raise SelectionError(
+            f"Expected where to be None, a selection such as {_FORMS[0]!r}, a list of module names "
+            f"or a function of a site but got {given!r}."
+        )
     if isinstance(given, str):
         names = [given] if ":" in given else given.split()
         where: str | list[str] = names[0] if len(names) == 1 else names

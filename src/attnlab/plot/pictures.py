@@ -8,6 +8,9 @@ from typing import Any
 
 from attnlab.plot.render import Spec
 
+SIDE = 150
+"""The longer side of a picture on a page is at least so many pixels."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -24,13 +27,19 @@ def picture_figure(
 ) -> Spec:
     """A PNG in base64 under boxes; what a reader who sees no picture gets is each box's text."""
     width, height = size
-    image = {"url": f"data:image/png;base64,{png}", "x": 0, "y": 0, "x2": width, "y2": height}
+    zoom = max(1.0, SIDE / max(size))
+    image = {"url": f"data:image/png;base64,{png}", "x": width / 2, "y": height / 2}
     x: dict[str, Any] = {"type": "quantitative", "axis": None, "scale": {"domain": [0, width]}}
     y = {**x, "scale": {"domain": [height, 0]}}
     marks: list[Any] = [
         {
-            "data": {"values": [{**image, "x": width / 2, "y": height / 2}]},
-            "mark": {"type": "image", "width": width, "height": height, "aspect": False},
+            "data": {"values": [image]},
+            "mark": {
+                "type": "image",
+                "width": zoom * width,
+                "height": zoom * height,
+                "aspect": False,
+            },
             "encoding": {
                 "url": {"field": "url"},
                 "x": {**x, "field": "x"},
@@ -70,4 +79,9 @@ def picture_figure(
                 },
             }
         )
-    return {"title": title or None, "width": width, "height": height, "layer": marks}
+    return {
+        "title": title or None,
+        "width": zoom * width,
+        "height": zoom * height,
+        "layer": marks,
+    }

@@ -32,7 +32,7 @@ class Node:
     name: str = ""
     """Of a parameter or buffer: its state-dict name."""
     owner: str = ""
-    """The module whose forward made the call, and the how-manieth call of that module it was."""
+    """The module whose forward made the call, and which of its calls, counted from 0."""
     call: int = 0
     inside: tuple[tuple[str, int], ...] = ()
     """All module calls (name, call) it was made in, outermost first."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from attnlab._extras import needs
 from attnlab._ranks import rank_test
 from attnlab.plot.stiffness import stiffest_step
 from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
@@ -88,7 +89,8 @@ def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]
 
 def rank_sentence(name: str, values: Sequence[float], result: Sequence[float]) -> str:
     """Kendall's τ with the result and its p-value, exact where that can be."""
-    from scipy.stats import kendalltau
+    with needs("report"):
+        from scipy.stats import kendalltau
 
     number = len(values)
     if number < 3:

@@ -40,6 +40,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Thumbnail:
+    """A picture of pixels, inside the page."""
+
+    uri: str
+    text: str
+    """What it is, for those who do not see it."""
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Pictures of pixels in rows under the heads of their columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Thumbnail]]
+    kind: str = field(default="grid", init=False)
+
+
+@dataclass(frozen=True)
 class Legend:
     """Colours and shapes, in words."""
 
@@ -127,7 +147,7 @@ class Words:
     kind: str = field(default="words", init=False)
 
 
-Part = Figure | Row | Legend | Table | Text | Heading | Notes | Code | Download | Words
+Part = Figure | Row | Grid | Legend | Table | Text | Heading | Notes | Code | Download | Words
 
 
 @dataclass(frozen=True)

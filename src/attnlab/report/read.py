@@ -22,8 +22,9 @@ from attnlab.stored.table import Group, StudyTable
 
 RENDERED = (
     "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
-    "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a NAME.fold.json "
-    "(attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)"
+    "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a noise.json "
+    "(attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json "
+    "(attnlab compare -o NAME.html)"
 )
 """What a page can be made of."""
 
@@ -51,6 +52,8 @@ class RunRecord:
 
     @property
     def state(self) -> str:
+        if self.stored.damage:
+            return "damaged"
         if self.result is not None:
             return "done"
         begun = (self.stored.directory / "config.json").is_file()
@@ -167,9 +170,12 @@ def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
     return folder, chosen
 
 
-def read_record(folder: Path, name: str) -> StudyRecord:
-    """All that is on disk about a study of the runs in `folder`, finished or not."""
+def read_record(
+    folder: Path, name: str, made: tuple[StoredStudy, StudyTable] | None = None
+) -> StudyRecord:
+    """All that is on disk about a study of the runs in `folder`, finished or not; with the study
+    and the table that were `made` of it, where they could not be written."""
     directory = folder / "studies" / name
-    study = read_study(directory)
-    runs = tuple(RunRecord(entry, StoredRun(folder / entry.folder)) for entry in study.runs)
-    return StudyRecord(study, runs, read_table(directory), tuple(read_plans(directory)))
+    study, table = made or (read_study(directory), read_table(directory))
+    runs = tuple(RunRecord(entry, entry.stored_in(folder)) for entry in study.runs)
+    return StudyRecord(study, runs, table, read_plans(directory).plans)

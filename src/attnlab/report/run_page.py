@@ -112,11 +112,7 @@ def _way(run: StoredRun) -> Section:
     losses = [record["train_loss"] for record in history if "train_loss" in record]
     for which, images, values in (
         (metric, "test images", [metric.shown(record["test"][metric.name]) for record in history]),
-        (
-            loss,
-            "training images",
-            [record["train_loss"] for record in history if "train_loss" in record],
-        ),
+        (loss, "training images", losses),
     ):
         if values:
             curve = Curve(which.label, *[values] * 3)

@@ -16,12 +16,7 @@ _SHOWN_BLOCKS = 3
 
 def run_stripes(run: StoredRun) -> list[Figure]:
     """The gates of some blocks over the images that were kept; none where they were not."""
-    from safetensors.numpy import load_file
-
-    file = run.directory / "gates.safetensors"
-    if not file.is_file():
-        return []
-    tensors = load_file(file)
+    tensors = run.gates
     names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
     return [_stripe(name, tensors[f"{name}.sample"]) for name in spaced(names)]
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from attnlab.report.alerts import alerts, checksums, plan_alerts
 from attnlab.report.classes import classes_section
+from attnlab.report.corruptions import corruptions_section
 from attnlab.report.cost import cost_section
 from attnlab.report.details import details_sections
 from attnlab.report.features import stiffness_section, where_section
@@ -23,6 +24,7 @@ from attnlab.report.parts import (
     Part,
     Section,
 )
+from attnlab.report.pictures import pictures_section
 from attnlab.report.progress import is_open, progress_section
 from attnlab.report.read import StudyRecord
 from attnlab.report.tables import full_table, interval_kind, main_table, to_csv, to_latex
@@ -32,9 +34,12 @@ from attnlab.stored.study import PlanRecord
 
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
+    pictures, corruptions = pictures_section(record), corruptions_section(record)
     sections = [
         *progress_section(record),
         help_section(record),
+        *([] if pictures is None else [pictures]),
+        *([] if corruptions is None else [corruptions]),
         cost_section(record),
         stiffness_section(record),
         *details_sections(record),

@@ -15,6 +15,7 @@ from attnlab.stored import Metric
 from attnlab.stored.table import Comparison, Row, Summary
 
 _TONES = {"gain": "gain", "loss": "loss"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -46,10 +47,14 @@ def to_csv(record: StudyRecord) -> str:
     """`numbers` as comma-separated values."""
     lines = numbers(record)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([map(_cell, lines[0]), *(map(_cell, line.values()) for line in lines)])
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is marked as text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def to_latex(record: StudyRecord) -> str:

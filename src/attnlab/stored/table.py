@@ -109,6 +109,16 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A figure beside the result, over seeds, in its metric's unit."""
+
+    metric: Metric
+    summary: Summary
+    difference: PairedDifference | None
+    """From the plain backbone; None for that itself."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One module of a group over the seeds that are finished; values in their metric's unit."""
 
@@ -150,6 +160,10 @@ class Row:
     """The result's metric of the folded networks."""
     paper: dict[str, Figure] = field(default_factory=dict)
     """By the metric's name."""
+    beside: dict[str, Beside] = field(default_factory=dict)
+    """On clean and corrupted images, where that was measured, by the metric's name."""
+    by_corruption: dict[str, float] = field(default_factory=dict)
+    """The mean over strengths and seeds of the result on corrupted images."""
 
 
 @dataclass(frozen=True)

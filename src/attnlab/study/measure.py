@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnlab._errors import unknown_name
+from attnlab._errors import InputError, unknown_name
 from attnlab.measure import MEASUREMENTS, MeasureConfig, measure_run
 from attnlab.stored import Measured
 from attnlab.stored.study import RunEntry, read_study
@@ -31,6 +31,8 @@ def measure_study(
     directory = require_study(store, name)
     upgrade(store, name)
     study = read_study(directory)
+    if study.damage:
+        raise InputError(study.damage)
     settings = MeasureConfig(**study.definition.get("measure", {}))
     if images is not None:
         settings = MeasureConfig(**{**settings.model_dump(), "images": images})

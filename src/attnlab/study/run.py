@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attnlab._checked import check_whole
+from attnlab._imported import own_folders
 from attnlab.stored.study import RunEntry, StoredStudy, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
@@ -52,6 +54,7 @@ def run_until_decided(
 
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
+    check_whole("most_seeds", most_seeds, 1)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
     study = extended(store, study)
     outcomes: list[Outcome] = []
@@ -114,7 +117,7 @@ def _time(store: Store, study: Study, planned: StoredStudy, executor: Executor) 
 
 def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[Job]:
     """One for each run, with what is to be measured of it."""
-    measure = study.measure.model_dump_json()
+    measure, folders = study.measure.model_dump_json(), own_folders()
     return [
         Job(
             entry.run_id,
@@ -122,6 +125,7 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             run.config.to_json(),
             measure,
             str(store.out / entry.folder),
+            folders,
         )
         for run, entry in zip(planned_runs(study), entries, strict=True)
     ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from attnlab._files import unless_read_only
 from attnlab.statistics.power import seeds_needed
+from attnlab.stored import DamagedFileError
 from attnlab.stored.metric import Metric
 from attnlab.stored.study import RunEntry, read_study, write_table
 from attnlab.stored.table import StudyTable
@@ -26,7 +29,7 @@ class RunStatus:
     entry: RunEntry
     state: State
     detail: str
-    """Who works on it, or why it failed."""
+    """Who works on it, why it failed, or what is damaged."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,15 @@ def show_study(
     nothing is said to be better.
     """
     store = Store(Path(out).resolve())
-    upgrade(store, study.name)
     planned = present(store, extended(store, study))
     table = study_table(store, planned, include_stale=include_stale)
     directory = store.study_directory(study.name)
     if (directory / "study.json").is_file() and not include_stale:
-        stored = read_study(directory)
-        if (stored.runs, stored.definition) == (planned.runs, planned.definition):
-            write_table(directory, table)  # else it would not be the stored study's
+        with unless_read_only(directory), suppress(DamagedFileError):
+            upgrade(store, study.name)
+            stored = read_study(directory)
+            if (stored.runs, stored.definition) == (planned.runs, planned.definition):
+                write_table(directory, table)  # else it would not be the stored study's
     return table
 
 
@@ -117,5 +121,7 @@ def _detail(store: Store, entry: RunEntry, state: State) -> str:
     directory = store.out / entry.folder
     if state == "running":
         return owner(directory)
+    if state == "damaged":
+        return " ".join(map(str, store.run(entry).damage))
     failure = read_failure(directory) if state == "failed" else None
     return failure.error if failure else ""

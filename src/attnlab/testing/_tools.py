@@ -59,7 +59,7 @@ def exchanging_tools() -> list[Tool]:
 def compiling_tools() -> list[Tool]:
     """Tools that make a graph or another format of a network. They take seconds."""
     return [
-        Tool("torch.ao quantize_fx", _quantize_fx, tolerance=0.1),
+        Tool("torch.ao quantize_fx", _quantize_fx, tolerance=0.05),
         Tool("torch.compile", _compile),
         Tool("torch.export", lambda n, x: _export(n, x, strict=False)),
         Tool("torch.export strict", lambda n, x: _export(n, x, strict=True)),

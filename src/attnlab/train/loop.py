@@ -15,6 +15,9 @@ import torch
 from torch import nn
 
 from attnlab import checkpoint
+from attnlab._checked import check_whole
+from attnlab._errors import InputError, OptionError
+from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
@@ -23,6 +26,7 @@ from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
+from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
 from attnlab.train.directory import begin, write_metrics
@@ -67,16 +71,25 @@ def train(
         progress: called with each epoch's record; None shows a bar or prints a line.
         each_epoch: called after each epoch; what it returns is added to the epoch's record.
     """
+    if not isinstance(config, RunConfig):
+        raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
+    check_whole("devices", devices, 1)
+    if threads is not None:
+        check_whole("threads", threads, 1)
     folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
-        return StoredRun(folder).result
+        return StoredRun(folder, (identity.run_id,)).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
     data = load_data(config.data)
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
     check_batches(data.facts.train, config.recipe, devices)
-    from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+    check_batch_noise(config, data.facts, devices)
+    with needs("study"):
+        from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
     fabric = Fabric(
         accelerator="auto",

@@ -19,8 +19,8 @@ from torch import nn
 
 from attnlab._errors import FoldError, InputError
 from attnlab.fold import fold
-from attnlab.insert import Attachment, attachments
-from attnlab.insert.host import attach, remove_attachments
+from attnlab.insert import Attachment, attachments, remove_attachments
+from attnlab.insert.host import attach
 
 
 class Kept:
