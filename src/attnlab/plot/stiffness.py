@@ -53,7 +53,7 @@ def nsi_figure(steps: Sequence[Mapping[str, Any]], title: Spec | None = None) ->
     y_title = "NSI: mean, 5–95 % of inputs"
     return {
         "title": title,
-        "width": max(240, min(16 * len(rows), 900)),
+        "width": max(460, min(16 * len(rows), 900)),
         "height": 240,
         "data": {"values": rows},
         "encoding": {"x": x, "color": colour},

@@ -159,9 +159,13 @@ def curve_colours(number: int) -> list[str]:
 
 
 def curves_figure(
-    curves: Sequence[Curve], drops: Sequence[int], metric: Metric, title: str = ""
+    curves: Sequence[Curve],
+    drops: Sequence[int],
+    metric: Metric,
+    title: str = "",
+    images: str = "test images",
 ) -> Spec:
-    """Mean and range over seeds on the test images, with dashes where the learning rate drops."""
+    """Mean and range over seeds on some images, with dashes where the learning rate drops."""
     values = [
         {
             "module": curve.module,
@@ -185,7 +189,7 @@ def curves_figure(
     y = {
         "field": "mean",
         "type": "quantitative",
-        "title": directed(f"{metric.title}, test images", metric),
+        "title": directed(f"{metric.title}, {images}", metric),
         "scale": {"zero": False},
     }
     names = [curve.module for curve in curves]

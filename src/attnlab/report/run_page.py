@@ -109,12 +109,14 @@ def _way(run: StoredRun) -> Section:
         return Section(title, "", [], "No epoch is done.")
     loss = Metric(name="train_loss", label="training loss", better="lower", digits=3)
     figures = []
-    for which, values in (
-        (metric, [metric.shown(record["test"][metric.name]) for record in history]),
-        (loss, [record["train_loss"] for record in history if "train_loss" in record]),
+    losses = [record["train_loss"] for record in history if "train_loss" in record]
+    for which, images, values in (
+        (metric, "test images", [metric.shown(record["test"][metric.name]) for record in history]),
+        (loss, "training images", losses),
     ):
         if values:
-            figures.append(Figure(curves_figure([Curve(which.label, *[values] * 3)], [], which)))
+            curve = Curve(which.label, *[values] * 3)
+            figures.append(Figure(curves_figure([curve], [], which, images=images)))
     best = metric.best([record["test"][metric.name] for record in history])
     answer = f"The best of {len(history)} epochs on the test images was epoch {best + 1}"
     answer += ", the last." if best + 1 == len(history) else "; the result is the last one."
@@ -131,7 +133,13 @@ def _stiffness(run: StoredRun) -> list[Section]:
         return []
     parts: list[Part | Folded] = []
     if all("quantile_05" in step for step in found["nsi"]):
-        parts.append(Figure(nsi_figure(found["nsi"]), "NSI: mean, 5–95 % of inputs.", wide=True))
+        parts.append(
+            Figure(
+                nsi_figure(found["nsi"]),
+                "NSI: mean, 5–95 % of inputs.",
+                wide=len(found["nsi"]) > 30,
+            )
+        )
     parts.append(words("step", "NSI", "TNS"))
     answer = f"TNS {found['tns']:.3g}: the larger, the more single steps stick out of their stage."
     return [Section("How stiff are its steps?", "", parts, answer)]

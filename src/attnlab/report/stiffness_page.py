@@ -64,7 +64,10 @@ def stiffness_page(result: Result) -> str:
         Section(
             "How stiff is each step?",
             lead,
-            [Figure(nsi_figure(result["nsi"]), wide=True), words("step", "NSI", "TNS")],
+            [
+                Figure(nsi_figure(result["nsi"]), wide=len(result["nsi"]) > 30),
+                words("step", "NSI", "TNS"),
+            ],
             _answer(result),
             "Compare with other networks, or with the same one before training: `attnlab stiffness "
             "A B --out DIR` makes a page of both.",
