@@ -1,4 +1,4 @@
-"""Ratios of run times: one process, contestants interleaved, medians of many short blocks."""
+"""What the benchmarks share: the machine, tables and files. Times are `attnlab.latency`'s."""
 
 from __future__ import annotations
 
@@ -7,59 +7,16 @@ import json
 import os
 import platform
 import re
-import statistics
 import tempfile
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.utils.benchmark import Timer
 
 from attnlab._files import write_whole
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How ours compares with its peer on one case; a ratio above 1 means that ours is faster."""
-
-    ours: float
-    """Median seconds."""
-    peer: float
-    """Median seconds."""
-    ratio: float
-    """Median of the block-wise quotients peer / ours, which a drifting clock does not bias."""
-
-
-def compare(
-    ours: Callable[[], object],
-    peer: Callable[[], object],
-    blocks: int = 15,
-    seconds_per_block: float = 0.05,
-) -> Ratio:
-    """Time both in turn, `blocks` times, each block about `seconds_per_block` long or one call."""
-    timers = [
-        Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-        for run in (ours, peer)
-    ]
-    repeats = []
-    for timer in timers:
-        timer.timeit(1)  # the first call allocates and may compile
-        repeats.append(max(1, round(seconds_per_block / timer.timeit(1).mean)))
-    rounds = []
-    for block in range(blocks):
-        # The order alternates, so that neither always runs in the other's warm cache.
-        order = (0, 1) if block % 2 == 0 else (1, 0)
-        times = {which: timers[which].timeit(repeats[which]).mean for which in order}
-        rounds.append((times[0], times[1]))
-    return Ratio(
-        ours=statistics.median(mine for mine, _ in rounds),
-        peer=statistics.median(theirs for _, theirs in rounds),
-        ratio=statistics.median(theirs / mine for mine, theirs in rounds),
-    )
 
 
 def machine() -> dict[str, object]:

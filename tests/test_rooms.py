@@ -39,7 +39,6 @@ KNOWS = {
         "fold",
         "insert",
         "noise",
-        "record",
         "stored",
         "stripe",
         "tasks",
@@ -62,7 +61,7 @@ KNOWS = {
     "report": {"plot", "stored"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.
-ROOT_KNOWS = {"create": {"backbones"}, "reporting": {"report", "study"}}
+ROOT_KNOWS = {"create": {"backbones"}, "latency": {"record"}, "reporting": {"report", "study"}}
 NOBODY_KNOWS = {"cli", "reporting"}
 
 

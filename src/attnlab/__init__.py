@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from attnlab.insert import insert as insert
     from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
+    from attnlab.latency import latency as latency
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
@@ -97,6 +98,7 @@ class _Package(ModuleType):
     insert = _Public("attnlab.insert")
     remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
+    latency = _Public("attnlab.latency")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")

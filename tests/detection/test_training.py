@@ -168,7 +168,7 @@ def test_two_processes_evaluate_as_one(tmp_path):
 def test_measured_folded_and_on_a_page(tmp_path):
     folder = tmp_path / "run"
     run(config(attention="asr:se"), folder)
-    assert missing(folder) == ["stiffness", "gates", "fold", "speed", "details"]
+    assert missing(folder) == ["stiffness", "gates", "fold", "details"]
     found = {each.measurement: each for each in measure_run(folder, threads=1)}
     assert missing(folder) == []
     fold = found["fold"].found

@@ -118,9 +118,9 @@ def test_without_measurements_the_page_says_what_is_missing(tmp_path):
     write_table(tmp_path / "studies" / study.name, make_table(tmp_path, study))
     record = read_record(tmp_path, study.name)
     sections = {section.title: section for section in study_page(record).sections}
-    assert sections["What does it do to the features?"].lead.startswith("No run measured stiff")
-    assert sections["Is it constant?"].lead.startswith("No finished run has gates")
-    assert sections["Where?"].lead.startswith("No run measured stiffness")
+    assert sections["What does it do to the features?"].answer.startswith("No run measured stiff")
+    assert sections["Is it constant?"].answer.startswith("No finished run has gates")
+    assert sections["Where?"].answer.startswith("No run measured stiffness")
     assert not any(alert.text.startswith("Latency") for alert in alerts(record))
     assert write_study_page(tmp_path, study.name, tmp_path / "page.html").is_file()
 

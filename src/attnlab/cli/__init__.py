@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli._provenance import as_command
 from attnlab.cli.compare import compare
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
@@ -51,6 +52,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "yolo": yolo,
 }
 
+_ONLY_PRINT = ("doctor", "modules", "operators")
+_BROKEN_PIPE = 141
+"""128 + 13, as a shell writes it."""
+
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
 
 Examples:
@@ -87,9 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if name in COMMANDS:
             command = COMMANDS[name]
-            tyro.cli(
-                command, prog=f"attnlab {name}", description=_description(command), args=given[1:]
-            )
+            description = _description(command)
+            with as_command(given):
+                tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
+            sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name.startswith("-"):
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]
@@ -104,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        # What only prints has done its work. Anything else was cut off, and is no success.
+        raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
 
 
 def _description(command: Callable[..., None]) -> str:

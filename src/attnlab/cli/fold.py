@@ -81,6 +81,7 @@ def fold(
     import torch
 
     from attnlab.checkpoint import Description
+    from attnlab.cli._provenance import of_file
     from attnlab.fold import fold as fold_network
     from attnlab.insert.where import parse_where
 
@@ -121,7 +122,8 @@ def fold(
     if sites:
         print(receipt.table())
     _write(plain, description.after_fold(plain, receipt), output, onnx)
-    _write_receipt(receipt, output)
+    source_of = of_file(source, description.model, description.gate, weights)
+    _write_receipt(replace(receipt, provenance=source_of), output)
     print()
     arguments = ", ".join(["network", *words, "example=description.example(network)"])
     print_python(

@@ -68,6 +68,8 @@ def noise(
     }
     result = noise_response(subjects, noises, draws=draws, limit=limit, seed=seed)
     _print(result)
+    if weights is None and not all(Path(name).exists() for name in networks):
+        print("Networks given by name have random weights here: give --weights of trained ones.")
     if out is not None:
         _save(result, out)
     print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._study_progress import (
+    duration,
+    live,
+    now,
+    row_of,
+    saved,
+    showing,
+    summary,
+)
 
 if TYPE_CHECKING:
     from attnlab.stored import Measured
     from attnlab.stored.study import RunEntry
     from attnlab.study import Executor, Study, StudyTable
-    from attnlab.study.worker import Outcome
+
+_LOOK = 2.0
+_TERMINATED = 143
+"""128 + 15, as a shell writes it."""
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 
@@ -94,10 +107,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a study is: done, running, failed, stopped, waiting.
+    """How far a study is: done, running, failed, stopped, waiting; epochs, and the time left.
 
     Examples:
       attnlab study status demo
+      attnlab study status demo --watch
     """
 
     study: Name
@@ -108,6 +122,8 @@ class Status:
     """Where the runs are."""
     import_from: tuple[Path, ...] = ()
     """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    watch: bool = False
+    """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +244,7 @@ def _plan(action: Plan) -> None:
     for cell, estimate in plan.estimates.items():
         pairs = zip(plan.runs, plan.states, strict=True)
         states = [state for run, state in pairs if run.cell == cell]
-        each = "" if estimate.seconds is None else _duration(estimate.seconds)
+        each = "" if estimate.seconds is None else duration(estimate.seconds)
         done = f"{states.count('done')} of {len(states)}"
         rows.append([cell.group, cell.row, done, each, estimate.problem or estimate.basis])
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
@@ -237,7 +253,7 @@ def _plan(action: Plan) -> None:
     print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
-            f"about {_duration(plan.seconds_left)} one after the other on this machine (an "
+            f"about {duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
     problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
@@ -283,17 +299,26 @@ def _run(action: Run) -> None:
     status = study_status(found, action.out)
     print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
     print(f"on {executor.describe()}; results in {action.out}")
-    report = _Progress(sum(run.state == "done" for run in status.runs))
+    done = sum(run.state == "done" for run in status.runs)
+    slots = executor.at_a_time or 1
     try:
-        with terminating():  # so that the runs are stopped as well
+        # So that the runs are stopped as well.
+        with terminating(), showing(found, action.out, slots, done) as report:
             if action.until_decided:
                 most = action.max_seeds or 30
                 outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
             else:
                 outcomes = run_study(found, action.out, executor, report)
     except KeyboardInterrupt:
-        print("stopped; the same command resumes from the last checkpoints")
+        _say_stopped(found, action.out, "by Ctrl-C")
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        _say_stopped(found, action.out, "because nobody reads its output any more")
+        raise
+    except SystemExit as ended:
+        if ended.code == _TERMINATED:
+            _say_stopped(found, action.out, "by SIGTERM")
+        raise
     _print_table(show_study(found, action.out))
     _write_report(action, found.name)
     call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
@@ -308,33 +333,15 @@ def _run(action: Run) -> None:
         raise SystemExit(1)
 
 
-class _Progress:
-    """A line per run that ends."""
+def _say_stopped(found: Study, out: Path, how: str) -> None:
+    """To standard error, which is there when nobody reads the rest."""
+    from attnlab.study import study_status
 
-    def __init__(self, done: int) -> None:
-        self.done = done
-        self.waited_for: set[str] = set()
-
-    def __call__(self, outcome: Outcome) -> None:
-        from attnlab.stored import StoredRun
-
-        job = outcome.job
-        if outcome.status == "busy":
-            if job.run_id not in self.waited_for:
-                print(f"  {job.label}: {outcome.message} works on it; waiting", flush=True)
-            self.waited_for.add(job.run_id)
-            return
-        if outcome.status == "failed":
-            print(f"  {job.label}: FAILED: {outcome.message}", flush=True)
-            return
-        self.done += 1
-        result = StoredRun(Path(job.directory)).result
-        metric = result.metric
-        print(
-            f"  {self.done}  {job.label}: {metric.label} {metric.text(result.value)}, "
-            f"{result.seconds:.0f} s",
-            flush=True,
-        )
+    status = study_status(found, out)
+    print(
+        f"stopped {how}: {saved(status)} in {out}. The same command resumes from there.",
+        file=sys.stderr,
+    )
 
 
 def _write_report(action: Run, name: str) -> None:
@@ -370,11 +377,43 @@ def _status(action: Status) -> None:
     from attnlab.study import study_status
 
     found = _load(action)
+    if action.watch:
+        _watch(found, action.out)
     status = study_status(found, action.out)
-    rows = [[str(run.entry), run.state, run.entry.run_id, run.detail] for run in status.runs]
-    console().print(_table(["run", "state", "id", ""], rows, found.title, text=(0, 1, 2, 3)))
+    rows = []
+    for run, progress in zip(status.runs, status.progress, strict=True):
+        label, state, *figures = row_of(progress, status.metric)
+        rows.append([label, state, *figures, run.entry.run_id, run.detail])
+    heads = ["run", "state", "epoch", "loss", status.metric.title, "left", "id", ""]
+    console().print(_table(heads, rows, found.title, text=(0, 1, 6, 7)))
     print(status)
+    print(summary(status))
     _python(action, f"print(attnlab.study.study_status(study, {str(action.out)!r}))")
+
+
+def _watch(found: Study, out: Path) -> None:
+    """On a terminal a table that is drawn again; elsewhere a line whenever something changed."""
+    from attnlab.study import study_status
+
+    def is_open() -> bool:
+        states = {run.state for run in study_status(found, out).runs}
+        return bool(states & {"running", "waiting", "stopped"})
+
+    try:
+        if sys.stdout.isatty():
+            with live(lambda: now(found, out, 0)):
+                while is_open():
+                    time.sleep(_LOOK)
+            return
+        last = ""
+        while is_open():
+            text = str(study_status(found, out))
+            if text != last:
+                print(text, flush=True)
+            last = text
+            time.sleep(_LOOK)
+    except KeyboardInterrupt:
+        return
 
 
 def _show(action: Show) -> None:
@@ -410,14 +449,14 @@ def _measure(action: Measure) -> None:
 
 
 def _print_table(made: StudyTable) -> None:
-    from attnlab.study.show import cost_cells, footnotes, metric_cells, result_cells
+    from attnlab.study.show import all_cells, footnotes
 
     screen = console()
     for group in made.groups:
-        screen.print(_table(*result_cells(made, group), f"\n{made.title}: {group.name}"))
-        for cells in (metric_cells(made, group), cost_cells(made, group)):
-            if cells is not None:
-                screen.print(_table(*cells, None))
+        title: str | None = f"\n{made.title}: {group.name}"
+        for cells in all_cells(made, group):
+            screen.print(_table(*cells, title))
+            title = None
     for line in footnotes(made):
         screen.print(f"* {line}")
 
@@ -430,11 +469,3 @@ def _table(
 ) -> object:
     sides: list[Justify] = ["left" if index in text else "right" for index in range(len(heads))]
     return table(list(zip(heads, sides, strict=True)), rows, title)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -11,4 +11,5 @@ from attnlab.measure.run import MEASUREMENTS as MEASUREMENTS
 from attnlab.measure.run import images_of_run as images_of_run
 from attnlab.measure.run import measure_run as measure_run
 from attnlab.measure.run import missing as missing
+from attnlab.measure.speed import time_in_turns as time_in_turns
 from attnlab.measure.subject import subject_of as subject_of

@@ -10,6 +10,7 @@ import torch
 
 from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
+from attnlab.measure.classes import Classes
 from attnlab.measure.config import MeasureConfig
 from attnlab.measure.corruptions import Corruptions
 from attnlab.measure.details import DetailsOfTask
@@ -17,7 +18,6 @@ from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
 from attnlab.measure.measurement import Measurement
 from attnlab.measure.pictures import Pictures
-from attnlab.measure.speed import Speed
 from attnlab.measure.stiffness import Stiffness
 from attnlab.measure.subject import run_subject
 from attnlab.stored import Measured, StoredRun
@@ -30,7 +30,7 @@ MEASUREMENTS: dict[str, Measurement] = {
         Stiffness(),
         Gates(),
         Fold(),
-        Speed(),
+        Classes(),
         DetailsOfTask(),
         Pictures(),
         Corruptions(),

@@ -21,12 +21,16 @@ from attnlab.stored.study import (
 from attnlab.stored.table import Group, StudyTable
 
 RENDERED = (
-    "the folder of the runs of a study (attnlab study run --out), a stiffness.json (attnlab "
-    "stiffness --out), a stripe.json (attnlab stripe --out), a noise.json (attnlab noise --out), a "
-    "NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o "
-    "NAME.html)"
+    "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
+    "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a noise.json "
+    "(attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json "
+    "(attnlab compare -o NAME.html)"
 )
 """What a page can be made of."""
+
+
+_SOURCES = ("folder", "npz", "hf")
+"""Kinds of sources, which say nothing of what is in them."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,30 @@ class StudyRecord:
         every = (run.found(measurement) for run in self.of(group, row))
         return [found for found in every if found]
 
+    def data_of(self, group: Group) -> str:
+        """What the data are called: a folder by its own name, unless the study's file names it."""
+        entries = self.study.definition.get("data", ())
+        own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
+        return data_title(own[0]) if own and group.data in _SOURCES else group.data
+
+    def label_of(self, run: RunRecord) -> str:
+        """`photos resnet20 se, seed 0`."""
+        group = next(g for g in self.table.groups if g.name == run.entry.cell.group)
+        return f"{self.name_of(group)} {run.entry.cell.row}, seed {run.entry.seed}"
+
     def name_of(self, group: Group) -> str:
         """The group's name as short as it may be."""
         same = len({other.backbone for other in self.table.groups}) == 1
-        return group.data if same else group.name
+        return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
+
+
+def data_title(config: dict[str, Any]) -> str:
+    """`photos` of images in the folder some/photos, instead of `folder`."""
+    name, root = str(config.get("name", "")), config.get("root")
+    if name not in _SOURCES or not root:
+        return name
+    path = Path(str(root))
+    return path.stem if name == "npz" else path.name or name
 
 
 def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.report.compare_page import compare_page
+from attnlab.report.fold_page import fold_page
 from attnlab.report.noise_page import noise_page
 from attnlab.report.page import render
 from attnlab.report.read import RENDERED, read_record
-from attnlab.report.small import fold_page, stiffness_page, stripe_page
+from attnlab.report.run_page import run_page
+from attnlab.report.stiffness_page import comparison_page, names_of, stiffness_page
+from attnlab.report.stripe_page import stripe_page
 from attnlab.report.study_page import study_page
 from attnlab.report.tables import to_csv, to_latex
 from attnlab.stored.study import StoredStudy
@@ -39,6 +42,29 @@ def write_study_page(
     write_whole(out.with_suffix(".csv"), to_csv(record))
     write_whole(out.with_suffix(".tex"), to_latex(record))
     return out
+
+
+def write_run_page(folder: Path, out: Path) -> Path:
+    """The page of one run."""
+    return write_whole(out, render(run_page(folder)))
+
+
+def write_comparison_page(files: Sequence[str | Path], out: Path) -> Path:
+    """The page of two or more stiffness.json side by side."""
+    found = []
+    for file in files:
+        path = Path(file)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            content = None
+        if not isinstance(content, dict) or content.get("format") != "attnlab stiffness 1":
+            raise InputError(
+                f"Expected several files to be stiffness.json (attnlab stiffness --out), which one "
+                f"page compares, but {str(path)!r} is none."
+            )
+        found.append(content)
+    return write_whole(out, comparison_page(dict(zip(names_of(found), found, strict=True))))
 
 
 def write_file_page(file: str | Path, out: Path) -> Path:

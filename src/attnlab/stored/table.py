@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from attnlab.stored.metric import Metric
+from attnlab.stored.speed import GroupSpeed, Timed
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
 
@@ -146,6 +147,11 @@ class Row:
     """Images per second, median over seeds; each run is timed alone, so no ratio of these is
     better than the machine was quiet."""
     inference_speed: float | None = None
+    """Images per second in turns with the others; of studies of 0.1 alone, like `train_speed`."""
+    speed: Timed | None = None
+    """In turns with the other rows, against the first; None where that was not done."""
+    folded_speed: Timed | None = None
+    """The same of the folded network."""
     tns: Summary | None = None
     fold_error: float | None = None
     """Largest over seeds; None where nothing folds."""
@@ -168,6 +174,9 @@ class Group:
     data: str
     backbone: str
     rows: tuple[Row, ...]
+    timed: GroupSpeed | None = None
+    """How the rows were timed."""
+    why_not_timed: str = ""
 
     @property
     def plain(self) -> Row | None:

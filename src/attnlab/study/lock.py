@@ -27,7 +27,8 @@ def claim(directory: Path) -> Iterator[bool]:
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / ".lock")
     try:
-        lock.acquire(timeout=0)
+        # Whoever looks whether a run is worked on holds its lock for a moment.
+        lock.acquire(timeout=0.5, poll_interval=0.05)
     except Timeout:
         yield False
         return

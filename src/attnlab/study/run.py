@@ -15,6 +15,7 @@ from attnlab.study.executors import Executor, LocalExecutor
 from attnlab.study.grid import planned_runs
 from attnlab.study.lock import is_claimed
 from attnlab.study.plan import extended, write_plan
+from attnlab.study.speed import not_timed, time_study
 from attnlab.study.store import Store
 from attnlab.study.table import study_table
 from attnlab.study.worker import Job, Outcome
@@ -98,7 +99,20 @@ def _finish(
             if report is not None:
                 report(outcome)
         jobs = _taken_over(busy)
+    _time(store, study, planned, executor)
+    write()
     return outcomes
+
+
+def _time(store: Store, study: Study, planned: StoredStudy, executor: Executor) -> None:
+    """Now that no run of the study is worked on."""
+    images = study.measure.inference_images
+    if not images:
+        return
+    if isinstance(executor, LocalExecutor):
+        time_study(store, planned, images, threads=executor.threads, again=False)
+    else:
+        not_timed(store, planned, f"the runs were made elsewhere: {executor.describe()}")
 
 
 def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[Job]:

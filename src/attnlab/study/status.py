@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnlab._files import unless_read_only
 from attnlab.statistics.power import seeds_needed
 from attnlab.stored import DamagedFileError
+from attnlab.stored.metric import Metric
 from attnlab.stored.study import RunEntry, read_study, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
 from attnlab.study.history import stale_reasons, study_history
 from attnlab.study.lock import owner
 from attnlab.study.plan import extended, present, upgrade
+from attnlab.study.progress import RunProgress, metric_of, run_progress
 from attnlab.study.store import State, Store, read_failure
 from attnlab.study.table import study_table
 
@@ -37,6 +39,10 @@ class StudyStatus:
     runs: tuple[RunStatus, ...]
     stale: tuple[str, ...]
     """`3: the gate's source changed (my_gates.MyGate)`: finished runs that do not count."""
+    progress: tuple[RunProgress, ...] = ()
+    """The same runs, and how far each is."""
+    metric: Metric = field(default_factory=lambda: Metric(name="result", label="result"))
+    """The result's."""
 
     def __str__(self) -> str:
         count = Counter(run.state for run in self.runs)
@@ -54,7 +60,9 @@ def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
         for state in [store.state(entry)]
     )
     stale = study_history(store, study.name, planned.runs).stale
-    return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)))
+    metric = metric_of(planned.metrics)
+    progress = tuple(run_progress(store, run.entry, run.state, metric.name) for run in runs)
+    return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)), progress, metric)
 
 
 def show_study(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from attnlab._errors import InputError
 from attnlab.statistics.paired import LEVEL, compare, paired_difference, summarize
 from attnlab.stored import Metric, RunResult, StoredRun
+from attnlab.stored.speed import GroupSpeed, Timed
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
 from attnlab.stored.table import (
     Comparison,
@@ -22,6 +23,7 @@ from attnlab.stored.table import (
 )
 from attnlab.study.beside import beside, by_corruption
 from attnlab.study.history import History, stale_reasons, study_history
+from attnlab.study.speed import group_speed
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
 
@@ -138,6 +140,7 @@ def _group(
         for read in (_last_value, _best_value)
     )
     figures = _paper(study, name)
+    timed, why_not_timed = group_speed(store, study, name)
     rows = []
     for cell in cells:
         own = [entry for entry in entries if entry.cell == cell]
@@ -155,9 +158,10 @@ def _group(
                 metric,
                 _plain_runs(cells, finished),
                 why,
+                timed,
             )
         )
-    return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
 def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
@@ -225,8 +229,10 @@ def _row(
     metric: Metric,
     plain: dict[int, StoredRun],
     why: str,
+    timed: GroupSpeed | None,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
+    speed = None if timed is None else timed.rows.get(cell.row)
     if not runs:
         return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
     results = [one.result for one in runs]
@@ -252,9 +258,9 @@ def _row(
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
-        inference_speed=_of(
-            runs, statistics.median, lambda run: run.found("speed", "images_per_second")
-        ),
+        inference_speed=_images_per_second(runs, speed),
+        speed=speed,
+        folded_speed=None if timed is None else timed.folded.get(cell.row),
         tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
         fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
         folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
@@ -271,6 +277,13 @@ def _plain_runs(
     cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
 ) -> dict[int, StoredRun]:
     return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
+
+
+def _images_per_second(runs: Sequence[_Finished], speed: Timed | None) -> float | None:
+    """In turns; 0.1 timed every run alone."""
+    if speed is not None:
+        return 1000 / speed.milliseconds
+    return _of(runs, statistics.median, lambda run: run.found("speed", "images_per_second"))
 
 
 def _of(

@@ -19,7 +19,11 @@ from attnlab.study.store import read_failure, write_failure
 from attnlab.study.worker import BUSY, Job, Outcome
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_PROGRAM = "from attnlab.study.worker import main; main()"
+# Ctrl-C reaches all processes of a terminal; it is for the one that started the others to end them.
+_PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from attnlab.study.worker import main; main()"
+)
 _POLL = 0.05
 
 
@@ -41,6 +45,10 @@ class LocalExecutor(Executor):
         self.gpus = _number_of_gpus()
         self.slots = slots or self.gpus or cores()
         self.threads = threads or max(1, cores() // self.slots)
+
+    @property
+    def at_a_time(self) -> int:
+        return self.slots
 
     def describe(self) -> str:
         where = f"{self.gpus} GPUs" if self.gpus else "no GPU"
