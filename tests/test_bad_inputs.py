@@ -1459,12 +1459,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "statistics-empty",
-        lambda _: attnlab.study.summarize([]),
+        lambda _: attnlab.statistics.summarize([]),
         "Expected at least one value to summarize but got none.",
     ),
     (
         "paired-none",
-        lambda _: attnlab.study.paired_difference({}, {}),
+        lambda _: attnlab.statistics.paired_difference({}, {}),
         "Expected runs with the same seeds but got [] for the module and [] for t",
     ),
     (

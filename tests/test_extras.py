@@ -39,7 +39,7 @@ print("works")
 for do in (
     lambda: attnlab.data.images_for(net, "digits"),
     lambda: attnlab.stiffness(gated, images).plot(),
-    lambda: attnlab.study.summarize([1.0, 2.0]) and attnlab.study.paired_difference(
+    lambda: attnlab.statistics.paired_difference(
         {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5}),
     lambda: import_module("attnlab.dynamics.problems").solve(
         next(iter(attnlab.dynamics.PROBLEMS.values()))),

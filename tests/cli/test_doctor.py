@@ -51,9 +51,9 @@ def test_parts_of_extras_are_optional_and_development_is_left_out() -> None:
     )
     assert [(part.name, part.module, part.required) for part in found] == [
         ("torch", "torch", True),
+        ("scikit-learn", "sklearn", True),
         ("onnx", "onnx", False),
         ("transformers", "transformers", False),
-        ("scikit-learn", "sklearn", True),
     ]
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import attnlab
 from attnlab import _errors
+from attnlab.attention import BranchGate
 from attnlab.trajectory import StiffnessResult, StiffnessWarning, capture, nsi, stiffness, tns
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -143,15 +144,24 @@ def test_a_network_of_one_step():
     assert (step.minimum, step.mean, step.maximum) == pytest.approx((3, 3, 3))
 
 
+class Half(BranchGate):
+    def forward(self, branch):
+        return branch.new_full((1, 1, 1, 1), 0.5)
+
+    def start_constant(self):
+        return 0.5
+
+
 def test_gates_are_noted(network):
-    torch.manual_seed(0)  # the gate's own weights, whatever ran before
-    gated, _ = attnlab.insert(network, "se")
+    gated, _ = attnlab.insert(network, Half)
     found = stiffness(gated, [IMAGES[:4]], convention="paper")
     assert found.notes == (
         "The network has gates; convention 'paper' counts the branch before its gate: a gate of "
         "0.5 doubles NSI and TNS, so networks with attention score higher by convention alone.",
     )
-    assert found.tns > 1.5 * stiffness(gated, [IMAGES[:4]], convention="branch").tns
+    # NSI of every step is doubled, and with it every M₂ that is reached.
+    branch = stiffness(gated, [IMAGES[:4]], convention="branch")
+    assert found.tns == pytest.approx(2 * branch.tns, rel=1e-5)
 
 
 class Dead(nn.Module):
