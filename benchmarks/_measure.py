@@ -1,4 +1,4 @@
-"""Ratios of run times: one process, contestants interleaved, medians of many short blocks."""
+"""What the benchmarks share: the machine, tables and files. Times are `attnlab.latency`'s."""
 
 from __future__ import annotations
 
@@ -6,56 +6,17 @@ import datetime
 import json
 import os
 import platform
-import statistics
+import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.utils.benchmark import Timer
 
-
-@dataclass(frozen=True)
-class Ratio:
-    """How ours compares with its peer on one case; a ratio above 1 means that ours is faster."""
-
-    ours: float
-    """Median seconds."""
-    peer: float
-    """Median seconds."""
-    ratio: float
-    """Median of the block-wise quotients peer / ours, which a drifting clock does not bias."""
-
-
-def compare(
-    ours: Callable[[], object],
-    peer: Callable[[], object],
-    blocks: int = 15,
-    seconds_per_block: float = 0.05,
-) -> Ratio:
-    """Time both in turn, `blocks` times, each block about `seconds_per_block` long or one call."""
-    timers = [
-        Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-        for run in (ours, peer)
-    ]
-    repeats = []
-    for timer in timers:
-        timer.timeit(1)  # the first call allocates and may compile
-        repeats.append(max(1, round(seconds_per_block / timer.timeit(1).mean)))
-    rounds = []
-    for block in range(blocks):
-        # The order alternates, so that neither always runs in the other's warm cache.
-        order = (0, 1) if block % 2 == 0 else (1, 0)
-        times = {which: timers[which].timeit(repeats[which]).mean for which in order}
-        rounds.append((times[0], times[1]))
-    return Ratio(
-        ours=statistics.median(mine for mine, _ in rounds),
-        peer=statistics.median(theirs for _, theirs in rounds),
-        ratio=statistics.median(theirs / mine for mine, theirs in rounds),
-    )
+from attnlab._files import write_whole
 
 
 def machine() -> dict[str, object]:
@@ -86,6 +47,32 @@ def write_json(path: Path, results: Mapping[str, object]) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text + "\n")
     os.replace(file.name, path)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a page."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def paragraph(text: str) -> str:
+    """`text` in lines as long as those of the pages."""
+    return textwrap.fill(text, 105, break_long_words=False, break_on_hyphens=False)
+
+
+def renew_section(page: Path, heading: str, text: str) -> None:
+    """Put `text` under `heading` of `page`, in the place of what is there up to the next heading of
+    that level."""
+    level = heading.partition(" ")[0]
+    renewed, count = re.subn(
+        rf"^{re.escape(heading)}\n.*?(?=^{level} |\Z)",
+        lambda _: f"{heading}\n\n{text.strip()}\n\n",
+        page.read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    if count != 1:
+        raise SystemExit(f"Expected one heading {heading!r} in {page} but found {count}.")
+    write_whole(page, renewed.rstrip("\n") + "\n")
 
 
 def _processor() -> str:

@@ -1,10 +1,11 @@
 """What attention costs at inference, and that folding takes the cost away.
 
     python benchmarks/fold.py                                 everything, about an hour on one core
-    python benchmarks/fold.py --networks resnet164@32 --blocks 3 --batch 2 --no-compiled
+    python benchmarks/fold.py --networks resnet164@32 --seconds 1 --batch 2 --no-compiled
 
 Each network is timed against the plain one in turns, in one process: plain, +SE, +SRM, +SPA, +CBAM,
-+ASR(SE) as trained, folded, folded and fused; eager and compiled. ASR's Table 1 has the same rows.
++ASR(SE) as trained, folded, folded and fused; eager and compiled. `attnlab speed` has all of ASR's
+Table 1.
 Goal: folded/plain = 1.00 ± 0.02; for ResNets, folded and fused ≤ 0.85. Peak memory is measured in
 eager mode: the largest sum of live tensors that one forward run allocates.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import torch
 import tyro
-from _measure import compare, print_table, write_json
+from _measure import print_table, write_json
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -46,7 +47,9 @@ class Row:
     compiled: bool
     parameters: int
     ratio: float
-    """Median time relative to the plain network's."""
+    """Time relative to the plain network's."""
+    interval: tuple[float, float]
+    """Of the ratio, 95 %."""
     milliseconds: float
     peak_megabytes: float
     """Beyond weights and input."""
@@ -112,7 +115,7 @@ def runner(network: nn.Module, images: Tensor, compiled: bool) -> Callable[[], o
     return run
 
 
-def measure(label: str, compiled: bool, blocks: int, batch: int | None) -> list[Row]:
+def measure(label: str, compiled: bool, seconds: float, batch: int | None) -> list[Row]:
     """All contestants on one network."""
     name, size, images_per_run = NETWORKS[label]
     torch.manual_seed(0)
@@ -121,15 +124,16 @@ def measure(label: str, compiled: bool, blocks: int, batch: int | None) -> list[
     run_plain = runner(plain, images, compiled)
     rows = []
     for contestant, network in (("plain", plain), *contestants(plain, images)):
-        timing = compare(runner(network, images, compiled), run_plain, blocks)
+        timing = attnlab.latency(run_plain, runner(network, images, compiled), (), seconds=seconds)
         rows.append(
             Row(
                 label,
                 contestant,
                 compiled,
                 sum(p.numel() for p in network.parameters()),
-                1 / timing.ratio,
-                1e3 * timing.ours,
+                timing.ratio,
+                (timing.low, timing.high),
+                1e3 * timing.after,
                 peak_megabytes(network, images),
             )
         )
@@ -149,7 +153,7 @@ def goal_met(row: Row) -> str:
 
 def main(
     networks: tuple[str, ...] = tuple(NETWORKS),
-    blocks: int = 31,
+    seconds: float = 20.0,
     batch: int | None = None,
     eager: bool = True,
     compiled: bool = True,
@@ -159,7 +163,7 @@ def main(
 
     Args:
         networks: which of resnet164@32, resnet164@96, resnet50, vit_small.
-        blocks: how often each pair is timed in turns.
+        seconds: how long each pair is timed in turns, at most.
         batch: images per run, instead of each network's own number.
         eager: whether to measure eager mode.
         compiled: whether to measure torch.compile.
@@ -168,14 +172,14 @@ def main(
     rows: list[Row] = []
     for label in networks:
         for mode in [m for m, wanted in ((False, eager), (True, compiled)) if wanted]:
-            found = measure(label, mode, blocks, batch)
+            found = measure(label, mode, seconds, batch)
             print_table(
                 f"{label}, {'compiled' if mode else 'eager'}",
                 ("network", "time / plain", "ms", "parameters", "peak MB", "goal"),
                 [
                     (
                         row.contestant,
-                        f"{row.ratio:.3f}",
+                        f"{row.ratio:.3f} [{row.interval[0]:.3f}, {row.interval[1]:.3f}]",
                         f"{row.milliseconds:.1f}",
                         f"{row.parameters:,}",
                         f"{row.peak_megabytes:.1f}",

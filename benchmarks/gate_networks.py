@@ -1,7 +1,7 @@
 """Whole networks: gates put into timm's ResNet by `insert`, against timm's own with attention.
 
     python benchmarks/gate_networks.py                   about six minutes on one core
-    python benchmarks/gate_networks.py --model resnet26 --blocks 5
+    python benchmarks/gate_networks.py --model resnet26 --seconds 2
 
 Both have the same convolutions and the same attention behind the last norm of each block. Prints
 one table and writes JSON. A ratio above 1 means that ours is faster.
@@ -15,7 +15,7 @@ from pathlib import Path
 import timm
 import torch
 import tyro
-from _measure import compare, print_table, write_json
+from _measure import print_table, write_json
 from torch import nn
 
 import attnlab
@@ -42,7 +42,7 @@ def main(
     gates: tuple[str, ...] = ("se", "eca", "cbam", "ese", "gc", "coord"),
     size: int = 128,
     batch: int = 8,
-    blocks: int = 7,
+    seconds: float = 10.0,
     output: Path = Path("out/gate_networks.json"),
 ) -> None:
     """Compare `gates` in timm's `model`, on `batch` images of `size` pixels."""
@@ -56,18 +56,20 @@ def main(
             contestants = [n.to(memory_format=memory_format) for n in (ours, peer)]
             for backward in (False, True):
                 runs = [passes(network, images, backward) for network in contestants]
-                ratio = compare(*runs, blocks=blocks, seconds_per_block=0.2)
+                ratio = attnlab.latency(*runs, (), seconds=seconds)
+                shown = f"{ratio.ratio:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
                 kind = "fwd+bwd" if backward else "fwd"
-                times = f"{1e3 * ratio.ours:.0f} / {1e3 * ratio.peer:.0f}"
-                rows.append([f"{model} + {gate}", order, kind, times, f"{ratio.ratio:.2f}"])
+                times = f"{1e3 * ratio.before:.0f} / {1e3 * ratio.after:.0f}"
+                rows.append([f"{model} + {gate}", order, kind, times, shown])
                 results.append(
                     {
                         "gate": gate,
                         "order": order,
                         "pass": kind,
-                        "ours_ms": ratio.ours * 1e3,
-                        "peer_ms": ratio.peer * 1e3,
+                        "ours_ms": ratio.before * 1e3,
+                        "peer_ms": ratio.after * 1e3,
                         "ratio": ratio.ratio,
+                        "interval": (ratio.low, ratio.high),
                     }
                 )
     columns = ["network", "order", "pass", "ours / timm, ms", "x"]

@@ -1,7 +1,7 @@
 """Each gate and the multiplication, against what a user would otherwise take.
 
     python benchmarks/gates.py                      all gates, about half an hour on one core
-    python benchmarks/gates.py --gates se cbam --blocks 5
+    python benchmarks/gates.py --gates se cbam --seconds 2
 
 Prints one table and writes JSON. A ratio above 1 means that attnlab's gate is faster. timm's CBAM
 has a BatchNorm after its spatial convolution and its effective SE a hard sigmoid, so ours are the
@@ -16,11 +16,13 @@ from pathlib import Path
 
 import torch
 import tyro
-from _measure import Ratio, compare, print_table, write_json
+from _measure import print_table, write_json
 from gate_peers import PEERS
 from torch import Tensor, nn
 
+from attnlab import latency
 from attnlab.attention import StageGate, StepGate, build_gate
+from attnlab.latency import Latency
 
 SHAPES = {
     "CIFAR 128x64x32x32": (128, 64, 32, 32),
@@ -65,8 +67,10 @@ def passes(
     return run_both
 
 
-def measure(name: str, shape: tuple[int, ...], order: str, backward: bool, blocks: int) -> Ratio:
-    """The ratio of one gate on one case."""
+def measure(
+    name: str, shape: tuple[int, ...], order: str, backward: bool, seconds: float
+) -> Latency:
+    """Ours and its peer on one case; the ratio is how much longer the peer takes."""
     torch.manual_seed(0)
     ours = build_gate(name, shape[1], **OPTIONS.get(name, {}))
     peer = PEERS[name][1](shape[1])
@@ -80,29 +84,30 @@ def measure(name: str, shape: tuple[int, ...], order: str, backward: bool, block
     def peer_forward(x: Tensor, f: Tensor) -> Tensor:
         return peer(x, f) if name == "step" else peer(f)
 
-    return compare(
+    return latency(
         passes(ours_forward, shortcut, branch, backward),
         passes(peer_forward, shortcut, branch, backward),
-        blocks=blocks,
+        (),
+        seconds=seconds,
     )
 
 
 def main(
     gates: tuple[str, ...] = tuple(PEERS),
     shapes: tuple[str, ...] = tuple(SHAPES),
-    blocks: int = 15,
+    seconds: float = 5.0,
     output: Path = Path("out/gates.json"),
 ) -> None:
-    """Compare `gates` with their peers on `shapes`, `blocks` interleaved blocks per case."""
+    """Compare `gates` with their peers on `shapes`, in turns for at most `seconds` per case."""
     rows, results = [], []
     totals = [0.0, 0.0]
     for name in gates:
         for shape in shapes:
             for order in FORMATS:
-                ratios = [measure(name, SHAPES[shape], order, b, blocks) for b in (False, True)]
+                ratios = [measure(name, SHAPES[shape], order, b, seconds) for b in (False, True)]
                 for backward, ratio in zip((False, True), ratios, strict=True):
-                    totals[0] += ratio.ours
-                    totals[1] += ratio.peer
+                    totals[0] += ratio.before
+                    totals[1] += ratio.after
                     results.append(
                         {
                             "gate": name,
@@ -110,13 +115,14 @@ def main(
                             "shape": SHAPES[shape],
                             "order": order,
                             "backward": backward,
-                            "ours_ms": ratio.ours * 1e3,
-                            "peer_ms": ratio.peer * 1e3,
+                            "ours_ms": ratio.before * 1e3,
+                            "peer_ms": ratio.after * 1e3,
                             "ratio": ratio.ratio,
+                            "interval": (ratio.low, ratio.high),
                         }
                     )
-                times = [f"{1e3 * r.ours:.2f} / {1e3 * r.peer:.2f}" for r in ratios]
-                speed = [f"{r.ratio:.2f}" for r in ratios]
+                times = [f"{1e3 * r.before:.2f} / {1e3 * r.after:.2f}" for r in ratios]
+                speed = [f"{r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in ratios]
                 rows.append([name, PEERS[name][0], shape, order, *times, *speed])
     columns = ["gate", "peer", "shape", "order", "fwd ms", "fwd+bwd ms", "fwd x", "fwd+bwd x"]
     print_table("Gate and multiplication: ours / peer", columns, rows)

@@ -2,6 +2,7 @@
 
     python benchmarks/triton_kernels.py
     python benchmarks/triton_kernels.py --all-blocks --json triton.json
+    python benchmarks/triton_kernels.py --write-docs docs/benchmarks.md
 
 Each kernel is built for a 7×7 window with the blocks that it takes when nothing is timed;
 `--all-blocks` also builds what Triton would time on a GPU. NVIDIA's assembler comes with Triton and
@@ -148,13 +149,41 @@ def cases(every: bool) -> Iterator[tuple[str, Blocks, int, str]]:
         yield name, fixed(32 if whole else 16, 3136, whole), 32, "bf16"
 
 
+HEADING = "## Triton kernels: `benchmarks/triton_kernels.py`"
+
+
+def section(found: list[Built]) -> str:
+    """What the page says."""
+    targets = list(dict.fromkeys(built.target for built in found))
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for built in found:
+        name = built.kernel.removesuffix("_kernel").replace("_", " ")
+        key = (name, built.storage, f"{built.channels} × {built.pixels}")
+        text = f"{built.registers} / {built.shared_bytes} / {built.spilled_bytes}"
+        rows.setdefault(key, {})[built.target] = text
+    from _measure import markdown, paragraph
+
+    table = markdown(
+        ["kernel", "storage", "channels × pixels of a program", *targets],
+        [[*key, *(row[target] for target in targets)] for key, row in rows.items()],
+    )
+    text = (
+        f"Every kernel with a window of 7×7, compiled by triton {triton.__version__} without a "
+        f"GPU, with the blocks that it takes when nothing is timed; attention with relative "
+        f"positions, bias and mask, heads as deep as a block has channels. Registers of a thread / "
+        f"bytes of shared memory / bytes spilled. Nothing was run: this says nothing of speed."
+    )
+    return f"{paragraph(text)}\n\n{table}"
+
+
 def main() -> None:
-    from _measure import print_table, write_json
+    from _measure import print_table, renew_section, write_json
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=TARGETS)
     parser.add_argument("--all-blocks", action="store_true", help="also what would be timed")
     parser.add_argument("--json", type=Path, help="write all numbers here")
+    parser.add_argument("--write-docs", type=Path, help="renew the section of this page")
     arguments = parser.parse_args()
     found = [
         build(name, target, blocks, depth, storage)
@@ -167,6 +196,8 @@ def main() -> None:
     print(json.dumps({"spilling": sum(built.spilled_bytes > 0 for built in found)}))
     if arguments.json:
         write_json(arguments.json, {"kernels": [asdict(built) for built in found]})
+    if arguments.write_docs:
+        renew_section(arguments.write_docs, HEADING, section(found))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from rich.table import Table
 from torch import nn
 
 import attnlab
-from attnlab.cli.try_ import compare
 
 GATES = ("se", "eca", "srm", "dia", "step", "asr:se")
 CONSOLE = Console(highlight=False, markup=False)
@@ -88,9 +87,10 @@ def show_fold(net: nn.Module) -> None:
     print(f"\nState-dict keys are those of the network before insertion: {same}")
     images = torch.randn(1, 3, 32, 32)
     attended, _ = attnlab.insert(net, "se")
-    print("Time of one forward run, as a ratio to the plain network, measured in turns:")
+    print("Time of one forward run, as a ratio to the plain network, in turns, 95 % interval:")
     for name, network in (("se", attended), ("asr:se", trained), ("asr:se, folded", plain)):
-        print(f"  {name:16}{compare(net, network.eval(), images, seconds=1.5).ratio:.2f}×")
+        found = attnlab.latency(net, network, images, seconds=1.5)
+        print(f"  {name:16}{found.ratio:.2f}× [{found.low:.2f}, {found.high:.2f}]")
 
 
 def train(network: nn.Module, steps: int) -> tuple[float, float]:

@@ -70,9 +70,9 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
             "se",
             {"reductoin": 8},
             "Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? It takes: reduction, "
-            "bias, nonlinearity, squash.",
+            "bias, nonlinearity, squash, trainable.",
         ),
-        ("ie", {"reduction": 8}, "Gate 'ie' has no option 'reduction'. It takes no options."),
+        ("ie", {"reduction": 8}, "Gate 'ie' has no option 'reduction'. It takes: trainable."),
         (
             "asr:cbam",
             {},
@@ -82,7 +82,7 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
         (
             "asr:se*0",
             {},
-            "Expected a number of at least 1 after '*' but got '0' in 'asr:se*0'.",
+            "Expected a number from 1 to 64 after '*' but got '0' in 'asr:se*0'.",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_wrong_option(net: nn.Module, gate: str, options: dict[str, object], mes
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms.",
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.",
         ),
         (
             "stages:4",
@@ -152,7 +152,7 @@ def test_network_without_residual_steps() -> None:
         "additions, none of them a step.\n"
         "To put a gate behind each of its 8 norms that feed an activation (the papers' placement "
         "for VGG): insert(model, gate, where='norms').\n"
-        "To name sites by hand, pass the modules behind whose output a gate shall act: "
+        "To name sites by hand, pass the modules behind whose output a gate is to act: "
         "insert(model, gate, where=['features.1', 'features.5'])."
     )
 

@@ -11,8 +11,14 @@ import torch
 from safetensors.torch import save_file
 
 import attnlab
-from attnlab._errors import AttnlabError, OptionError, UnknownNameError, WeightsError
-from attnlab._imported import imported
+from attnlab._errors import (
+    AttnlabError,
+    InputError,
+    OptionError,
+    UnknownNameError,
+    WeightsError,
+)
+from attnlab._imported import import_from, imported, own_folders
 from attnlab.attention import VectorGate, build_gate, parse_gate
 from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
@@ -105,7 +111,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     create = attnlab.create
     assert message(UnknownNameError, lambda: parse_gate("their_gates.Halving")[0].info) == (
         "There is no module 'their_gates' for the gate 'their_gates.Halving'. Install it, or put "
-        "the folder that holds it on PYTHONPATH."
+        "the folder that holds it on PYTHONPATH; for a study, also --import-from FOLDER."
     )
     assert message(UnknownNameError, lambda: build_gate("their_code.Halfing", 3)) == (
         "Module 'their_code' has no subclass of torch.nn.Module named 'Halfing' for the gate "
@@ -121,7 +127,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(UnknownNameError, lambda: create("their_nets.Small")) == (
         "There is no module 'their_nets' for the network 'their_nets.Small'. Install it, or put "
-        "the folder that holds it on PYTHONPATH."
+        "the folder that holds it on PYTHONPATH; for a study, also --import-from FOLDER."
     )
     assert message(OptionError, lambda: create("their_code.Small", widht=3)) == (
         "Network 'their_code.Small' has no option 'widht'. Did you mean 'width'? "
@@ -144,9 +150,11 @@ def test_only_modules_are_called(tmp_path: Path) -> None:
         ("their_code.three", {}),
     ):
         module, _, name = path.rpartition(".")
-        assert message(UnknownNameError, lambda: attnlab.create(path, **options)).startswith(  # noqa: B023
-            f"Module {module!r} has no subclass of torch.nn.Module named {name!r}"
-        )
+        said = message(UnknownNameError, lambda: attnlab.create(path, **options))  # noqa: B023
+        own = module == "their_code"
+        why = f"no subclass of torch.nn.Module named {name!r}" if own else "is a part of Python"
+        assert said.startswith(f"Module {module!r} ")
+        assert why in said
     assert not made.exists()
 
 
@@ -226,3 +234,36 @@ def test_a_command_on_a_file_imports_nothing_unless_told(
     assert "their_code" not in sys.modules
     main([*command, "--trust"])
     assert (tmp_path / "plain.safetensors").is_file()
+
+
+@pytest.mark.parametrize("path", ["antigravity.Net", "this.Net", "collections.OrderedDict"])
+def test_modules_of_python_itself_are_not_even_imported(path: str) -> None:
+    module = path.partition(".")[0]
+    before = sys.modules.pop(module, None)
+    try:
+        with pytest.raises(UnknownNameError) as raised:
+            imported("network", path)
+        assert module not in sys.modules
+    finally:
+        if before is not None:
+            sys.modules[module] = before
+    assert str(raised.value) == (
+        f"Module {module!r} is a part of Python itself and holds no network, so {path!r} is not "
+        f"imported. Expected a class of yours as 'module.Class'."
+    )
+
+
+def test_a_folder_to_import_from_goes_behind_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    before = [*sys.path]
+    monkeypatch.setattr(sys, "path", [*before])
+    import_from(folder)
+    assert sys.path == [*before, str(folder.resolve())]
+    assert str(folder.resolve()) in own_folders()
+    assert not any("site-packages" in folder for folder in own_folders())
+    with pytest.raises(InputError) as raised:
+        import_from(tmp_path / "none")
+    assert str(raised.value) == f"There is no folder {str(tmp_path / 'none')!r} to import from."

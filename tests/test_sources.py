@@ -278,7 +278,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(UnknownNameError, lambda: source_digest("their_absent.Gate")) == (
         "There is no module 'their_absent' for the class 'their_absent.Gate'. Install it, or put "
-        "the folder that holds it on PYTHONPATH."
+        "the folder that holds it on PYTHONPATH; for a study, also --import-from FOLDER."
     )
     assert message(UnknownNameError, lambda: source_digest("se")) == (
         "Expected the class 'se' to be a name that comes with attnlab, or a class of yours as "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median, stdev
-from time import process_time
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,16 @@ from torch import nn
 
 import attnlab
 from attnlab.data import load_data
+from attnlab.latency import latencies
 from attnlab.measure import MeasureConfig
 from attnlab.measure.epoch import epoch_record
 from attnlab.plot.gates import gates_figure
 from attnlab.plot.raster import raster_figure
 from attnlab.plot.render import BLUE, GREY, ORANGE, Spec
 from attnlab.report.block_figures import heat_figure
+from attnlab.report.cost_figure import CostPoint, cost_figure
 from attnlab.report.features import nsi_cells
-from attnlab.report.figures import CostPoint, cost_figure, forest_figure
+from attnlab.report.figures import forest_figure
 from attnlab.report.read import StudyRecord, read_record
 from attnlab.report.standing import forest_rows
 from attnlab.stripe import GateHistory
@@ -87,33 +88,20 @@ def study_pictures(record: StudyRecord) -> dict[str, Spec]:
 
 
 def latency_figure(record: StudyRecord, networks: dict[str, nn.Module]) -> Spec:
-    """Accuracy of the study against latency; the networks are timed in turns."""
+    """Accuracy of the study against time; the networks run in turns."""
     (group,) = record.table.groups
     accuracy = {row.label: row.values["top1"].mean for row in group.rows}
     folded, _ = attnlab.fold(networks["ASR(SE)"])
-    contestants = {**networks, "ASR, folded": folded.eval()}
-    taken = milliseconds(contestants)
-    points = [
-        CostPoint(
-            name, taken[name], accuracy.get(name, accuracy["ASR(SE)"]), name.startswith("ASR")
-        )
-        for name in contestants
-    ]
-    return cost_figure(points, record.metric, "Digits, ResNet-20")
-
-
-@torch.inference_mode()
-def milliseconds(networks: dict[str, nn.Module], rounds: int = 60) -> dict[str, float]:
-    """Per image, median over rounds. Time of this process on one thread, so that others that
-    keep the machine busy count less."""
     images, _ = next(iter(test_images()))
-    taken: dict[str, list[float]] = {name: [] for name in networks}
-    for _ in range(rounds):
-        for name, network in networks.items():
-            began = process_time()
-            network(images)
-            taken[name].append(process_time() - began)
-    return {name: 1000 * median(times) / len(images) for name, times in taken.items()}
+    taken = latencies([*networks.values(), folded], images, threads=1, seconds=60)
+    unit = 1000 * taken[0].after / len(images)  # of the plain network, which is the first
+    points = []
+    for name, time in zip([*networks, "folded"], taken, strict=True):
+        kind = {"plain": "plain", "ASR(SE)": "folds", "folded": "folded"}.get(name, "gated")
+        module = "ASR(SE)" if kind == "folded" else name
+        interval = (None, None) if kind == "plain" else (unit * time.low, unit * time.high)
+        points.append(CostPoint(module, unit * time.ratio, accuracy[module], kind, *interval))
+    return cost_figure(points, record.metric, "Digits, ResNet-20")
 
 
 def surface_figure(network: nn.Module) -> Spec:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnlab import dynamics as dynamics
     from attnlab import evolution as evolution
     from attnlab import measure as measure
+    from attnlab import noise as noise
     from attnlab import statistics as statistics
     from attnlab import stored as stored
     from attnlab import study as study
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from attnlab.insert import Site as Site
     from attnlab.insert import Step as Step
     from attnlab.insert import insert as insert
+    from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
+    from attnlab.latency import latency as latency
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
@@ -50,6 +53,7 @@ _ROOMS = (
     "dynamics",
     "evolution",
     "measure",
+    "noise",
     "statistics",
     "stored",
     "study",
@@ -92,7 +96,9 @@ class _Package(ModuleType):
     Site = _Public("attnlab.insert")
     Step = _Public("attnlab.insert")
     insert = _Public("attnlab.insert")
+    remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
+    latency = _Public("attnlab.latency")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")

@@ -43,6 +43,11 @@ class SiteError(AttnlabError, ValueError):
     """A gate cannot act at a site of this network; the message names the site."""
 
 
+class GateLostError(SiteError):
+    """A gate no longer acts, because its network was changed after insertion; the message names the
+    gate, the module that is gone, and what to do."""
+
+
 class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
 
@@ -66,7 +71,8 @@ def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameErr
 def check_options(
     what: str, build: Callable[..., Any], options: Mapping[str, object], skip: Iterable[str] = ()
 ) -> None:
-    """Raise `OptionError` for any key of `options` that `build` does not take by name."""
+    """Raise `OptionError` for any key of `options` that `build` does not take by name, and for any
+    value of another kind than it says."""
     skipped = {"self", *skip}
     valid = [
         name
@@ -77,3 +83,6 @@ def check_options(
         if name not in valid:
             takes = f"It takes: {', '.join(valid)}." if valid else "It takes no options."
             raise OptionError(f"{what} has no option {name!r}.{nearest(name, valid)} {takes}")
+    from attnlab._checked import check_values  # which needs the errors
+
+    check_values(what, build, options)

@@ -40,6 +40,18 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield partial
 
 
+@contextmanager
+def unless_read_only(folder: Path) -> Iterator[None]:
+    """Writing that may be left out where `folder` can only be read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        if os.access(folder, os.W_OK):
+            raise
+
+
 def remove_partial(folder: Path) -> None:
     """Remove what processes that were killed while writing left behind."""
     for pattern in (f".*{_PARTIAL}", f".*{_PARTIAL}.*"):
@@ -49,8 +61,11 @@ def remove_partial(folder: Path) -> None:
 
 @contextmanager
 def _in_place_of(path: Path, partial: Path, size: str = "") -> Iterator[None]:
+    folder = path.parent
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "Not a folder", str(folder))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         yield
         _sync(partial)
         os.replace(partial, path)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from attnlab._errors import UnknownNameError, nearest
+from attnlab._errors import InputError, UnknownNameError, nearest
 
 T = TypeVar("T")
 
@@ -59,6 +61,12 @@ def imported_module(kind: str, path: str) -> ModuleType:
             f"Expected the {kind} {path!r} to be a name that comes with attnlab, or a class of "
             f"yours as 'module.Class'."
         )
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        # Not even imported: some act when they are (antigravity opens a browser).
+        raise UnknownNameError(
+            f"Module {module_name!r} is a part of Python itself and holds no {kind}, so {path!r} "
+            f"is not imported. Expected a class of yours as 'module.Class'."
+        )
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -66,8 +74,33 @@ def imported_module(kind: str, path: str) -> ModuleType:
             raise  # the module is there, and what it imports is not
         raise UnknownNameError(
             f"There is no module {error.name!r} for the {kind} {path!r}. Install it, or put the "
-            f"folder that holds it on PYTHONPATH."
+            f"folder that holds it on PYTHONPATH; for a study, also --import-from FOLDER."
         ) from None
+
+
+def import_from(folder: str | Path) -> None:
+    """Let modules be imported from `folder`; not in the place of any that are there without it."""
+    if not Path(folder).is_dir():
+        raise InputError(f"There is no folder {str(folder)!r} to import from.")
+    found = str(Path(folder).resolve())
+    if found not in sys.path:
+        sys.path.append(found)
+        importlib.invalidate_caches()
+
+
+def own_folders() -> tuple[str, ...]:
+    """The folders that this process imports from beside Python's own and installed packages."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    installed = {sysconfig.get_path(kind) for kind in kinds}
+    found = (Path(entry).resolve() for entry in sys.path)
+    kept = (
+        str(folder)
+        for folder in found
+        if folder.is_dir()
+        and str(folder) not in installed
+        and folder.name not in ("site-packages", "dist-packages", "lib-dynload")
+    )
+    return tuple(dict.fromkeys(kept))
 
 
 def _public_name(base: type) -> str:

@@ -9,6 +9,8 @@ from itertools import permutations
 
 import numpy as np
 
+from attnlab._extras import needs
+
 ENUMERATE_UP_TO = 8
 SAMPLES = 100_000
 
@@ -51,7 +53,8 @@ def rank_test(predictor: str, values: Sequence[float], result: Sequence[float]) 
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
-    from scipy.stats import rankdata
+    with needs("report"):
+        from scipy.stats import rankdata
 
     return np.asarray(rankdata(values))
 

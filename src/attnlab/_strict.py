@@ -58,7 +58,13 @@ def _explained(kind: str, problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "missing":
         return f"Setting {path!r} of {kind} is missing."
+    if not path:
+        return f"Expected a table of settings of {kind} but got {problem['input']!r}."
     expected = problem["msg"].replace("Input should be", "expected")
+    if problem["type"] == "too_short":
+        expected = f"expected at least {context['min_length']} entry"
+    elif problem["type"] == "string_pattern_mismatch":
+        expected = f"expected a text of the form {context['pattern']}"
     hint = ""
     if problem["type"] == "literal_error":
         choices = str(context["expected"]).replace(" or ", ", ").split(", ")

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from attnlab._checked import check_path, check_whole
 from attnlab._errors import (
     OptionError,
     UnknownNameError,
@@ -26,7 +27,6 @@ from attnlab.backbones.registry import BACKBONES, build_backbone
 from attnlab.backbones.weights import load_weights, read_renamed, renew_head
 
 LIBRARIES = ("timm", "torchvision")
-DEFAULT_CLASSES = 10
 
 
 def create(
@@ -51,6 +51,16 @@ def create(
     `new_head=True` all is loaded but the last layer, which was trained for another number of
     classes. `options` go to the network's builder.
     """
+    if not isinstance(name, str):
+        raise OptionError(
+            f"Expected the name of a network, such as 'resnet20' or 'timm:resnet50', but got "
+            f"{name!r}."
+        )
+    if num_classes is not None:
+        # timm takes 0 for a network without a last layer.
+        check_whole("num_classes", num_classes, 0 if name.startswith("timm:") else 1)
+    if weights is not None:
+        check_path("weights", weights)
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
     library, separator, rest = name.partition(":")
@@ -65,6 +75,38 @@ def create(
     raise unknown_name("library", library, LIBRARIES)
 
 
+def list_networks(library: str | None = None) -> dict[str, str]:
+    """What each network is, by the name that `create` takes; of attnlab itself ("attnlab"), timm,
+    torchvision, or all of them."""
+    known = ("attnlab", *LIBRARIES)
+    if library is not None and library not in known:
+        raise unknown_name("library", library, known)
+    found: dict[str, str] = {}
+    if library in (None, "attnlab"):
+        found |= {name: f"{info.title}, {info.paper}" for name, info in BACKBONES.items()}
+    if library in (None, "timm"):
+        found |= {f"timm:{name}": f"timm, {_family(name)}" for name in sorted(_timm_names())}
+    if library in (None, "torchvision"):
+        names = sorted(_torchvision_names())
+        found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
+    return found
+
+
+def _family(name: str) -> str:
+    """timm's file that a network is from, which is its family."""
+    import timm
+
+    module: str = timm.model_entrypoint(name).__module__
+    return module.rpartition(".")[2]
+
+
+def _module(name: str) -> str:
+    from torchvision.models import get_model_builder
+
+    module: str = get_model_builder(name).__module__
+    return module.removeprefix("torchvision.models.")
+
+
 def _create_own(
     name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
 ) -> nn.Module:
@@ -74,8 +116,7 @@ def _create_own(
         raise _unknown_own(name)
     if weights is not None:
         _check_path(weights, f"attnlab ships no trained weights for {name!r}")
-    classes = DEFAULT_CLASSES if num_classes is None else num_classes
-    network = build_backbone(name, classes, **options)
+    network = build_backbone(name, num_classes, **options)
     if weights is not None:
         load_weights(network, weights, BACKBONES[name].public_names)
     return network

@@ -181,3 +181,11 @@ def test_what_a_vector_determines_folds_into_the_plain_network(spec: str) -> Non
     images = torch.randn(2, 3, 32, 32)
     assert (network(images) - plain(images)).abs().max() > 1e-3
     torch.testing.assert_close(folded(images), network(images), rtol=1e-4, atol=1e-4)
+
+
+def test_the_default_is_one_vector_of_a_tenth() -> None:
+    """δ = 1 and ψ = 0.1, as in the paper's code."""
+    for gate in (LearnedVectorGate(6), build_gate("asr:se", 6)):
+        assert len(gate.vectors) == 1
+        assert torch.equal(gate.vectors[0].psi, torch.full((1, 6, 1, 1), 0.1))
+    assert len(build_gate("asr:se*3", 6).vectors) == 3

@@ -71,13 +71,19 @@ STRIPE = (
     "import json; assert [site.mean for site in result.sites] == "
     "[site['mean'] for site in json.load(open('{}/stripe.json'))['sites']]"
 )
+NOISE = (
+    "import json; assert [point.mean for point in result.networks[0].points] == "
+    "[point['mean'] for point in json.load(open('{}/noise.json'))['networks'][0]['points']]"
+)
 SMALL = "--channels 16 --size 6 --kernel-size 3 --batch 1"
 NAMED = "--model resnet20 --gate asr:se --num-classes 5"
+STYLE = "--losses filters --norm batch --attention asr:se --size 24 --width 4 --blocks 1 --epochs 1"
 TABLE = [
     Entry("doctor"),
     Entry("modules"),
     Entry(f"operators {SMALL}"),
     Entry(f"operators {SMALL} --no-time"),
+    Entry(f"operators {SMALL} --device cpu --no-time"),
     Entry("try se", "assert len(receipt.sites) == 9"),
     Entry(
         "try step --where stages:2,3 --start identity --set inputs=shortcut",
@@ -103,6 +109,11 @@ TABLE = [
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
+    Entry(
+        "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
+        NOISE.format("r"),
+    ),
     pytest.param(Entry("dynamics theorem2"), marks=pytest.mark.slow, id="dynamics theorem2"),
     Entry("dynamics three-body --trajectories 5"),
     Entry("fold RUN -o f.safetensors", same=("f.safetensors",)),
@@ -116,6 +127,15 @@ TABLE = [
         "fold timm:mobilenetv3_small_050 --constants fake --limit 4 --tolerance 1 --size 64 "
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
+    ),
+    Entry(
+        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
+        "assert [row.gate for row in rows] == ['none', 'none', 'se']",
+    ),
+    Entry(f"style train glass {STYLE} -o style", read("values", "style/result.json")),
+    Entry(
+        "style apply style style/pictures/0-input.png -o styled",
+        same=("styled/0-input.png", "styled/0-input-folded.png"),
     ),
     Entry("report runs -o n.html", same=("n.html", "n.csv", "n.tex")),
     Entry("report runs --study small -o o.html", same=("o.html",)),
@@ -145,6 +165,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("attnlab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
         main(["study", "run", "small.toml"])
         main(["stiffness", "resnet20", "--limit", "2", "--out", "measured"])
+        main(["style", "train", "glass", *STYLE.split(), "-o", "style"])
         config = RunConfig.model_validate(
             {
                 "data": {"name": "digits", "train_subset": 40, "test_subset": 20},

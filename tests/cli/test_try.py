@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import load_file, save_file
 
+import attnlab
 from attnlab.cli import main
-from attnlab.cli.try_ import compare, trial
+from attnlab.cli.try_ import trial
 
 
 def shown_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -31,7 +33,9 @@ def test_resnet20_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.startswith("inserted se into ResNet\n  sites       9: layer1.0.bn2, ")
     assert "  parameters  272,474 → 274,847 (+2,373)\n" in shown
     assert re.search(
-        r"  latency     \d+\.\d\d× \(\d+\.\d\d → \d+\.\d\d ms, median of \d+ pairs", shown
+        r"  latency     \d\.\d\d× \[\d\.\d\d, \d\.\d\d\] \(\d+\.\d\d → \d+\.\d\d ms; 95 % "
+        r"interval of \d+ rounds in turns; batch 1, threads \d+\)",
+        shown,
     )
     assert shown.endswith(
         "In Python:\n"
@@ -88,23 +92,26 @@ def test_random_state_is_the_callers() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_ratio_tells_slow_from_fast() -> None:
-    class Repeated(nn.Module):
-        def __init__(self, times: int) -> None:
-            super().__init__()
-            self.times = times
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            for _ in range(self.times):
-                images = images @ images
-            return images
-
-    fast, slow = Repeated(2), Repeated(16)
-    found = compare(fast, slow, torch.eye(192), seconds=0.5)
-    assert found.ratio > 3
-    assert 5 <= found.pairs <= 50
-    assert found.batch == 192
-    assert compare(slow, fast, torch.eye(192), seconds=0.5).ratio < 1 / 3
+def test_weights_size_and_classes_reach_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    torch.manual_seed(5)
+    save_file(attnlab.create("resnet20", num_classes=7).state_dict(), file)
+    given = ["--weights", str(file), "--num-classes", "7", "--size", "16", "--batch", "3"]
+    shown = shown_by(["se", *given, "--threads", "1"], capsys)
+    # The head of ResNet20: 64 features to 7 classes instead of 10.
+    assert f"  parameters  {272_474 - 65 * 3:,} → " in shown
+    assert "; batch 3, threads 1)" in shown
+    # Of 16 × 16 pixels the convolutions, 3³·16 and 9 blocks at 32 × 32, do a quarter of the work.
+    convolutions = 1024 * 27 * 16 + 6 * 1024 * 9 * 16**2
+    convolutions += sum(n * 9 * c * (c // 2 + 5 * c) for n, c in ((256, 32), (64, 64)))
+    projections = 256 * 16 * 32 + 64 * 32 * 64
+    assert f"  MACs        {(convolutions + projections) // 4 + 64 * 7:,} → " in shown
+    namespace: dict[str, Any] = {}
+    exec("\n".join(line.strip() for line in shown.split("In Python:\n")[1].splitlines()), namespace)
+    weight = namespace["plain"].state_dict()["conv1.weight"]
+    assert torch.equal(weight, load_file(file)["conv1.weight"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_ratio_tells_slow_from_fast() -> None:
         (
             ["se", "--set", "reductoin=8"],
             "attnlab: Gate 'se' has no option 'reductoin'. Did you mean 'reduction'? "
-            "It takes: reduction, bias, nonlinearity, squash.\n",
+            "It takes: reduction, bias, nonlinearity, squash, trainable.\n",
         ),
         (
             ["se", "--set", "reduction"],
@@ -137,9 +144,11 @@ def test_ratio_tells_slow_from_fast() -> None:
         (
             ["se", "--where", "stage:1"],
             "attnlab: Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one "
-            "of: stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms.\n",
+            "of: stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.\n",
         ),
         (["se", "--batch", "0"], "attnlab: Expected batch to be at least 1 but got 0.\n"),
+        (["se", "--size", "0"], "attnlab: Expected size to be at least 1 but got 0.\n"),
+        (["se", "--threads", "0"], "attnlab: Expected threads to be at least 1 but got 0.\n"),
     ],
 )
 def test_messages(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 import attnlab
 from attnlab import _errors
-from attnlab.data import Preprocessing, image_batches, images_for
+from attnlab.data import DataConfig, Preprocessing, image_batches, images_for, load_data
 from attnlab.measure import images_of_run
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -156,3 +156,96 @@ def test_a_folder_that_is_not_a_run(tmp_path):
         f"There is no {str(tmp_path / 'config.json')!r}, so {str(tmp_path)!r} is not a run's "
         f"folder."
     )
+
+
+class Deep(torch.utils.data.Dataset):
+    """Pillow's 16-bit images, as a data set of the user's own gives them."""
+
+    def __init__(self, train: bool) -> None:
+        assert isinstance(train, bool)
+        self.ramp = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.ramp), index
+
+
+def test_sixteen_bits_of_the_users_own_data_are_scaled(monkeypatch):
+    from attnlab.data.own import load_own
+
+    monkeypatch.setattr("attnlab.data.own.imported", lambda *_: Deep)
+    train, _, outputs = load_own(DataConfig(name="mine.Deep"))
+    expected = torch.from_numpy(np.linspace(0, 255, 64).reshape(8, 8))
+    assert (train.images[0, 0].double() - expected).abs().max() < 1
+    assert outputs == 2
+
+
+def test_a_picture_that_would_fill_the_memory_is_named(tmp_path, monkeypatch):
+    """Both of Pillow's limits: where it warns, and where it refuses."""
+    paint(tmp_path / "bomb.png", 7, (40, 50))
+    for limit in (1500, 500):  # of 2000 pixels; it refuses from twice the limit on
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(_errors.InputError) as error:
+            all_of(str(tmp_path))
+        told = str(error.value)
+        assert told.startswith(f"{str(tmp_path / 'bomb.png')!r} is not a readable image (Image si")
+        assert told.endswith("). Repair it or take it out of the folder.")
+
+
+def test_one_channel_is_the_brightness_and_others_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "cifar10.npz", test_x=pixels, test_y=np.arange(3))
+    images, _ = all_of("cifar10", Preprocessing((1, 32, 32), (0.0,), (1.0,)), root=tmp_path)
+    weights = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as for image files
+    np.testing.assert_allclose(images[:, 0].numpy(), pixels @ weights / 255, atol=1.1 / 255)
+    told = (
+        "The network takes images of 4 channels, and these have 3. Expected a network of 1 or 3 "
+        "channels; for others give batches of your own to the Python function."
+    )
+    paint(tmp_path / "one.png", 7)
+    for data in ("cifar10", str(tmp_path)):
+        with pytest.raises(_errors.InputError) as error:
+            all_of(data, Preprocessing((4, 32, 32)), root=tmp_path)
+        assert str(error.value) == told
+
+
+def archive(path: Path, **changes: np.ndarray) -> DataConfig:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_x": rng.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8),
+        "train_y": np.arange(6) % 3,
+        "test_x": rng.integers(0, 256, (3, 8, 8, 3), dtype=np.uint8),
+        "test_y": np.arange(3),
+    }
+    np.savez(path / "own.npz", **{**arrays, **changes})
+    return DataConfig(name="npz", root=str(path / "own.npz"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"test_x": np.zeros((3, 8, 8, 4), np.uint8)},
+            "npz: expected test images with 3 channels like the training images but got 4.",
+        ),
+        (
+            {"train_y": np.array([0, 1, 2, 10**9, 1, 2])},
+            "own.npz (train): label 1000000000 of image 3 would mean 1,000,000,001 classes, more "
+            "than the 6 images. Expected classes that are numbered from 0, each with at least one "
+            "image.",
+        ),
+        (
+            {"test_y": np.array([0, 1, 10**9])},
+            "npz (test): expected labels from 0 to 2 but label 1000000000 of image 2 is outside "
+            "(1 of 3 are).",
+        ),
+    ],
+)
+def test_an_archive_whose_parts_do_not_fit(tmp_path, changes, told):
+    with pytest.raises(_errors.InputError) as error:
+        load_data(archive(tmp_path, **changes))
+    assert str(error.value) == told
+    assert load_data(archive(tmp_path)).facts.outputs == 3

@@ -126,7 +126,10 @@ def test_a_block_without_end_is_an_error() -> None:
     ("shown", "printed"),
     [
         ("took 3.1 s, 1,024 images/s", "took 12 s, 97.5 images/s"),
-        ("1.16× (35.05 → 44.27 ms, median of 25)", "1.29× (28.26 → 44.97 ms, median of 28)"),
+        (
+            "1.16× [1.10, 1.20] (35.05 → 40.66 ms; 25 rounds in turns)",
+            "1.29× [1.28, 1.31] (28.26 → 36.46 ms; 28 rounds in turns)",
+        ),
         ("torch 2.15.0  ok", "torch 2.16.1+cpu     ok"),
         ("page  /home/me/report.html", "page  /srv/x1/report.html"),
         ("run 0a1b2c3d4e5f done", "run 99ffee001122 done"),

@@ -124,6 +124,38 @@ def test_a_changed_span_is_called():
     assert not torch.allclose(layer(x), expected)
 
 
+def growth(layer):
+    """The factor by which twice the input gives more output, in eval mode."""
+    x = torch.randn(2, 16, 6, 6, dtype=torch.float64)
+    with torch.no_grad():
+        return float(layer(2 * x).norm() / layer(x).norm())
+
+
+def test_how_involution_grows_with_its_input():
+    """With the square for the authors' layer; in proportion after a linear start, or if the norm
+    inside takes the statistics of each image."""
+    torch.manual_seed(0)
+    layer = Involution2d(16, 3).double().eval()
+    nn.init.zeros_(layer.span.bias)
+    assert growth(layer) == pytest.approx(4)
+    layer.reduce[1] = nn.GroupNorm(1, 4, eps=0).double()
+    assert growth(layer) == pytest.approx(2)
+    linear = Involution2d(16, 3, start="linear").double().eval()
+    assert growth(linear) == pytest.approx(2)
+    x = torch.randn(64, 16, 12, 12, dtype=torch.float64)
+    with torch.no_grad():
+        inner = linear(x)[..., 1:-1, 1:-1]
+        taps = linear.span.bias.square().sum()
+    assert float(inner.var()) == pytest.approx(float(taps), rel=0.05)
+
+
+def test_a_linear_start_learns_its_maps():
+    torch.manual_seed(0)
+    layer = Involution2d(16, 3, start="linear")
+    layer(torch.randn(2, 16, 6, 6)).square().sum().backward()
+    assert layer.span.weight.grad.abs().max() > 0
+
+
 def test_involution_parameters():
     layer = Involution2d(64, 7)
     assert layer.groups == 4
@@ -260,6 +292,11 @@ def test_describe(name):
             lambda: Involution2d(30, groups=4),
             InputError,
             "Expected groups to divide the 30 channels but got 4. The nearest that does is 3.",
+        ),
+        (
+            lambda: Involution2d(16, start="linea"),
+            UnknownNameError,
+            "Unknown start 'linea'. Did you mean 'linear'? Expected one of: paper, linear.",
         ),
         (
             lambda: Involution2d(16, kernel_size=4),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import timm
 import torch
@@ -18,6 +20,7 @@ from attnlab.evolution import (
     rednet,
     replace,
 )
+from attnlab.evolution.replace import ReplaceWarning, _warn_if_too_far
 
 IMAGE = torch.zeros(1, 3, 64, 64)
 
@@ -76,6 +79,48 @@ def test_macs_of_one_involution():
     _, receipt = replace(model, "involution", kernel_size=5, example=torch.zeros(1, 16, 16, 16))
     assert receipt.macs_before == 9 * 16 * 16 * 256
     assert receipt.macs_after == (16 * 4 + 25 * 4 + 25 * 16) * 256
+
+
+def test_involution_starts_in_proportion():
+    """The authors' start squares the scale in every layer of a network in eval mode: 16 here."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet50(num_classes=4).eval()
+    image, where = torch.randn(2, 3, 64, 64), "layer*.conv2"
+    changed, receipt = replace(model, "involution", where=where, kernel_size=7, example=image)
+    assert receipt.relative_change < 3
+    assert "involution starts linear: its maps do not depend on the input yet" in receipt.notes
+    with torch.no_grad():
+        assert changed(image).abs().max() < 1e3
+    with pytest.warns(ReplaceWarning, match="Replaced by involution, the output of the network "):
+        _, receipt = replace(
+            model, "involution", where=where, kernel_size=7, example=image, start="paper"
+        )
+    assert not receipt.relative_change < 1e3
+
+
+@pytest.mark.parametrize(
+    ("largest", "relative", "moved"),
+    [
+        (2e31, 5e30, "moved by 2e+31, 5e+30 times its size"),
+        (2e4, inf, "moved by 2e+04, inf times its size"),
+        (inf, inf, "is not finite"),
+        (nan, nan, "is not finite"),
+    ],
+)
+def test_the_warning_has_the_number(largest, relative, moved):
+    with pytest.warns(ReplaceWarning) as caught:
+        _warn_if_too_far("involution", largest, relative)
+    assert str(caught[0].message) == (
+        f"Replaced by involution, the output of the network {moved}. "
+        "Norms that take no statistics of the batch (eval mode) do not bound an operator whose "
+        "output grows with the square of its input. Give it a start that does "
+        '(start="linear" for involution), or train before it is used in eval mode.'
+    )
+
+
+@pytest.mark.parametrize(("largest", "relative"), [(3e3, 0.9), (3.0, 1e308), (None, None)])
+def test_no_warning_in_proportion_to_an_output_of_zeros_or_without_one(largest, relative):
+    _warn_if_too_far("involution", largest, relative)
 
 
 def test_where():

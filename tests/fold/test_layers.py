@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import attnlab
+from attnlab._errors import FoldError
 from attnlab.insert import attachments
 
 from .networks import Chain, Residual, in_both_modes, relative, stir, stir_gates
@@ -55,6 +56,16 @@ LAYERS = {
         nn.ConvTranspose2d(4, C, 3, stride=2),
         (2, 4, 4, 4),
         {"weight": lambda v: v[None, :, None, None], "bias": rows(1)},
+    ),
+    "transposed, one axis": (
+        nn.ConvTranspose1d(4, C, 3),
+        (2, 4, 6),
+        {"weight": lambda v: v[None, :, None], "bias": rows(1)},
+    ),
+    "transposed, three axes": (
+        nn.ConvTranspose3d(4, C, 2, stride=2),
+        (2, 4, 3, 3, 3),
+        {"weight": lambda v: v[None, :, None, None, None], "bias": rows(1)},
     ),
     "transposed, grouped": (
         nn.ConvTranspose2d(4, C, 3, groups=2),
@@ -153,6 +164,55 @@ def test_multi_head_attention_takes_it_in_the_output_projection():
         wrong.branch.attention.in_proj_weight[values] *= vector[:, None]
         wrong.branch.attention.in_proj_bias[values] *= vector
     assert relative(gated(images), wrong(images)) > 1e-2
+
+
+class Values(nn.Module):
+    """Attention whose output is the branch: only its values can take a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.value = nn.Linear(C, C), nn.Linear(C, C)
+
+    def forward(self, x):
+        query, value = (part(x)[:, None] for part in (self.query, self.value))
+        return nn.functional.scaled_dot_product_attention(query, query, value)[:, 0]
+
+
+def test_attention_takes_it_through_its_values():
+    torch.manual_seed(0)
+    network = stir(Residual(Values(), nn.Identity(), C, axis=-1)).double()
+    tokens = torch.randn(2, 5, C, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", example=tokens)[0])
+    ((_, attachment),) = attachments(gated)
+    vector = attachment.gate.constant().detach()
+    plain, receipt = attnlab.fold(gated, example=tokens)
+    assert set(receipt.rows[0].into) == {"branch.value.weight", "branch.value.bias"}
+    value, found = network.branch.value, plain.branch.value
+    assert relative(value.weight * vector[:, None], found.weight) <= 1e-15
+    assert relative(value.bias * vector, found.bias) <= 1e-15
+    assert torch.equal(network.branch.query.weight, plain.branch.query.weight)
+    assert relative(gated(tokens), plain(tokens)) <= 1e-14
+
+
+class Square(nn.Module):
+    """Its output is a product of what it computed with itself: a gate would count twice."""
+
+    def __init__(self, times: bool) -> None:
+        super().__init__()
+        self.conv, self.times = nn.Conv2d(C, C, 1), times
+
+    def forward(self, x):
+        made = self.conv(x)
+        return made * made if self.times else made @ made
+
+
+@pytest.mark.parametrize("times", [True, False], ids=["x * x", "x @ x"])
+def test_a_product_with_itself_is_refused(times):
+    network = Residual(Square(times), nn.Identity(), C, axis=1).double()
+    images = torch.randn(2, C, 4, 4, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", example=images)[0])
+    with pytest.raises(FoldError, match="multiplies the tensor with itself"):
+        attnlab.fold(gated, example=images)
 
 
 class Concatenated(nn.Module):
@@ -316,6 +376,9 @@ def test_affine_parameters_are_added_on_request(norm):
     plain, receipt = attnlab.fold(gated, example=images, add_affine=True)
     assert "branch.1.weight" in receipt.rows[0].into
     assert receipt.notes == ("added affine parameters, so new keys, to branch.1",)
+    made = plain.branch[1]
+    told = [getattr(made, name) for name in ("affine", "elementwise_affine") if hasattr(made, name)]
+    assert told == [True]  # what it prints, and what copies of it are built by
     added = set(plain.state_dict()) - set(network.state_dict())
     assert added in ({"branch.1.weight", "branch.1.bias"}, {"branch.1.weight"})
     for expected, found in zip(

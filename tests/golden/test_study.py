@@ -46,7 +46,7 @@ def test_page_of_runs_of_0_1(runs: Path) -> None:
     write_table(directory, make_table(runs, study))
     _check_page(runs)
     stiff = study_page(read_record(runs, "golden")).sections[2]
-    assert [part.kind for part in stiff.parts] == ["row", "heading", "text", "row", "row"]
+    assert [part.kind for part in stiff.parts] == ["row", "heading", "figure", "folded", "folded"]
 
 
 def _check_page(runs: Path) -> None:

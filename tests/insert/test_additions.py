@@ -60,6 +60,29 @@ def test_boxes_are_no_states():
     assert found(Yolo()) == [f"{part}.m.{k} identity" for part in ("c1", "c2") for k in range(2)]
 
 
+@pytest.mark.parametrize("like", ["type_as", "zeros_like", "new_zeros"])
+def test_what_has_the_type_or_shape_of_a_state_was_not_computed_from_it(like):
+    """Anchors that are made while the network runs, in the features' type."""
+
+    class Anchored(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block, self.head = Branch(8), nn.Conv2d(8, 8, 1)
+            self.stem = nn.Conv2d(3, 8, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            x = x + self.block(x)
+            anchors = {
+                "type_as": lambda: torch.ones(x.shape).type_as(x),
+                "zeros_like": lambda: torch.zeros_like(x) + 1,
+                "new_zeros": lambda: x.new_zeros(x.shape) + 1,
+            }[like]()
+            return anchors + torch.relu(self.head(x))
+
+    assert found(Anchored()) == [" identity"]
+
+
 def test_resolutions_that_are_fused_in_one_module():
     with pytest.raises(StepsNotFoundError):
         attnlab.steps(nn.Sequential(nn.Conv2d(3, 8, 1), PyramidAttention()), IMAGES)

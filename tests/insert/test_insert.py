@@ -22,7 +22,13 @@ from torch import nn
 
 import attnlab
 from attnlab._errors import InputError, OptionError, SiteError
-from attnlab.attention import GATES, BranchGate, StepGate
+from attnlab.attention import (
+    GATES,
+    BranchGate,
+    DenseImplicitAttention,
+    SqueezeExcitation,
+    StepGate,
+)
 from attnlab.insert import attachments, remove
 
 BLOCKS = [SlotBlock, FunctionalBlock, InPlaceBlock, OverwritingBlock]
@@ -522,7 +528,7 @@ def test_options_reach_the_gate_and_unknown_ones_are_errors():
         attnlab.insert(attnlab.create("resnet20"), "se", reducton=4)
     assert str(caught.value) == (
         "Gate 'se' has no option 'reducton'. Did you mean 'reduction'? It takes: reduction, bias, "
-        "nonlinearity, squash."
+        "nonlinearity, squash, trainable."
     )
 
 
@@ -560,3 +566,33 @@ def test_options_of_a_class_of_ones_own() -> None:
     assert str(error.value) == (
         "Gate Sized cannot be built from channels alone: missing a required argument: 'size'."
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "message"),
+    [
+        (
+            DenseImplicitAttention,
+            SqueezeExcitation,
+            "Expected a StageGate but changing built SqueezeExcitation.",
+        ),
+        (
+            SqueezeExcitation,
+            nn.Identity,
+            "Expected a gate (a subclass of attnlab.attention.BranchGate, StepGate or StageGate) "
+            "but got Identity.",
+        ),
+    ],
+)
+def test_a_builder_must_build_the_same_kind_of_gate_everywhere(first, others, message):
+    """It is asked once with 64 channels, before anything is touched; later it may differ."""
+
+    def changing(channels: int) -> nn.Module:
+        if channels == 64:
+            return first(channels)
+        return others(channels)
+
+    network = attnlab.create("resnet20")
+    with pytest.raises(attnlab.AttnlabError) as raised:
+        attnlab.insert(network, changing, where="stages:1")
+    assert str(raised.value) == message

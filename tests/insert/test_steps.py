@@ -212,7 +212,7 @@ def test_message_for_a_network_without_steps():
         "additions, none of them a step.\n"
         "To put a gate behind each of its 8 norms that feed an activation (the papers' placement "
         "for VGG): insert(model, gate, where='norms').\n"
-        "To name sites by hand, pass the modules behind whose output a gate shall act: "
+        "To name sites by hand, pass the modules behind whose output a gate is to act: "
         "insert(model, gate, where=['features.1', 'features.5'])."
     )
 

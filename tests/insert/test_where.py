@@ -75,7 +75,7 @@ EXISTS = (
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms.",
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.",
         ),
         (
             ["layer1.0.bn3"],

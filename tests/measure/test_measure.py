@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with constant gates, measured."""
     made = tmp_path_factory.mktemp("run")
     run(small(1, attention="asr:se"), made)
-    all_of_them = ["stiffness", "gates", "fold", "speed"]
+    all_of_them = ["stiffness", "gates", "fold", "classes"]
     assert missing(made, FEW) == all_of_them
     assert [one.measurement for one in measure_run(made, FEW)] == all_of_them
     return made
@@ -86,14 +86,12 @@ def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:
 def test_whether_to_fold_is_asked_of_the_network(tmp_path: Path) -> None:
     """Not of its name: SE's gates depend on the image, whatever the gate is called."""
     run(small(1, attention="se"), tmp_path)
-    stiffness, gates, fold, speed = measure_run(tmp_path, FEW)
+    stiffness, gates, fold, _ = measure_run(tmp_path, FEW)
     assert (fold.found, fold.notes) == (None, ())
     assert gates.found is not None
     # Of 16 channels SE keeps one hidden unit; where its ReLU is never active the gate is constant.
     assert all(gate["image_spread"] > 0 for gate in gates.found["gates"][-3:])
     assert stiffness.found is not None
-    assert speed.found is not None
-    assert speed.found["images_per_second"] > 0
 
 
 def test_a_network_without_steps_has_no_tns(tmp_path: Path) -> None:
@@ -109,7 +107,7 @@ def test_messages(folder: Path, tmp_path: Path) -> None:
         measure_run(folder, FEW, ["stifness"])
     assert str(caught.value) == (
         "Unknown measurement 'stifness'. Did you mean 'stiffness'? Expected one of: stiffness, "
-        "gates, fold, speed."
+        "gates, fold, classes, details, pictures, corruptions."
     )
     facts = json.loads((folder / "data.json").read_text())
     for name in ("config.json", "identity.json", "model.safetensors", "result.json"):
@@ -121,3 +119,19 @@ def test_messages(folder: Path, tmp_path: Path) -> None:
         f"The data changed since the run in {tmp_path} began: checksum 000000000000… then, "
         f"{facts['checksum'][:12]}… now. Give it the data that it was trained with, or train anew."
     )
+
+
+def test_confusion_is_that_of_the_predictions(folder: Path) -> None:
+    """Against scikit-learn, on the network's own answers."""
+    from sklearn.metrics import confusion_matrix
+
+    found = StoredRun(folder).measured("classes")
+    assert found is not None
+    assert found.found is not None
+    data = load_data(small(1).data)
+    batch = next(data.testing([torch.arange(30)], torch.device("cpu")))
+    with torch.no_grad():
+        predicted = load_network(folder)(batch.inputs).argmax(1)
+    expected = confusion_matrix(batch.targets, predicted, labels=range(10))
+    assert found.found["confusion"] == expected.tolist()
+    assert found.found["classes"] == [str(number) for number in range(10)]

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from scipy import stats
 
 from attnlab.stored import Measured, Metric, RunResult, StoredRun
+from attnlab.stored.speed import GroupSpeed, StudySpeed, Timed, write_speed
 from attnlab.stored.study import (
     Cell,
     PlanRecord,
@@ -127,7 +128,10 @@ def simulate(
     directory.mkdir(parents=True)
     _write_plans(directory, entries, plan, tuple(range(seeds)))
     write_study(directory, study)
-    write_table(directory, make_table(out, study, plan))
+    table = make_table(out, study, plan)
+    write_table(directory, table)
+    groups = {group.name: group.timed for group in table.groups if group.timed is not None}
+    write_speed(directory, StudySpeed(groups=groups))
     return study
 
 
@@ -254,7 +258,6 @@ def _write_run(
         if gated
         else None,
         "fold": {"error": 2.4e-13, "parameters": 270_000, "values": last} if asr else None,
-        "speed": {"images_per_second": 1000 / (1.84 + 0.09 * rank)},
     }
     for name, found in measured.items():
         notes = note if name == "stiffness" else ()
@@ -411,6 +414,8 @@ def _group(
     best = {cell.row: values(cell, lambda result: result.best_value) for cell in cells}
     compared, by_best = _compare(last, metric, plan), _compare(best, metric, plan)
     figures = study.definition.get("paper", {}).get("figures", {})
+    alone = any(run.measured("speed") for run in runs.values())
+    timed = None if alone else _timed(cells, runs)
     rows = []
     for cell in cells:
         own = [run for (c, _), run in sorted(runs.items(), key=_seed) if c == cell]
@@ -446,7 +451,12 @@ def _group(
                 parameters=own[0].result.parameters,
                 macs=own[0].result.macs,
                 train_speed=float(np.median([r.result.train_images_per_second for r in own])),
-                inference_speed=_median(_found(own, "speed", "images_per_second")),
+                # 0.1 timed each run alone.
+                inference_speed=1000 / timed.rows[cell.row].milliseconds
+                if timed
+                else float(np.median(_found(own, "speed", "images_per_second"))),
+                speed=timed and timed.rows[cell.row],
+                folded_speed=timed and timed.folded.get(cell.row),
                 tns=summary(tns) if tns else None,
                 fold_error=max(_found(own, "fold", "error"), default=None),
                 folded_parameters=max(_found(own, "fold", "parameters"), default=None),
@@ -454,15 +464,34 @@ def _group(
                 paper=paper,
             )
         )
-    return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed)
+
+
+def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) -> GroupSpeed:
+    """Made up: each row takes 5 % longer than the one before; folded, it is as the plain."""
+    first = {
+        cell: min((seed, run.directory.name) for (c, seed), run in runs.items() if c == cell)[1]
+        for cell in cells
+        if any(c == cell for c, _ in runs)
+    }
+
+    def taken(folder: str, ratio: float) -> Timed:
+        low, high = ratio - 0.02, ratio + 0.02
+        return Timed(folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high)
+
+    return GroupSpeed(
+        reference="plain",
+        rows={c.row: taken(folder, 1 + 0.05 * n) for n, (c, folder) in enumerate(first.items())},
+        folded={c.row: taken(folder, 1.0) for c, folder in first.items() if "asr" in c.row.lower()},
+        rounds=30,
+        batch=64,
+        threads=1,
+        processor="a processor",
+    )
 
 
 def _seed(item: tuple[tuple[Cell, int], StoredRun]) -> int:
     return item[0][1]
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
 
 
 def _found(runs: Sequence[StoredRun], measurement: str, key: str) -> list[Any]:

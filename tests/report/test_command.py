@@ -15,8 +15,9 @@ import attnlab
 from attnlab._errors import AttnlabError
 from attnlab.cli import main
 from attnlab.fold import FoldReceipt
+from attnlab.report.fold_page import fold_page
 from attnlab.report.read import find_study, read_record
-from attnlab.report.small import fold_page, stiffness_page
+from attnlab.report.stiffness_page import stiffness_page
 from attnlab.report.write import write_file_page
 from attnlab.stored import StoredRun
 from attnlab.stored.table import Row
@@ -112,9 +113,10 @@ def test_several_studies_need_a_name(small):
 
 
 EXPECTED = (
-    "Expected the folder of the runs of a study (attnlab study run --out), a stiffness.json "
-    "(attnlab stiffness --out), a stripe.json (attnlab stripe --out), a NAME.fold.json (attnlab "
-    "fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
+    "Expected the folder of the runs of a study (attnlab study run --out) or of one run, a "
+    "stiffness.json (attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a "
+    "noise.json (attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a "
+    "NAME.json (attnlab compare -o NAME.html)."
 )
 
 
@@ -133,7 +135,7 @@ def test_refusals(tmp_path, capsys):
         str(folder): f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json. "
         f"Did you mean {str(single)!r}? {EXPECTED}",
         str(other): f"{str(other)!r} is no result that has a page. {EXPECTED}",
-        str(text): f"{str(text)!r} is no JSON. {EXPECTED}",
+        str(text): f"{str(text)!r} is not JSON. {EXPECTED}",
     }
     for given, message in cases.items():
         with pytest.raises(SystemExit) as ended:

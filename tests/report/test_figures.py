@@ -15,8 +15,9 @@ from tests.report.simulated import REGRESSION, TOP1
 from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
-from attnlab.plot.stiffness import stiffest_step, surface_pictures
+from attnlab.plot.stiffness import stiffest_step, surface_multiple
 from attnlab.report import block_figures, figures
+from attnlab.report.cost_figure import CostPoint, cost_figure
 from attnlab.report.features import rank_sentence, stiffest_counts
 from attnlab.report.tables import latex
 
@@ -63,7 +64,7 @@ def test_forest_colours_say_what_holds():
 def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
     metric = REGRESSION.metrics[0]
     row = figures.ForestRow("se", -0.0088, -0.0126, -0.005, "gain", {0: -0.0088})
-    cost, curve = figures.CostPoint("se", 2.0, 0.3035, folds=False), [0.4, 0.3035]
+    cost, curve = CostPoint("se", 2.0, 0.3035, "gated"), [0.4, 0.3035]
     for spec, texts in {
         "forest": (
             figures.forest_figure([row], metric),
@@ -73,8 +74,8 @@ def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
             ),
         ),
         "cost": (
-            figures.cost_figure([cost], metric),
-            ("mean |error| mm, mean over seeds", "se: 0.3035 mm at 2 ms per image"),
+            cost_figure([cost], metric),
+            ("mean |error| mm, mean over seeds", "se, does not fold: 0.3035 mm at 2 ms per image"),
         ),
         "curves": (
             figures.curves_figure([figures.Curve("se", curve, curve, curve)], [], metric),
@@ -98,14 +99,33 @@ def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
 
 def test_cost_marks_fold_by_shape():
     points = [
-        figures.CostPoint("se", 2.0, 92.0, folds=False),
-        figures.CostPoint("asr:se", 2.1, 92.1, folds=True),
+        CostPoint("plain", 1.8, 91.0, "plain"),
+        CostPoint("se", 2.0, 92.0, "gated", 1.9, 2.1),
+        CostPoint("asr:se", 2.1, 92.1, "folds", 2.0, 2.2),
+        CostPoint("asr:se", 1.8, 92.1, "folded", 1.7, 1.9),
     ]
-    spec = figures.cost_figure(points, TOP1)
-    assert [value["shape"] for value in spec["data"]["values"]] == ["square", "circle"]
-    svg = to_svg(spec)
-    assert "asr:se: 92.10 % at 2.1 ms per image, folds exactly" in svg
-    assert "se: 92.00 % at 2 ms per image, does not fold" in svg
+    svg = to_svg(cost_figure(points, TOP1))
+    for text in (
+        "plain, no gate: 91.00 % at 1.8 ms per image",
+        "se, does not fold: 92.00 % at 2 ms [1.9, 2.1] per image",
+        "asr:se, before folding: 92.10 % at 2.1 ms [2, 2.2] per image",
+        "asr:se, folded: 92.10 % at 1.8 ms [1.7, 1.9] per image",
+    ):
+        assert f'aria-label="{text}"' in svg
+    places = [_places(svg, f"{name}: ") for name in ("plain, no gate", "se, does not fold")]
+    places.append(_places(svg, "asr:se, folded: "))
+    assert places[0][0] == places[2][0] < places[1][0]
+    assert ">asr:se, folded<" in svg
+    # The bar of SE reaches from 1.9 to 2.1 ms, around its mark.
+    scale = (places[1][0] - places[0][0]) / 0.2
+    ends = [places[0][0] + scale * (ms - 1.8) for ms in (1.9, 2.1)]
+    drawn = [
+        (float(x), float(x) + float(length))
+        for x, length in re.findall(
+            r'<line transform="translate\(([\d.]+),[\d.]+\)" x2="([\d.-]+)" y2="0"', svg
+        )
+    ]
+    assert any(sorted(line) == pytest.approx(ends, abs=0.01) for line in drawn)
 
 
 def test_labels_of_points_in_one_place_go_to_different_sides():
@@ -140,14 +160,15 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
     surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
     half = [[value / 2 for value in row] for row in surface]
     degrees_and_tns = {"relative_degrees": degrees, "absolute_degrees": degrees, "tns": 1.5}
-    rows = surface_pictures(
+    rows = surface_multiple(
         {
             name: {**degrees_and_tns, "surface": values, "proportion": values}
             for name, values in {"plain": surface, "se": half}.items()
         }
     )
-    assert [len(row) for row in rows] == [2, 2]
-    for spec in (spec for row in rows for spec in row):
+    assert [len(row["hconcat"]) for row in rows] == [2, 2]
+    assert to_svg(rows[0]).count(">δ(M)<") == 1  # one legend for all
+    for spec in (spec for row in rows for spec in row["hconcat"]):
         axes = spec["layer"][1]["encoding"]
         # Two and three fields are not empty, one more is shown: up to the degrees 1.5 and 2.
         assert axes["x"]["scale"]["domain"] == [0.0, 1.5]

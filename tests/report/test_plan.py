@@ -210,7 +210,8 @@ def test_a_table_that_is_not_of_now_is_said_loudly(tmp_path):
     # As many runs, but another one.
     missing = next(entry for entry in study.runs if not (tmp_path / entry.folder).exists())
     (tmp_path / missing.folder).mkdir()
-    (tmp_path / missing.folder / "result.json").write_text(content)
+    own = content.replace(study.runs[0].run_id, missing.run_id)
+    (tmp_path / missing.folder / "result.json").write_text(own)
     record = read_record(tmp_path, study.name)
     assert len(record.finished) == len(record.table.finished)
     assert [alert.tone for alert in plan_alerts(record)] == ["bad"]

@@ -47,7 +47,7 @@ def test_what_was_written_is_read_again(tmp_path):
     directory = tmp_path / "studies" / study.name
     assert read_study(directory) == study
     assert read_table(directory) == make_table(tmp_path, study)
-    (plan,) = read_plans(directory)
+    (plan,) = read_plans(directory).plans
     assert plan.runs == study.runs
 
 
@@ -76,13 +76,19 @@ ANEW = "`attnlab report` and `attnlab study show` make it anew."
             "{} was written by attnlab 0.1. `attnlab report` and `attnlab study show` bring it up "
             "to date.",
         ),
-        ("study.json", {"format": 3}, "{} has format 3, expected 2: a newer attnlab wrote it."),
+        (
+            "study.json",
+            {"format": 3},
+            "{} is damaged: it has format 3, expected 2: a newer attnlab wrote it. `attnlab study "
+            "run` with the study's file or name writes it anew.",
+        ),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, file, content, message):
     study = simulate(tmp_path, **SMALL)
     path = tmp_path / "studies" / study.name / file
     path.unlink()
+    path.with_name("plans.jsonl").unlink()
     if content is not None:
         path.write_text(json.dumps(content))
     with pytest.raises(AttnlabError) as error:
@@ -112,9 +118,9 @@ def test_without_measurements_the_page_says_what_is_missing(tmp_path):
     write_table(tmp_path / "studies" / study.name, make_table(tmp_path, study))
     record = read_record(tmp_path, study.name)
     sections = {section.title: section for section in study_page(record).sections}
-    assert sections["What does it do to the features?"].lead.startswith("No run measured stiff")
-    assert sections["Is it constant?"].lead.startswith("No finished run has gates")
-    assert sections["Where?"].lead.startswith("No run measured stiffness")
+    assert sections["What does it do to the features?"].answer.startswith("No run measured stiff")
+    assert sections["Is it constant?"].answer.startswith("No finished run has gates")
+    assert sections["Where?"].answer.startswith("No run measured stiffness")
     assert not any(alert.text.startswith("Latency") for alert in alerts(record))
     assert write_study_page(tmp_path, study.name, tmp_path / "page.html").is_file()
 

@@ -136,4 +136,4 @@ def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_
         ("se @ stages:1", 3),
     ]
     parts = next(s for s in study_page(record).sections if s.title == "Where?").parts
-    assert [part.kind for part in parts] == ["figure", "heading", "figure"]
+    assert [part.kind for part in parts] == ["figure", "heading", "figure", "folded"]

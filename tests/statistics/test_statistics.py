@@ -276,3 +276,9 @@ def test_a_run_that_diverged_is_not_left_out(wrong: float) -> None:
         assert (compared.verdict, compared.note) == ("cannot tell", found.cannot_tell)
     # A seed that only one of them has does not matter.
     assert paired_difference(values | {9: wrong}, dict.fromkeys(values, 0.0)).low is not None
+
+
+def test_nothing_has_no_mean() -> None:
+    with pytest.raises(InputError) as raised:
+        summarize([])
+    assert str(raised.value) == "Expected at least one value to summarize but got none."

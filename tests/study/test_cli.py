@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,10 @@ def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"attnlab.study.run_study(study, {str(out)!r})" in ran
     assert "Small: 4 runs, 4 done" in shown(capsys, "run", *rest)
 
-    assert "\n4 done\n" in shown(capsys, "status", *rest)
+    status = shown(capsys, "status", *rest)
+    assert "\n4 done\n4 runs: 4 done\n" in status
+    assert len(re.findall(r" seed \d   done     2/2   \d\.\d{3}   +\d+\.\d\d ", status)) == 4
+    assert "\n4 done\n" in shown(capsys, "status", *rest, "--watch")
     planned = shown(capsys, "plan", *rest, "--effect", "2.5")
     assert "4 runs, 4 done, 0 left\n" in planned
     assert "digits resnet20 se: to show a difference of 2.5 pt at the spread seen so" in planned

@@ -112,7 +112,7 @@ def test_messages() -> None:
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
         "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
-        "options, where, start, place."
+        "options, where, start, place, backbone_options, branch_scale."
     )
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "

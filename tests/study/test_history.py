@@ -80,7 +80,7 @@ def test_a_number_of_seeds_that_was_fixed_beforehand_has_students_interval(tmp_p
     table = show_study(study(6), tmp_path)
     assert not table.sequential
     assert table.changes == ()
-    assert len(read_plans(Store(tmp_path).study_directory("small"))) == 1
+    assert len(read_plans(Store(tmp_path).study_directory("small")).plans) == 1
 
 
 def test_seeds_added_after_a_look_are_said_and_change_the_interval(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_until_decided_adds_seeds_until_it_is(
     # The file still says two seeds; those that were added are not forgotten, nor dropped.
     assert "removed" not in " ".join(table.changes)
     run_until_decided(chosen, tmp_path, HereExecutor())
-    assert len(read_plans(Store(tmp_path).study_directory("small"))) == 4
+    assert len(read_plans(Store(tmp_path).study_directory("small")).plans) == 4
 
 
 def test_until_decided_ends_at_the_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,3 +303,22 @@ def test_other_tasks_go_the_same_way(task: str, data: str, metric: str, tmp_path
     assert gated.folded.mean == pytest.approx(gated.values[table.metric.name].mean, rel=1e-4)
     assert plain.folded is None
     assert metric in result_cells(table, table.groups[0])[0]
+
+
+def test_stale_runs_of_another_yardstick_stay_out(tmp_path: Path) -> None:
+    """The same rows, judged otherwise: not even `include_stale` puts both into one table."""
+    made = {
+        "data": {"name": "photos", "size": 24},
+        "backbone": {"name": "fast_style", "options": {"width": 4, "blocks": 1, "norm": "batch"}},
+        "attention": ["none"],
+        "recipe": {"name": "style", "epochs": 1, "warmup_epochs": 0},
+    }
+    run_study(small_study(task="style-filters", **made), tmp_path, HereExecutor())
+    weights = tmp_path / "vgg.pth"
+    weights.write_bytes(b"never read: nothing is trained with it")
+    task = {"name": "style", "options": {"weights": str(weights)}}
+    write_plan(Store(tmp_path), small_study(task=task, **made))
+    table = show_study(small_study(task=task, **made), tmp_path, include_stale=True)
+    assert table.metric.name == "vgg_loss"
+    assert table.groups[0].rows[0].values == {}
+    assert "stale runs whose result is filter loss never stand in this table" in table.notes

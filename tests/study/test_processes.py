@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.study._small import small_study
 from attnlab.stored.study import read_plans
 from attnlab.study import LocalExecutor, Store, planned_runs, run_study
 from attnlab.study.executors.local import _gpu
+from attnlab.study.lock import is_claimed
 from attnlab.study.plan import write_plan
 from attnlab.train import train
 
@@ -49,7 +51,7 @@ def test_two_processes_share_a_study_and_train_nothing_twice(tmp_path: Path) -> 
         for process in both:
             process.kill()
     assert [process.returncode for process in both] == [0, 0]
-    assert len(read_plans(store.study_directory("small"))) == 1
+    assert len(read_plans(store.study_directory("small")).plans) == 1
     # Each came back only when all was finished; a run may be "done" for both, by the other's work.
     assert sum(counts) >= len(runs)
     for run in runs:
@@ -101,3 +103,43 @@ def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [_gpu(slot, 2) for slot in range(3)] == ["0", "1", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     assert [_gpu(slot, 2) for slot in range(3)] == ["4", "7", "4"]
+
+
+LONG = """
+import sys
+from tests.study._small import small_study
+from attnlab.study import LocalExecutor, run_study
+recipe = {"name": "digits", "epochs": 400, "batch_size": 50}
+run_study(small_study(recipe=recipe), sys.argv[1], LocalExecutor(slots=2, threads=1))
+"""
+
+
+def test_what_a_killed_study_left_behind_ends(tmp_path: Path) -> None:
+    """Its runs stop with what they have, so that the next start has its slots for itself."""
+    recipe = {"name": "digits", "epochs": 400, "batch_size": 50}
+    folders = [tmp_path / run.run_id for run in planned_runs(small_study(recipe=recipe))]
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    study = subprocess.Popen(
+        [sys.executable, "-c", LONG, str(tmp_path)], env={**os.environ, "PYTHONPATH": path}
+    )
+    try:
+        until(lambda: all((folder / "metrics.jsonl").exists() for folder in folders))
+        assert all(is_claimed(folder) for folder in folders)
+    finally:
+        study.kill()
+        study.wait()
+    until(lambda: not any(is_claimed(folder) for folder in folders))
+    for folder in folders:
+        assert not (folder / "result.json").exists()
+        assert list((folder / "checkpoints").glob("epoch-*.pt"))
+        log = (folder / "log.txt").read_text()
+        assert "the process that started this run is gone: stopped" in log
+        assert "Traceback" not in log
+
+
+def until(true: Callable[[], bool], seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.study._small import small_study
 
-from attnlab._errors import OptionError
+from attnlab._errors import InputError, OptionError
 from attnlab.study import RayExecutor, planned_runs, run_study
 from attnlab.train import train
 
@@ -74,6 +74,31 @@ def test_a_study_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> No
             load_file(folder / "model.safetensors") for folder in (tmp_path / run.run_id, straight)
         )
         assert all(found[name].equal(expected[name]) for name in expected)
+
+
+def test_the_loss_of_the_head_ends_within_a_minute(cluster: Any, tmp_path: Path) -> None:
+    recipe = {"name": "digits", "epochs": 400, "batch_size": 50}
+    study = small_study(attention="none", recipe=recipe)
+    (run,) = planned_runs(study)
+    lost: list[float] = []
+
+    def lose_the_head() -> None:
+        while not (tmp_path / run.run_id / "metrics.jsonl").exists():
+            time.sleep(0.05)
+        lost.append(time.monotonic())
+        cluster.head_node.kill_gcs_server(check_alive=False)
+
+    killer = threading.Thread(target=lose_the_head, daemon=True)
+    killer.start()
+    with pytest.raises(InputError) as error:
+        run_study(study, tmp_path, RayExecutor(cluster.address))
+    assert time.monotonic() - lost[0] < 60
+    assert str(error.value) == (
+        f"The head of the Ray cluster at {cluster.address} does not answer any more. What is "
+        f"finished is stored. Start the cluster again and run the same command: it resumes from "
+        f"the last checkpoints."
+    )
+    assert list((tmp_path / run.run_id / "checkpoints").glob("epoch-*.pt"))
 
 
 def process_of(directory: Path) -> int:

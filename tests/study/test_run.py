@@ -13,7 +13,15 @@ from tests.study._small import HereExecutor, small_study
 from attnlab.measure import MeasureConfig
 from attnlab.stored import StoredRun
 from attnlab.stored.study import read_study, read_table
-from attnlab.study import Store, Study, planned_runs, run_study, show_study
+from attnlab.study import (
+    LocalExecutor,
+    Store,
+    Study,
+    measure_study,
+    planned_runs,
+    run_study,
+    show_study,
+)
 from attnlab.study.estimate import plan_study
 from attnlab.study.lock import claim
 from attnlab.study.run import study_jobs
@@ -226,3 +234,61 @@ def test_one_seed_is_said_to_prove_nothing(tmp_path: Path) -> None:
     assert rows[1][4].endswith(" [–]")
     assert "[–]: one seed: no interval" in footnotes(table)
     assert rows[1][6] == "cannot tell"
+
+
+def test_networks_are_timed_in_turns_when_the_study_ends(done: Path) -> None:
+    study = study_of_done()
+    (group,) = show_study(study, done).groups
+    assert group.timed is None
+    assert group.why_not_timed == (
+        "the networks were not timed in turns (the runs were made elsewhere: this process): "
+        "`attnlab study measure small --only speed` does it here"
+    )
+    assert measure_study("small", done, only=["speed"]) == 1
+    (group,) = show_study(study, done).groups
+    assert group.timed is not None
+    assert (group.timed.reference, group.timed.batch, group.why_not_timed) == ("plain", 32, "")
+    first = {run.cell.row: run.run_id for run in planned_runs(study) if run.seed == 0}
+    for row in group.rows:
+        assert row.speed is not None
+        assert row.speed.folder == first[row.label]
+        plain = group.rows[0].speed
+        assert plain is not None
+        assert row.speed.milliseconds == pytest.approx(plain.milliseconds * row.speed.ratio)
+        assert row.speed.low <= row.speed.ratio <= row.speed.high
+        assert (row.folded_speed is not None) == (row.label == "asr:se")
+    # The same runs are not timed again; a run that goes takes the times with it.
+    before = (done / "studies" / "small" / "speed.json").read_bytes()
+    run_study(study, done, HereExecutor())
+    measure_study("small", done)
+    assert (done / "studies" / "small" / "speed.json").read_bytes() == before
+
+
+def test_times_of_other_runs_are_not_shown(done: Path) -> None:
+    file = done / "studies" / "small" / "speed.json"
+    measure_study("small", done, only=["speed"])
+    text = file.read_text()
+    found = json.loads(text)
+    found["groups"]["digits resnet20"]["rows"]["se"]["folder"] = "0" * 12
+    for content, why in (
+        (
+            json.dumps(found),
+            "other runs were timed than are finished now: `attnlab study measure small --only "
+            "speed` times these",
+        ),
+        ("{", "speed.json is damaged: "),
+    ):
+        file.write_text(content)
+        (group,) = show_study(study_of_done(), done).groups
+        assert group.timed is None
+        assert why in group.why_not_timed
+        assert all(row.speed is None for row in group.rows)
+    file.write_text(text)
+
+
+def test_a_study_on_this_machine_is_timed_at_its_end(tmp_path: Path) -> None:
+    study = small_study(attention=["none"], seeds=1, measure={"images": 0, "inference_images": 4})
+    run_study(study, tmp_path, LocalExecutor(1, threads=1))
+    (group,) = show_study(study, tmp_path).groups
+    assert group.timed is not None
+    assert (group.timed.threads, group.timed.batch) == (1, 4)

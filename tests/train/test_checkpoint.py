@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import json
 import os
 import resource
@@ -13,6 +15,7 @@ import pytest
 import torch
 from tests.train.small import run, small, weights
 
+from attnlab._errors import WeightsError
 from attnlab._files import write_whole
 from attnlab.train import DiskFullError
 from attnlab.train.checkpoint import CheckpointWarning, load_checkpoint, save_checkpoint
@@ -118,3 +121,67 @@ def test_a_run_on_a_full_disk_goes_on_when_there_is_room(
     run(config, tmp_path / "full")
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "full")
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+class _Acts:
+    """What a stranger's checkpoint may hold: reading it would run a command."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        import os
+
+        return os.system, (f"touch {self.file}",)
+
+
+def _saved(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def _with_checksum(folder: Path, epoch: int, data: bytes) -> Path:
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    path = folder / f"epoch-{epoch:04d}-{digest}.pt"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_malicious_checkpoint_is_refused_and_an_older_one_is_taken(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    acted = tmp_path / "acted"
+    bad = _with_checksum(tmp_path, 2, _saved({"network": _Acts(acted)}))
+    told = f"Refused to read the checkpoint {bad}: it names "
+    with pytest.warns(CheckpointWarning) as warned:
+        assert load_checkpoint(tmp_path) == {"epoch": 1}
+    assert str(warned[0].message).startswith(told)
+    assert str(warned[0].message).endswith(
+        "system, and reading such a file can run code. attnlab did not write it: remove it. "
+        "Falling back to the one before."
+    )
+    assert not acted.exists()
+
+
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_one_that_cannot_be_read_gives_way_also_where_its_checksum_is_right(
+    kept: float, tmp_path: Path
+) -> None:
+    save_checkpoint(tmp_path, 1, {"epoch": 1})
+    whole = _saved({"network": torch.zeros(1000)})
+    bad = _with_checksum(tmp_path, 2, whole[: int(kept * len(whole))])
+    with pytest.warns(CheckpointWarning) as warned:
+        assert load_checkpoint(tmp_path) == {"epoch": 1}
+    assert str(warned[0].message).startswith(
+        f"The checkpoint {bad} cannot be read, though its checksum is right: "
+    )
+    assert str(warned[0].message).endswith(" Remove it. Falling back to the one before.")
+
+
+def test_where_no_checkpoint_can_be_read_nothing_starts_again_in_silence(tmp_path: Path) -> None:
+    _with_checksum(tmp_path, 2, _saved({"network": _Acts(tmp_path / "acted")}))
+    with (
+        pytest.warns(CheckpointWarning),
+        pytest.raises(WeightsError, match=r"^Refused"),
+    ):
+        load_checkpoint(tmp_path)

@@ -19,7 +19,7 @@ def config(**settings: object) -> RunConfig:
             {"bakbone": "resnet20"},
             "Unknown setting 'bakbone' of run. Did you mean 'backbone' or 'backbone_options'? "
             "Expected one of: task, data, backbone, backbone_options, attention, gate_options, "
-            "where, start, place, seed, recipe.",
+            "where, start, place, branch_scale, noise, seed, recipe.",
         ),
         (
             {"data": {"name": "digits", "rot": "x"}},
@@ -29,7 +29,8 @@ def config(**settings: object) -> RunConfig:
         (
             {"data": "cifar"},
             "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
-            "digit-pairs, digit-angles, fake, cifar10, cifar100, stl10, npz, folder, hf.",
+            "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, hf, "
+            "shapes, coco, voc, yolo.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (
@@ -73,7 +74,8 @@ def config(**settings: object) -> RunConfig:
         ),
         (
             {"data": {"name": "digits", "options": {"a": 1}}},
-            "options are for a data set of yours ('module.Class'); 'digits' has none.",
+            "options are for a data set of yours ('module.Class'), coco, voc and yolo; 'digits' "
+            "has none.",
         ),
         (
             {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},

@@ -11,12 +11,16 @@ from torch import nn
 
 from attnlab.train import NonFiniteLossError
 from attnlab.train import loop as loops
-from attnlab.train.diagnose import offending_layer
+from attnlab.train.diagnose import offending_layer as _offending_layer
 
 
 class Exploding(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.log(-x.abs() - 1)
+
+
+def offending_layer(model: nn.Module, images: torch.Tensor) -> str:
+    return _offending_layer(model, images, lambda: model(images))
 
 
 def network(*layers: nn.Module) -> nn.Sequential:

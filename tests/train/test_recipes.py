@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 from attnlab.train import Recipe, list_recipes, load_recipe
 from attnlab.train.optimizer import build_optimizer
 from attnlab.train.recipe import load_parts
-from attnlab.train.schedule import learning_rate
+from attnlab.train.schedule import learning_rate, warmup
 
 # name: epochs, batch, optimizer, lr, weight decay, milestones (None: cosine), gamma
 TABLES = {
@@ -29,11 +29,12 @@ TABLES = {
     "stepnet_imagenet": (100, 128, "sgd", 0.1, 1e-4, (30, 60, 90), 0.1),
     "vit_imagenet": (300, 256, "adamw", 5e-4, 0.05, None, 0.1),
     "vit384_imagenet": (30, 64, "adamw", 5e-6, 1e-8, None, 0.1),
+    "detection_1x": (12, 16, "sgd", 0.02, 1e-4, (8, 11), 0.1),
 }
 
 
 def test_every_recipe_is_known() -> None:
-    assert set(list_recipes()) == {*TABLES, "digits"}
+    assert set(list_recipes()) == {*TABLES, "digits", "shapes"}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -99,3 +100,22 @@ def test_the_optimizers() -> None:
     group = sgd.param_groups[0]
     assert (group["momentum"], group["weight_decay"], group["nesterov"]) == (0.8, 0.1, False)
     assert isinstance(build_optimizer(recipe(optimizer="adamw"), parameters), torch.optim.AdamW)
+
+
+def test_the_rate_of_a_detector() -> None:
+    # 0.02 for 16 images; half of that for 8; a thousandth at the first of 500 steps.
+    recipe = load_recipe("detection_1x")
+    assert [learning_rate(recipe, epoch) for epoch in (0, 7, 8, 10, 11)] == pytest.approx(
+        [0.02, 0.02, 0.002, 0.002, 0.0002]
+    )
+    half = recipe.model_copy(update={"batch_size": 8})
+    assert learning_rate(half, 0) == pytest.approx(0.01)
+    assert [warmup(recipe, step) for step in (0, 250, 500, 9999)] == pytest.approx(
+        [0.001, 0.5005, 1, 1]
+    )
+    parts = load_parts("detection_1x")
+    assert (parts.task, parts.task_options) == (
+        "detection",
+        {"frozen_stages": 1, "norm_eval": True},
+    )
+    assert parts.augmentation == {"crop": "none", "flip": True}

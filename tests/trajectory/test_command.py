@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from safetensors.torch import save_file
 
+import attnlab
 from attnlab.cli import main
 from attnlab.trajectory import StiffnessResult
 
@@ -27,7 +31,54 @@ def test_one_network(capsys, tmp_path):
         "stiffness.json",
         "surface.svg",
     ]
-    assert StiffnessResult.load(tmp_path / "stiffness.json").inputs == 8
+    found = StiffnessResult.load(tmp_path / "stiffness.json")
+    assert found.inputs == 8
+    assert found.provenance is not None
+    assert found.provenance.command == (
+        f"attnlab stiffness resnet20 --data digits --limit 8 --out {tmp_path}"
+    )
+    assert not found.provenance.trained
+    page = (tmp_path / "stiffness.html").read_text(encoding="utf-8")
+    for text in (
+        "The weights are random: this is the untrained control, not a trained network.",
+        found.provenance.command,
+        found.provenance.data_checksum,
+        found.provenance.date,
+    ):
+        assert text in page
+
+
+def test_provenance_of_files_is_their_content(tmp_path, capsys):
+    """Against sha256sum's own lines, made here by hashlib."""
+    weights, photos = tmp_path / "w.safetensors", tmp_path / "photos"
+    save_file(attnlab.create("resnet20").state_dict(), weights)
+    photos.mkdir()
+    for name in ("b.png", "a.png"):
+        Image.new("RGB", (8, 8), (name[0] == "a" and "red") or "blue").save(photos / name)
+    command = f"stiffness resnet20 --data {photos} --weights {weights} --attention eca --size 16"
+    main([*command.split(), "--out", str(tmp_path / "out")])
+    capsys.readouterr()
+    found = StiffnessResult.load(tmp_path / "out" / "stiffness.json").provenance
+    assert found is not None
+    assert (found.network, found.gate, found.data) == ("resnet20", "eca", str(photos))
+    assert found.weights_checksum == hashlib.sha256(weights.read_bytes()).hexdigest()
+    lines = "".join(
+        f"{hashlib.sha256((photos / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("a.png", "b.png")
+    )
+    assert found.data_checksum == hashlib.sha256(lines.encode()).hexdigest()
+    page = (tmp_path / "out" / "stiffness.html").read_text(encoding="utf-8")
+    assert "resnet20 with eca" in page
+    assert "untrained" not in page
+
+
+def test_a_network_whose_branches_are_zero_is_explained(capsys):
+    """timm starts the last norm of each block at 0."""
+    main(["stiffness", "timm:resnet50", "--limit", "2", "--size", "32", "--batch", "2"])
+    printed = capsys.readouterr().out
+    assert "nan" not in printed
+    assert "an input's stiffest step has no share of a TNS of 0" in printed
+    assert "note: Every step's branch is zero, as in networks that start with zero-init" in printed
 
 
 def test_comparison(capsys, tmp_path):

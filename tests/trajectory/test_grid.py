@@ -40,6 +40,19 @@ def test_counts_follow_the_definition_at_every_point(seed):
             )
 
 
+def test_a_value_on_a_degree_reaches_it():
+    """≥ and not >, in both directions: NSI 1, 2, 3 has the mean 2 and the excess 1/2."""
+    z, stages = torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), torch.zeros(4, dtype=torch.long)
+    below, above = (
+        torch.nextafter(torch.tensor(0.5).double(), torch.tensor(x).double()) for x in (0.0, 1.0)
+    )
+    degrees = torch.stack([below, torch.tensor(0.5).double(), above])
+    sizes = torch.tensor([2.5, 3.0, 3.5]).double()
+    expected = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert surface_counts(z, stages, Grid(degrees, sizes)).tolist() == expected
+    assert proportion_counts(z, stages, Grid(degrees, sizes)).tolist() == expected
+
+
 @given(trajectories())
 @settings(max_examples=80, deadline=None)
 def test_bounds_and_monotony(trajectory):

@@ -144,6 +144,7 @@ def test_a_network_of_one_step():
 
 
 def test_gates_are_noted(network):
+    torch.manual_seed(0)  # the gate's own weights, whatever ran before
     gated, _ = attnlab.insert(network, "se")
     found = stiffness(gated, [IMAGES[:4]], convention="paper")
     assert found.notes == (

@@ -31,7 +31,7 @@ FLAGS = (
     "-fno-trapping-math",
 )
 OPENMP = ("-fopenmp",)
-TIMEOUT = 300.0
+TIMEOUT = 900.0
 
 
 class BuildError(Exception):
@@ -96,18 +96,33 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _check_ours(path: Path) -> None:
+    """Refuse code that another user may have put or changed there: it would run as this one."""
+    if os.name != "posix":
+        return
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise BuildError(f"{path} belongs to another user, so it is not used: remove it")
+    if found.st_mode & 0o022:
+        raise BuildError(f"{path} may be written by others, so it is not used: chmod go-w it")
+
+
 def built(variant: Variant, source: Path) -> Path:
     """The object of `source` for `variant` in the cache, built now if it is not there."""
     target = cache_directory() / object_name(variant, source)
     if target.exists():
+        _check_ours(target.parent)
+        _check_ours(target)
         return target
     if os.name != "posix":
         raise BuildError(f"native kernels are not built on {os.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(target.with_suffix(".lock")):
+            _check_ours(target.parent)
             if not target.exists():
                 compile_to(target, variant, source)
+            _check_ours(target)
     except OSError as error:
         raise BuildError(f"cannot write to {target.parent}: {error}") from error
     return target

@@ -197,7 +197,7 @@ def _order(func: Callable[..., Any], axes: int, others: list[Any]) -> tuple[int,
 def unobserved() -> Iterator[None]:
     """Follow products whatever the surroundings switched off, and let no mode see how.
 
-    An insertion site may have switched torch functions off; and who records a network shall see
+    An insertion site may have switched torch functions off; and whoever records a network must see
     one module that makes a gate of a map.
     """
     modes = _popped()

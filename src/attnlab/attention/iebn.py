@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy, Tracer
 
 from attnlab._errors import SiteError
 from attnlab._types import Features
@@ -51,7 +52,19 @@ class InstanceEnhancementBatchNorm(nn.BatchNorm2d):
         new.num_batches_tracked = norm.num_batches_tracked
         return new.train(norm.training)
 
+    def plain(self) -> nn.BatchNorm2d:
+        """The norm without its gate, as it was before `from_batch_norm`; tensors are shared."""
+        tracks = self.track_running_stats
+        norm = nn.BatchNorm2d(self.num_features, self.eps, self.momentum, self.affine, tracks)
+        norm.weight, norm.bias = self.weight, self.bias
+        norm.running_mean, norm.running_var = self.running_mean, self.running_var
+        norm.num_batches_tracked = self.num_batches_tracked
+        return norm.train(self.training)
+
     def forward(self, input: Features) -> Features:  # noqa: A002 (the name in nn.BatchNorm2d)
+        if isinstance(input, Proxy) and isinstance(input.tracer, Tracer):  # one node, as a norm is
+            path = input.tracer.path_of_module(self)
+            return input.tracer.create_proxy("call_module", path, (input,), {})
         batch, _, height, width = input.shape
         check_batch_statistics(
             self, batch * height * width, type(self).__name__, "Use a larger batch or a larger map"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from attnlab._checked import check_values, check_whole
 from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab.attention._gate import BranchGate, Gate, StageGate, StepGate
@@ -19,6 +20,9 @@ from attnlab.attention._info import Form as Form
 from attnlab.attention._info import GateInfo as GateInfo
 from attnlab.attention._table import GATES as GATES
 from attnlab.attention.asr import LearnedVectorGate
+
+MOST_FACTORS = 64
+"""Of `asr:se*N`; the papers try up to 5."""
 
 
 def gate_info(name: str) -> GateInfo:
@@ -96,9 +100,13 @@ class GateSpec:
                     f"Gate {str(self)!r} has no option {name!r}.{nearest(name, self.options)} "
                     f"It {takes}."
                 )
+        what = f"Gate {str(self)!r}"
+        check_whole("channels", channels, 1)
+        check_values(what, self.info.build, options)
         if not self.asr:
             return self.info.build(channels, **options)
         own = {name: options.pop(name) for name in _ASR_OPTIONS if name in options}
+        check_values(what, LearnedVectorGate, own)
         inner = functools.partial(self.info.build, **options, **self.info.vector_options)
         return LearnedVectorGate(channels, inner, self.delta, **own)  # type: ignore[arg-type]
 
@@ -159,8 +167,9 @@ def _parse_term(term: str, spec: str) -> GateSpec:
         raise OptionError(
             f"'asr:{name}' does not exist: {info.not_on_vector}. ASR takes: {on_vector}."
         )
-    if delta is not None and (not delta.strip().isdecimal() or int(delta) < 1):
+    if delta is not None and not (delta.strip().isdecimal() and 1 <= int(delta) <= MOST_FACTORS):
         raise OptionError(
-            f"Expected a number of at least 1 after '*' but got {delta.strip()!r} in {term!r}."
+            f"Expected a number from 1 to {MOST_FACTORS} after '*' but got {delta.strip()!r} in "
+            f"{term!r}."
         )
     return GateSpec(name, asr=True, delta=1 if delta is None else int(delta))

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from attnlab._checked import check_whole
 from attnlab._errors import OptionError, check_options, unknown_name
 from attnlab.backbones.acnet import basic_acnet, bottleneck_acnet
 from attnlab.backbones.mobilenet import MobileNetV1
 from attnlab.backbones.repvgg import RepVGG
 from attnlab.backbones.resnet import basic_resnet, bottleneck_resnet
 from attnlab.backbones.shufflenet import ShuffleNetV2
+from attnlab.backbones.style import FastStyle
 from attnlab.backbones.vgg import VGG19
+
+DEFAULT_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class BackboneInfo:
     fixed: Mapping[str, object] = field(default_factory=dict)
     public_names: Mapping[str, str] = field(default_factory=dict)
     """Beginnings of state-dict names in public checkpoints, and what they are called here."""
+    classifies: bool = True
+    """Whether it has one output per class."""
 
 
 def _resnet(depth: int, build: Callable[..., nn.Module], blocks: str) -> BackboneInfo:
@@ -61,6 +67,13 @@ BACKBONES: dict[str, BackboneInfo] = {
         BackboneInfo("mobilenet_v1", MobileNetV1, "MobileNetV1", "Howard et al., 2017"),
         BackboneInfo("shufflenet_v2", ShuffleNetV2, "ShuffleNetV2 x1", "Ma et al., ECCV 2018"),
         BackboneInfo("repvgg_a0", RepVGG, "RepVGG-A0", "Ding et al., CVPR 2021"),
+        BackboneInfo(
+            "fast_style",
+            FastStyle,
+            "Fast style transfer: images to pictures",
+            "Johnson et al., ECCV 2016",
+            classifies=False,
+        ),
     )
 }
 """Every network of attnlab's own by its name."""
@@ -71,12 +84,20 @@ def list_models() -> tuple[str, ...]:
     return tuple(BACKBONES)
 
 
-def build_backbone(name: str, num_classes: int = 10, **options: object) -> nn.Module:
-    """Build the network `name`; unknown names and options are errors."""
+def build_backbone(name: str, num_classes: int | None = None, **options: object) -> nn.Module:
+    """Build the network `name`, for 10 classes unless told; unknown names and options are
+    errors."""
     if name not in BACKBONES:
         raise unknown_name("network", name, BACKBONES)
     info = BACKBONES[name]
     check_options(f"Network {name!r}", info.build, options, skip=("num_classes", *info.fixed))
-    if num_classes < 1:
-        raise OptionError(f"Expected num_classes to be at least 1 but got {num_classes}.")
-    return info.build(num_classes=num_classes, **info.fixed, **options)
+    if not info.classifies:
+        if num_classes is not None:
+            raise OptionError(
+                f"Network {name!r} has no classes but got num_classes = {num_classes}. Leave it "
+                f"out, or choose a network that classifies."
+            )
+        return info.build(**info.fixed, **options)
+    classes = DEFAULT_CLASSES if num_classes is None else num_classes
+    check_whole("num_classes", classes, 1)
+    return info.build(num_classes=classes, **info.fixed, **options)

@@ -16,7 +16,9 @@ from attnlab._errors import OptionError
 from attnlab._imported import is_path
 from attnlab.create import create
 from attnlab.fold import restructure
-from attnlab.insert import attachments, insert, remove
+from attnlab.insert import attachments, insert, remove_attachments
+from attnlab.noise import NoiseConfig
+from attnlab.noise import attach as attach_noise
 from attnlab.record.example import example_input
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ _START = (
     "weights_backbone",
     "pretrained",
     "pretrained_backbone",
+    "pretrained_cfg",
+    "pretrained_cfg_overlay",
+    "pretrained_strict",
+    "cache_dir",
     "checkpoint_path",
 )
 
@@ -58,11 +64,15 @@ class Description:
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
     """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
+    noise: dict[str, Any] | None = None
+    """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
 
     def __post_init__(self) -> None:
         own = inspect.signature(create).parameters
         _refuse("model_options", self.model_options, (*own, *_START))
         _refuse("gate_options", self.gate_options, inspect.signature(insert).parameters)
+        if self.noise is not None:
+            NoiseConfig(**self.noise)
 
     def build(self) -> nn.Module:
         """The network, with its first weights."""
@@ -79,7 +89,10 @@ class Description:
                 **self.gate_options,
             )
             if self.kept is not None:
-                remove(network, keep=frozenset(self.kept))
+                remove_attachments(network, keep=frozenset(self.kept))
+        if self.noise is not None:
+            settings = NoiseConfig(**self.noise)
+            attach_noise(network, settings.build(), settings.during)
         restructure(
             network,
             removed=self.removed,

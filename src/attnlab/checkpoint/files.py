@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from attnlab import __version__
+from attnlab._checked import check_module, check_path
 from attnlab._errors import OptionError, WeightsError
 from attnlab._files import write_whole
 from attnlab.backbones.weights import read_metadata, read_state
@@ -34,7 +35,14 @@ def save(network: nn.Module, path: str | Path, description: Description) -> Path
     `network` does, on one example. If `network` itself does not run on that, only the names and
     shapes of its tensors are compared.
     """
+    check_module(network, "the network")
+    check_path("path", path)
     path = Path(path)
+    if not isinstance(description, Description):
+        raise OptionError(
+            f"Expected an attnlab.checkpoint.Description of the network but got a "
+            f"{type(description).__name__}."
+        )
     if path.suffix != ".safetensors":
         raise OptionError(f"Expected a path that ends in .safetensors but got {str(path)!r}.")
     check_description(network, description, path)
@@ -100,6 +108,7 @@ def describe(path: str | Path) -> Description | None:
 
 
 def _weights_file(path: str | Path) -> Path:
+    check_path("path", path)
     path = Path(path)
     if path.is_dir():
         if not (path / _RUN_FILE).is_file():

@@ -10,46 +10,69 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli._provenance import as_command
 from attnlab.cli.compare import compare
 from attnlab.cli.doctor import doctor
 from attnlab.cli.dynamics import dynamics
 from attnlab.cli.fold import fold
+from attnlab.cli.insert import insert
 from attnlab.cli.modules import modules
+from attnlab.cli.networks import networks
+from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
 from attnlab.cli.report import report
+from attnlab.cli.speed import speed
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
 from attnlab.cli.study import study
+from attnlab.cli.style import style
 from attnlab.cli.try_ import try_
 from attnlab.cli.yolo import yolo
+
+_UNUSABLE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What a path that was given may be; the commands say more where they look first."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "modules": modules,
+    "networks": networks,
     "operators": operators,
     "try": try_,
+    "insert": insert,
     "stiffness": stiffness,
     "stripe": stripe,
+    "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
+    "speed": speed,
+    "style": style,
     "study": study,
     "report": report,
     "compare": compare,
     "yolo": yolo,
 }
 
+_ONLY_PRINT = ("doctor", "modules", "operators")
+_BROKEN_PIPE = 141
+"""128 + 13, as a shell writes it."""
+
 DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
 
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
   attnlab modules                             every gate, its paper, its cost, its first value
+  attnlab networks --match 'resnet*'          names for create, --model and studies
   attnlab operators                           convolution, involution, attention: cost and time
   attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
+  attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
+  attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates
   attnlab dynamics theorem2                   when SAI follows SI, and when not
@@ -57,15 +80,22 @@ Examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error on purpose ends in one message and exit code 2."""
+    """Run the command line; an error on purpose ends in one message and exit code 2. `--version`
+    alone prints the version."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given[0] if given else "--help"
+    if given == ["--version"]:
+        from attnlab import __version__
+
+        print(f"attnlab {__version__}")
+        return
     try:
         if name in COMMANDS:
             command = COMMANDS[name]
-            tyro.cli(
-                command, prog=f"attnlab {name}", description=_description(command), args=given[1:]
-            )
+            description = _description(command)
+            with as_command(given):
+                tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
+            sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name.startswith("-"):
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]
@@ -75,9 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except AttnlabError as error:
         print(f"attnlab: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except _UNUSABLE as error:
+        print(f"attnlab: {error.filename}: {(error.strerror or '').lower()}.", file=sys.stderr)
+        raise SystemExit(2) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        # What only prints has done its work. Anything else was cut off, and is no success.
+        raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
 
 
 def _description(command: Callable[..., None]) -> str:

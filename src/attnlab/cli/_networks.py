@@ -23,7 +23,10 @@ class Asked:
         import torch
 
         import attnlab
+        from attnlab._checked import check_whole
 
+        if self.size is not None:
+            check_whole("--size", self.size, 1)
         torch.manual_seed(0)
         options: dict[str, Any] = {} if self.shortcut is None else {"shortcut": self.shortcut}
         network = attnlab.create(name, weights=weights, **options)

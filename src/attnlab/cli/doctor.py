@@ -20,16 +20,26 @@ PURPOSES = {
     "torch": "everything",
     "torchvision": "networks 'torchvision:NAME'",
     "timm": "networks 'timm:NAME'",
+    "scipy": "studies, pages and dynamics",
+    "lightning-fabric": "training and studies",
+    "scikit-learn": "the digits",
+    "vl-convert-python": "figures and pages",
     "onnx": "ONNX export",
     "onnxruntime": "running what was exported to ONNX",
     "onnxscript": "ONNX export",
+    "faster-coco-eval": "AP of detectors",
     "pandas": "results as data frames",
     "ray": "studies on a Ray cluster",
     "ultralytics": "gates in Ultralytics' networks",
     "submitit": "studies on a Slurm cluster",
     "transformers": "Hugging Face networks",
 }
-_IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
+_IMPORTED_AS = {
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "vl-convert-python": "vl_convert",
+}
 _USED_WHERE_PRESENT = ("transformers>=4.50",)
 PYTHON = (3, 11)
 
@@ -66,6 +76,8 @@ class Finding:
     fix: str = ""
     required: bool = False
     """Whether attnlab cannot work as long as the problem lasts."""
+    left_out: bool = False
+    """An optional part that is not installed: no problem, but a fix is told."""
 
 
 def doctor() -> None:
@@ -80,13 +92,18 @@ def doctor() -> None:
     found = diagnose()
     rows = [(finding.section, finding.name, finding.state) for finding in found]
     console().print(table((("", "left"), ("part", "left"), ("state", "left")), _grouped(rows)))
-    problems = [finding for finding in found if finding.fix]
+    problems = [finding for finding in found if finding.fix and not finding.left_out]
     for finding in problems:
         kind = "required" if finding.required else "optional"
         print(f"{finding.name} ({kind}): {finding.state}")
         print(f"  fix: {finding.fix}")
     if not problems:
         print("No problem found.")
+    left_out = [finding for finding in found if finding.left_out]
+    if left_out:
+        print("Not installed, and only needed for what they are used for:")
+    for finding in left_out:
+        print(f"  {finding.name}: {finding.fix}")
     print()
     print_python("from attnlab.cli.doctor import diagnose", "diagnose()")
     if any(finding.required for finding in problems):
@@ -117,7 +134,7 @@ def parts(requirements: Iterable[str]) -> list[Part]:
         if match is None:
             continue
         name, minimum, extra = match.groups()
-        if extra != "dev" and name not in found:
+        if extra not in ("dev", "docs") and name not in found:
             found[name] = Part(name, minimum, extra is None and text not in _USED_WHERE_PRESENT)
     first = [name for name in PURPOSES if name in found]
     return [found[name] for name in dict.fromkeys((*first, *found))]
@@ -139,7 +156,8 @@ def _part(part: Part) -> Finding:
     install = f"{shlex.quote(sys.executable)} -m pip install {requirement}"
     if installed is None:
         state = f"not installed{part.purpose}"
-        return Finding(section, part.name, state, install, part.required)
+        absent = not part.required
+        return Finding(section, part.name, state, install, part.required, absent)
     if _release(installed) < _release(part.minimum):
         state = f"{installed} is older than {part.minimum}{part.purpose}"
         return Finding(section, part.name, state, install, part.required)

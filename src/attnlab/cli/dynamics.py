@@ -28,6 +28,10 @@ def dynamics(
         trajectories: number of three-body trajectories.
         seed: of random systems and initial states.
     """
+    from attnlab._checked import check_whole
+
+    check_whole("--trajectories", trajectories, 1)
+    check_whole("--seed", seed, 0)
     if experiment == "theorem2":
         _theorem2(out, seed)
     else:

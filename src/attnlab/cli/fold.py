@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from attnlab._checked import check_whole
 from attnlab._errors import OptionError, WeightsError
 from attnlab.cli._networks import images_line
 from attnlab.cli._show import print_python
@@ -61,7 +62,8 @@ def fold(
         model: the network of a file that does not say it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
-        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | module names.
+        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module
+            names.
         start: as given to insert.
         place: as given to insert, whose own default is auto.
         size: side of the images; what the network says of itself if left out.
@@ -79,10 +81,14 @@ def fold(
     import torch
 
     from attnlab.checkpoint import Description
+    from attnlab.cli._provenance import of_file
     from attnlab.fold import fold as fold_network
     from attnlab.insert.where import parse_where
 
     _check_output(output, onnx)
+    for name, value in (("--size", size), ("--limit", limit), ("--num-classes", num_classes)):
+        if value is not None:
+            check_whole(name, value, 1)
     given = Description(
         model or "",
         num_classes,
@@ -116,7 +122,8 @@ def fold(
     if sites:
         print(receipt.table())
     _write(plain, description.after_fold(plain, receipt), output, onnx)
-    _write_receipt(receipt, output)
+    source_of = of_file(source, description.model, description.gate, weights)
+    _write_receipt(replace(receipt, provenance=source_of), output)
     print()
     arguments = ", ".join(["network", *words, "example=description.example(network)"])
     print_python(

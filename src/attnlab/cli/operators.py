@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
+from attnlab._errors import OptionError
 from attnlab.cli._show import Justify, console, print_python, table
 
 
 def operators(
-    channels: int = 64, size: int = 28, kernel_size: int = 7, batch: int = 4, time: bool = True
+    channels: int = 64,
+    size: int = 28,
+    kernel_size: int = 7,
+    batch: int = 4,
+    time: bool = True,
+    device: str | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+    out: Path | None = None,
 ) -> None:
     """Show every feature operator: how its kernel is made, what it sums over, cost, measured time.
 
-    Also says whether the native kernels run, or why not.
+    Also says whether the native kernels run, or why not. With --device the kernels of that device
+    are tried: whether they are right, then their time beside others' and beside its limits.
 
     Examples:
       attnlab operators
       attnlab operators --channels 128 --size 14 --kernel-size 3
       attnlab operators --no-time
+      attnlab operators --device cuda --batch 32 --size 56 --out operators.json
 
     Args:
         channels: channels in and out.
@@ -23,7 +36,29 @@ def operators(
         kernel_size: window, odd.
         batch: images per call.
         time: also time forward, and forward with backward.
+        device: try the kernels of this device: cuda, cuda:1, cpu. Exit code 1 if one is wrong.
+        dtype: type of the numbers that are timed there.
+        out: JSON file for what was found there.
     """
+    from attnlab._checked import check_whole
+
+    numbers = {"channels": channels, "size": size, "kernel-size": kernel_size, "batch": batch}
+    for name, value in numbers.items():
+        check_whole(f"--{name}", value, 1)
+    if kernel_size % 2 == 0:
+        raise OptionError(
+            f"Expected --kernel-size to be odd but got {kernel_size}: a window has a middle pixel. "
+            f"Use {kernel_size + 1}."
+        )
+    if device is not None:
+        from attnlab.cli._operators_on import operators_on
+        from attnlab.evolution.device import Case
+
+        operators_on(device, Case(batch, channels, size, kernel_size), dtype, time, out)
+        return
+    for option, given in (("--dtype", dtype != "float32"), ("--out", out is not None)):
+        if given:
+            raise OptionError(f"{option} goes with --device: `attnlab operators --device cuda`.")
     import torch
 
     from attnlab.evolution import OPERATORS, describe, native_status

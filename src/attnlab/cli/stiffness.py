@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -52,7 +54,8 @@ def stiffness(
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images; what the network asks for when not given.
-        out: folder for stiffness.html, stiffness.json and SVG figures.
+        out: folder for stiffness.html, stiffness.json and SVG figures; of several networks one
+            below it for each, and a stiffness.html that compares them.
     """
     from attnlab._errors import OptionError
     from attnlab.trajectory.compare import compare
@@ -70,18 +73,25 @@ def stiffness(
     asked = Asked(attention, shortcut, size)
 
     def measure(name: str, file: str | None, si: int) -> StiffnessResult:
+        from attnlab.cli._provenance import of_name
         from attnlab.data import images_for
         from attnlab.trajectory import stiffness as measure_stiffness
 
         model = asked.build(name, file)
         loader = images_for(model, data, limit=limit, batch=batch, root=root, size=size)
-        return measure_stiffness(model, loader, convention=convention, si=si, name=name)
+        found = measure_stiffness(model, loader, convention=convention, si=si, name=name)
+        return replace(found, provenance=of_name(name, attention, file, data, root))
 
-    results = []
-    for name, file in zip(networks, given, strict=True):
+    results, folders = [], _folders(networks)
+    for name, file, folder in zip(networks, given, folders, strict=True):
         results.append(measure(name, file, si))
         _print_result(results[-1], trained=file is not None)
-        _save(results[-1], out, alone=len(networks) == 1)
+        _save(results[-1], out, folder)
+    if out is not None and len(results) > 1:
+        from attnlab.report.write import write_comparison_page
+
+        files = [out / folder / "stiffness.json" for folder in folders]
+        print(f"wrote {write_comparison_page(files, out / 'stiffness.html')}")
     if accuracies is not None:
         print("measuring untrained controls")
         untrained = [measure(name, None, 0) for name in networks]
@@ -143,6 +153,8 @@ def _accuracies(text: str | None, number: int) -> list[float] | None:
 
 
 def _print_result(result: StiffnessResult, trained: bool) -> None:
+    from attnlab._provenance import UNTRAINED
+
     has_si = any(step.si is not None for step in result.nsi)
     columns: list[tuple[str, Justify]] = [("step", "left"), ("module", "left")]
     numbers = ["NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
@@ -161,13 +173,15 @@ def _print_result(result: StiffnessResult, trained: bool) -> None:
     error = result.tns_spread / max(result.inputs, 1) ** 0.5
     print(f"TNS {result.tns:.4f} ± {error:.4f} (standard error over {result.inputs} inputs)")
     if not trained:
-        print("The weights are random: this is the untrained control, not a trained network.")
+        print(UNTRAINED)
     print(f"plan: {result.plan}; the first step of every stage is not counted")
     if result.stiffest is not None:
+        share = result.stiffest_share_of_tns
+        own = f"{100 * share:.0f} % of its TNS on its own"
         print(
             f"stiffest step {result.stiffest.label}, of {100 * result.stiffest.share:.0f} % of the "
-            f"inputs; an input's stiffest step has {100 * result.stiffest_share_of_tns:.0f} % of "
-            f"its TNS on its own"
+            f"inputs; an input's stiffest step has "
+            f"{own if isfinite(share) else 'no share of a TNS of 0'}"
         )
     print(f"∫p̂ {result.proportion_integral:.4f} (L counts kept steps)")
     if result.skipped:
@@ -210,18 +224,26 @@ def _print_comparison(comparison: Comparison) -> None:
     print(comparison.verdict)
 
 
-def _save(result: StiffnessResult, out: Path | None, alone: bool) -> None:
+def _folders(networks: Sequence[str]) -> list[str]:
+    """One for each below the given one, which a single network has for itself; a network that is
+    there twice, with other weights, has a number."""
+    if len(networks) == 1:
+        return [""]
+    names = [name.replace(":", "-").replace("/", "-") for name in networks]
+    return [
+        name if names.count(name) == 1 else f"{name}-{names[: place + 1].count(name)}"
+        for place, name in enumerate(names)
+    ]
+
+
+def _save(result: StiffnessResult, out: Path | None, below: str) -> None:
     from attnlab.plot.render import write_svg
     from attnlab.report.write import write_file_page
 
     if out is None:
         return
-    folder = out if alone else out / _file_name([result.network])
+    folder = out / below
     for name, spec in result.figures().items():
         print(f"wrote {write_svg(spec, folder / f'{name}.svg')}")
     saved = result.save(folder / "stiffness.json")
     print(f"wrote {saved}\nwrote {write_file_page(saved, saved.with_suffix('.html'))}")
-
-
-def _file_name(parts: Sequence[str]) -> str:
-    return "-".join(parts).replace(":", "-").replace("/", "-")

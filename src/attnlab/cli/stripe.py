@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,6 +52,7 @@ def stripe(
         size: side of the images; what the network asks for when not given.
         out: folder for stripe.html, stripe.json and SVG figures.
     """
+    from attnlab.cli._provenance import of_name, of_run
     from attnlab.stripe import stripe as watch
 
     folder = Path(network)
@@ -62,6 +64,12 @@ def stripe(
         options = {"limit": limit, "batch": batch, "root": str(root), "size": size}
         model, loader, lines = _of_name(network, weights, asked, data or "fake", options)
     result = watch(model, loader, name=folder.name if folder.is_dir() else network)
+    source = (
+        of_run(folder)
+        if folder.is_dir()
+        else of_name(network, attention, weights, data or "fake", root)
+    )
+    result = replace(result, provenance=source)
     _print(result, trained=folder.is_dir() or weights is not None)
     if out is not None:
         _save(result, out)
@@ -107,6 +115,8 @@ def _of_name(
 
 
 def _print(result: StripeResult, trained: bool) -> None:
+    from attnlab._provenance import UNTRAINED
+
     def ratio(value: float | None) -> str:
         return "" if value is None else f"{value:.3f}"
 
@@ -139,7 +149,7 @@ def _print(result: StripeResult, trained: bool) -> None:
     )
     print(result.verdict)
     if not trained:
-        print("The weights are random: this is the untrained control, not a trained network.")
+        print(UNTRAINED)
     for note in result.notes:
         print(f"note: {note}")
 

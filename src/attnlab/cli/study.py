@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._study_progress import (
+    duration,
+    live,
+    now,
+    row_of,
+    saved,
+    showing,
+    summary,
+)
 
 if TYPE_CHECKING:
     from attnlab.stored import Measured
     from attnlab.stored.study import RunEntry
     from attnlab.study import Executor, Study, StudyTable
-    from attnlab.study.worker import Outcome
+
+_LOOK = 2.0
+_TERMINATED = 143
+"""128 + 15, as a shell writes it."""
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 
@@ -47,6 +61,8 @@ class Plan:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
 
@@ -69,6 +85,8 @@ class Run:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are; shared by all machines."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     until_decided: bool = False
     """Add seeds until every module is better or worse than the plain backbone."""
     max_seeds: int | None = None
@@ -89,10 +107,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a study is: done, running, failed, stopped, waiting.
+    """How far a study is: done, running, failed, stopped, waiting; epochs, and the time left.
 
     Examples:
       attnlab study status demo
+      attnlab study status demo --watch
     """
 
     study: Name
@@ -101,6 +120,10 @@ class Status:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    watch: bool = False
+    """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +141,8 @@ class Show:
     """The form of a paper's table that runs in minutes."""
     out: Path = Path("runs")
     """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
     markdown: Path | None = None
     """Also write the table to this file."""
     include_stale: bool = False
@@ -138,7 +163,7 @@ class Measure:
     out: Path = Path("runs")
     """Where the runs are."""
     only: tuple[str, ...] = ()
-    """These again, whether they are there or not: stiffness, gates, fold, speed."""
+    """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
     images: int | None = None
     """On how many test images; as the study says if left out."""
 
@@ -180,44 +205,62 @@ def _new(action: New) -> None:
 
 
 def _load(action: Plan | Run | Status | Show) -> Study:
+    from attnlab._errors import InputError
+    from attnlab._imported import import_from
     from attnlab.study import load_study
 
+    if action.out.exists() and not action.out.is_dir():
+        raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
+    for folder in action.import_from:
+        import_from(folder)
     found = load_study(action.study)
-    return found.smaller() if action.small else found
+    found = found.smaller() if action.small else found
+    if not found.has_plain:
+        print(
+            f"warning: the study {found.name!r} has no row without attention, so there will be no "
+            f'Δ and no verdict. Add "none" to attention.',
+            file=sys.stderr,
+        )
+    return found
 
 
 def _python(action: Plan | Run | Status | Show, *lines: str) -> None:
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.study.load_study({action.study!r}){small}"
+    folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
     print()
-    print_python("import attnlab", load, *lines)
+    print_python(*(["import sys"] if folders else []), "import attnlab", *folders, load, *lines)
 
 
 def _plan(action: Plan) -> None:
+    from attnlab._errors import InputError, OptionError
     from attnlab.study.estimate import plan_study
 
+    if not 0 < action.effect < float("inf"):
+        raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
     found = _load(action)
     plan = plan_study(found, action.out)
     rows = []
     for cell, estimate in plan.estimates.items():
         pairs = zip(plan.runs, plan.states, strict=True)
         states = [state for run, state in pairs if run.cell == cell]
-        each = "" if estimate.seconds is None else _duration(estimate.seconds)
+        each = "" if estimate.seconds is None else duration(estimate.seconds)
         done = f"{states.count('done')} of {len(states)}"
         rows.append([cell.group, cell.row, done, each, estimate.problem or estimate.basis])
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
     console().print(_table(heads, rows, found.title or found.name, text=(0, 1, 4)))
     runs = len(plan.runs)
-    if plan.problem:
-        print(f"which runs are done is not known: {plan.problem}")
     print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
-            f"about {_duration(plan.seconds_left)} one after the other on this machine (an "
+            f"about {duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
-    if not plan.problem:
-        _print_seeds(found, action)
+    problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
+    if any(problems):
+        told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
+        raise InputError(f"The study cannot be run as it is. {told}")
+    _print_seeds(found, action)
     _python(action, f"attnlab.study.plan_study(study, {str(action.out)!r})")
 
 
@@ -240,28 +283,42 @@ def _print_seeds(found: Study, action: Plan) -> None:
 
 
 def _run(action: Run) -> None:
+    from attnlab._checked import check_whole
     from attnlab._errors import OptionError
     from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
     if action.max_seeds is not None and not action.until_decided:
         raise OptionError("--max-seeds is for --until-decided.")
+    if action.max_seeds is not None:
+        check_whole("--max-seeds", action.max_seeds, 1)
+    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
+        check_whole(f"--{name}", value, least)
     found = _load(action)
     executor = _executor(action)
     status = study_status(found, action.out)
     print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
     print(f"on {executor.describe()}; results in {action.out}")
-    report = _Progress(sum(run.state == "done" for run in status.runs))
+    done = sum(run.state == "done" for run in status.runs)
+    slots = executor.at_a_time or 1
     try:
-        with terminating():  # so that the runs are stopped as well
+        # So that the runs are stopped as well.
+        with terminating(), showing(found, action.out, slots, done) as report:
             if action.until_decided:
                 most = action.max_seeds or 30
                 outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
             else:
                 outcomes = run_study(found, action.out, executor, report)
     except KeyboardInterrupt:
-        print("stopped; the same command resumes from the last checkpoints")
+        _say_stopped(found, action.out, "by Ctrl-C")
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        _say_stopped(found, action.out, "because nobody reads its output any more")
+        raise
+    except SystemExit as ended:
+        if ended.code == _TERMINATED:
+            _say_stopped(found, action.out, "by SIGTERM")
+        raise
     _print_table(show_study(found, action.out))
     _write_report(action, found.name)
     call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
@@ -276,33 +333,15 @@ def _run(action: Run) -> None:
         raise SystemExit(1)
 
 
-class _Progress:
-    """A line per run that ends."""
+def _say_stopped(found: Study, out: Path, how: str) -> None:
+    """To standard error, which is there when nobody reads the rest."""
+    from attnlab.study import study_status
 
-    def __init__(self, done: int) -> None:
-        self.done = done
-        self.waited_for: set[str] = set()
-
-    def __call__(self, outcome: Outcome) -> None:
-        from attnlab.stored import StoredRun
-
-        job = outcome.job
-        if outcome.status == "busy":
-            if job.run_id not in self.waited_for:
-                print(f"  {job.label}: {outcome.message} works on it; waiting", flush=True)
-            self.waited_for.add(job.run_id)
-            return
-        if outcome.status == "failed":
-            print(f"  {job.label}: FAILED: {outcome.message}", flush=True)
-            return
-        self.done += 1
-        result = StoredRun(Path(job.directory)).result
-        metric = result.metric
-        print(
-            f"  {self.done}  {job.label}: {metric.label} {metric.text(result.value)}, "
-            f"{result.seconds:.0f} s",
-            flush=True,
-        )
+    status = study_status(found, out)
+    print(
+        f"stopped {how}: {saved(status)} in {out}. The same command resumes from there.",
+        file=sys.stderr,
+    )
 
 
 def _write_report(action: Run, name: str) -> None:
@@ -327,9 +366,9 @@ def _executor(action: Run) -> Executor:
     if action.on == "ray":
         return RayExecutor(action.address, action.cpus, action.gpus)
     if action.on == "slurm":
-        from attnlab.cli.try_ import _key_value
+        from attnlab.cli.try_ import key_value
 
-        parameters = dict(_key_value(text) for text in action.options)
+        parameters = dict(key_value(text) for text in action.options)
         return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
     return LocalExecutor(action.slots)
 
@@ -338,11 +377,43 @@ def _status(action: Status) -> None:
     from attnlab.study import study_status
 
     found = _load(action)
+    if action.watch:
+        _watch(found, action.out)
     status = study_status(found, action.out)
-    rows = [[str(run.entry), run.state, run.entry.run_id, run.detail] for run in status.runs]
-    console().print(_table(["run", "state", "id", ""], rows, found.title, text=(0, 1, 2, 3)))
+    rows = []
+    for run, progress in zip(status.runs, status.progress, strict=True):
+        label, state, *figures = row_of(progress, status.metric)
+        rows.append([label, state, *figures, run.entry.run_id, run.detail])
+    heads = ["run", "state", "epoch", "loss", status.metric.title, "left", "id", ""]
+    console().print(_table(heads, rows, found.title, text=(0, 1, 6, 7)))
     print(status)
+    print(summary(status))
     _python(action, f"print(attnlab.study.study_status(study, {str(action.out)!r}))")
+
+
+def _watch(found: Study, out: Path) -> None:
+    """On a terminal a table that is drawn again; elsewhere a line whenever something changed."""
+    from attnlab.study import study_status
+
+    def is_open() -> bool:
+        states = {run.state for run in study_status(found, out).runs}
+        return bool(states & {"running", "waiting", "stopped"})
+
+    try:
+        if sys.stdout.isatty():
+            with live(lambda: now(found, out, 0)):
+                while is_open():
+                    time.sleep(_LOOK)
+            return
+        last = ""
+        while is_open():
+            text = str(study_status(found, out))
+            if text != last:
+                print(text, flush=True)
+            last = text
+            time.sleep(_LOOK)
+    except KeyboardInterrupt:
+        return
 
 
 def _show(action: Show) -> None:
@@ -378,14 +449,14 @@ def _measure(action: Measure) -> None:
 
 
 def _print_table(made: StudyTable) -> None:
-    from attnlab.study.show import cost_cells, footnotes, metric_cells, result_cells
+    from attnlab.study.show import all_cells, footnotes
 
     screen = console()
     for group in made.groups:
-        screen.print(_table(*result_cells(made, group), f"\n{made.title}: {group.name}"))
-        for cells in (metric_cells(made, group), cost_cells(made, group)):
-            if cells is not None:
-                screen.print(_table(*cells, None))
+        title: str | None = f"\n{made.title}: {group.name}"
+        for cells in all_cells(made, group):
+            screen.print(_table(*cells, title))
+            title = None
     for line in footnotes(made):
         screen.print(f"* {line}")
 
@@ -398,11 +469,3 @@ def _table(
 ) -> object:
     sides: list[Justify] = ["left" if index in text else "right" for index in range(len(heads))]
     return table(list(zip(heads, sides, strict=True)), rows, title)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

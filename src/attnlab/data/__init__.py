@@ -12,3 +12,5 @@ from attnlab.data.load import data_checksum as data_checksum
 from attnlab.data.load import load_data as load_data
 from attnlab.data.memory import MemoryData as MemoryData
 from attnlab.data.memory import Pixels as Pixels
+from attnlab.data.source import class_names as class_names
+from attnlab.data.source import images_checksum as images_checksum

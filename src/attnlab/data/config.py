@@ -17,6 +17,7 @@ NAMES = (
     "digits",
     "digit-pairs",
     "digit-angles",
+    "photos",
     "fake",
     "cifar10",
     "cifar100",
@@ -24,7 +25,13 @@ NAMES = (
     "npz",
     "folder",
     "hf",
+    "shapes",
+    "coco",
+    "voc",
+    "yolo",
 )
+BOXES = ("shapes", "coco", "voc", "yolo")
+"""Those that know boxes."""
 
 
 class Augmentation(Strict):
@@ -58,21 +65,27 @@ class DataConfig(Strict):
 
     name: str = "digits"
     """`digits` is scikit-learn's 8×8 digits, `digit-pairs` two of them side by side (which digits
-    are there?), `digit-angles` digits that are turned (by how much?), `fake` random images, `npz`
-    a numpy archive with train_x, train_y, test_x, test_y, `folder` one folder per class under
-    train/ and test/ (or val/), `hf` a data set of the Hugging Face hub or a folder that `datasets`
-    can read; or a `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
+    are there?), `digit-angles` digits that are turned (by how much?), `photos` photographs of which
+    nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
+    train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/), `hf` a
+    data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
+    made in code, `coco`, `voc` and `yolo` are folders in these formats. Or a
+    `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
     options: dict[str, Value] = {}
-    """Of a data set of yours."""
+    """Of a data set of yours, or where `coco`, `voc` and `yolo` have what below `root`; `bad` says
+    whether boxes that cannot be used are an "error" or are left out ("drop")."""
     root: str | None = None
-    """Folder of torchvision's data sets and of `folder`, file of `npz`, name of `hf`."""
+    """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
+    (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`."""
     download: bool = False
     """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
     train_subset: PositiveInt | None = None
     """How many training images, the same share of every class; all when None."""
     test_subset: PositiveInt | None = None
     size: PositiveInt | None = None
-    """Images are resized to size × size; their own size when None (folders need one)."""
+    """Images are resized to size × size, `shapes` are made so; their own size when None (folders
+    need one, and those with boxes take none). Of `photos`, the side of the training parts, 96 when
+    None; held-out photographs are 4/3 as large."""
     stl_crop: Literal[32, 96] = 96
     """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
     classes: PositiveInt = 10
@@ -88,9 +101,10 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:
-        if self.options and not is_path(self.name):
+        if self.options and not is_path(self.name) and self.name not in BOXES[1:]:
             raise OptionError(
-                f"options are for a data set of yours ('module.Class'); {self.name!r} has none."
+                f"options are for a data set of yours ('module.Class'), coco, voc and yolo; "
+                f"{self.name!r} has none."
             )
         return self
 

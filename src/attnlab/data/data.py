@@ -12,17 +12,20 @@ from torch import Tensor
 
 from attnlab.data.batches import Chunk
 
-Targets = Literal["class", "labels", "values"]
-"""What is known of an image: one class, any number of labels, or numbers."""
+Targets = Literal["class", "labels", "values", "boxes", "nothing"]
+"""What is known of an image: one class, any number of labels, numbers, objects with boxes, or
+nothing."""
 
 
 class Batch(NamedTuple):
     """Some images and what is known of them, as a task takes them."""
 
     inputs: Any
-    """Normalised images (N, C, H, W)."""
+    """Normalised images (N, C, H, W); with boxes, a list of images (C, H, W) of any size, pixels 0
+    to 1."""
     targets: Any
-    """Classes (N), labels (N, number) of 0 and 1, or values (N, number)."""
+    """Classes (N), labels (N, number) of 0 and 1, values (N, number), or for each image its
+    `attnlab.data.boxes.Target`."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,17 @@ class Facts:
     name: str
     targets: Targets
     outputs: int
-    """Of how many classes, labels or values."""
+    """Of how many classes, labels, values or categories of objects."""
     shape: tuple[int, int, int]
-    """Channels, height and width of a test image."""
+    """Channels, height and width of a test image; of the first, where they differ."""
     train: int
     test: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     checksum: str
     """SHA-256 of the content: see `attnlab.data.data_checksum`."""
+    categories: tuple[str, ...] = ()
+    """The names of the objects, where there are boxes."""
 
 
 class Data(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".
 
 def decoded(path: Path, mode: str = "RGB") -> Image.Image:
     """The image in `path` with 8 bits per channel."""
-    return _opened(path, lambda image: _eight_bits(image, path).convert(mode))
+    return _opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
 
 
 def verify(paths: Sequence[Path]) -> None:
@@ -25,13 +26,14 @@ def verify(paths: Sequence[Path]) -> None:
         _opened(path, lambda image: image.verify())
 
 
-def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
-    """Pillow cuts larger values off at 255, which turns 16-bit photographs white."""
+def eight_bits(image: Image.Image, what: str) -> Image.Image:
+    """The image with 8 bits per channel; errors call it `what`. Pillow itself cuts larger values
+    off at 255, which turns 16-bit photographs white."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image, dtype=np.uint16) / 257).round().astype(np.uint8))
     if image.mode in ("I", "F"):
         raise InputError(
-            f"{str(path)!r} has pixels of 32 bits (mode {image.mode}), whose range is not known. "
+            f"{what} has pixels of 32 bits (mode {image.mode}), whose range is not known. "
             f"Expected 8 or 16 bits per channel: convert it first."
         )
     return image
@@ -39,8 +41,11 @@ def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
 
 def _opened(path: Path, look: Callable[[Image.Image], Any]) -> Any:
     try:
-        with Image.open(path) as image:
-            return look(image)
+        with warnings.catch_warnings():
+            # So large that it may be made to fill the memory: an error that names the file.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                return look(image)
     except InputError:
         raise
     except Exception as error:  # on arbitrary bytes the readers fail with any type of error

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from attnlab._extras import needs
 from attnlab._seeds import stream
 from attnlab.data.memory import Pixels, as_pixels
 
@@ -45,7 +46,8 @@ def digit_angles() -> tuple[Pixels, Pixels, int]:
 
 
 def _parts() -> tuple[_Digits, _Digits]:
-    from sklearn.datasets import load_digits
+    with needs("study"):
+        from sklearn.datasets import load_digits
 
     found = load_digits()
     images = (found.images * (255 / 16)).round().astype(np.uint8)

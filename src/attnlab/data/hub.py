@@ -11,6 +11,7 @@ import numpy as np
 
 from attnlab._errors import InputError, OptionError
 from attnlab.data.config import DataConfig
+from attnlab.data.decode import eight_bits
 from attnlab.data.memory import Pixels, as_pixels
 
 
@@ -77,7 +78,7 @@ def _column(features: Any, kind: type, root: str) -> str:
 def _pixels(split: Any, image: str, label: str, config: DataConfig) -> Pixels:
     pictures: list[np.ndarray] = []
     for number, picture in enumerate(split[image]):
-        picture = picture.convert("RGB")
+        picture = eight_bits(picture, f"Image {number} of {config.root!r}").convert("RGB")
         if config.size is not None:
             picture = picture.resize((config.size, config.size))
         elif pictures and picture.size[::-1] != pictures[0].shape[:2]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from attnlab._errors import InputError
+from attnlab._checked import check_module, check_path, check_whole
+from attnlab._errors import InputError, OptionError
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.folder import IMAGENET
@@ -49,11 +50,19 @@ def images_for(
         root: where cifar10 is.
         size: side of the images, or channels, height and width, if not what the network says.
     """
+    check_module(network, "the network")
     channels, height, width = example_input(network).shape[1:]
-    if isinstance(size, int):
-        height = width = size
-    elif size is not None:
+    if isinstance(size, Sequence) and not isinstance(size, str):
+        if len(size) != 3:
+            raise OptionError(
+                f"Expected size to be one number or (channels, height, width) but got {size!r}."
+            )
+        for name, each in zip(("channels", "height", "width"), size, strict=True):
+            check_whole(f"the {name} of size", each, 1)
         channels, height, width = size
+    elif size is not None:
+        check_whole("size", size, 1)
+        height = width = size
     configuration = getattr(network, "pretrained_cfg", {})  # timm
     known = configuration if isinstance(configuration, Mapping) else {}
     preprocessing = Preprocessing(
@@ -72,6 +81,10 @@ def image_batches(
 
     `cifar10` (its test images) is looked for in `root` and is never downloaded.
     """
+    check_whole("batch", batch, 1)
+    if limit is not None:
+        check_whole("limit", limit, 1)
+    check_path("data", data)
     if data == "digits":
         train, test, _ = read_pixels(DataConfig(name="digits"))
         images = torch.cat([train.images, test.images])
@@ -101,9 +114,7 @@ def image_batches(
 def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> TensorDataset:
     """Resized and scaled as the network wants it."""
     channels, height, width = preprocessing.size
-    images = pixels.images.float().div(255)
-    if images.shape[1] != channels:
-        images = images[:, :1].expand(-1, channels, -1, -1)
+    images = _with_channels(pixels.images, channels).float().div(255)
     if images.shape[2:] != (height, width):
         images = torch.nn.functional.interpolate(
             images, (height, width), mode="bilinear", antialias=True
@@ -111,6 +122,25 @@ def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> TensorDataset:
     mean = torch.tensor(preprocessing.mean[:channels]).view(-1, 1, 1)
     std = torch.tensor(preprocessing.std[:channels]).view(-1, 1, 1)
     return TensorDataset((images - mean) / std, pixels.targets)
+
+
+def _with_channels(images: Tensor, channels: int) -> Tensor:
+    """Grey images for a network of one channel; other numbers cannot be made up."""
+    from torchvision.transforms.v2 import functional as F
+
+    if images.shape[1] == channels:
+        return images
+    if (images.shape[1], channels) == (3, 1):
+        grey: Tensor = F.rgb_to_grayscale(images)
+        return grey
+    raise _other_channels(channels, images.shape[1])
+
+
+def _other_channels(wanted: int, got: int) -> InputError:
+    return InputError(
+        f"The network takes images of {wanted} channels, and these have {got}. Expected a network "
+        f"of 1 or 3 channels; for others give batches of your own to the Python function."
+    )
 
 
 def _cifar10(root: Path) -> Pixels:
@@ -147,6 +177,8 @@ class _ImageFiles(Dataset):
         from torchvision.transforms import v2
 
         channels, height, width = preprocessing.size
+        if channels not in (1, 3):
+            raise _other_channels(channels, 3)
         self.paths = paths
         self.classes = sorted({path.parent.name for path in paths})
         self.mode = "L" if channels == 1 else "RGB"

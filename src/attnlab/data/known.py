@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnlab._errors import InputError
-from attnlab.data.memory import Pixels, as_pixels
+from attnlab.data.memory import Pixels, as_pixels, number_of_outputs
 
 CIFAR = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """Mean and standard deviation that the papers' public code uses, for CIFAR-100 and STL10 too."""
@@ -63,9 +63,7 @@ def archive(path: Path) -> tuple[Pixels, Pixels, int]:
     arrays = read_archive(path, _KEYS)
     train = as_pixels(arrays[0], arrays[1], f"{path.name} (train)")
     test = as_pixels(arrays[2], arrays[3], f"{path.name} (test)")
-    if train.kind != "class":
-        return train, test, train.targets.shape[1]
-    return train, test, int(train.targets.max()) + 1 if len(train) else 0
+    return train, test, number_of_outputs(train, f"{path.name} (train)")
 
 
 def read_archive(path: Path, keys: tuple[str, ...]) -> list[np.ndarray]:

@@ -9,20 +9,23 @@ from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import is_path
 from attnlab.data import known, made
-from attnlab.data.config import DataConfig
+from attnlab.data.box_load import boxes_checksum, load_boxes
+from attnlab.data.config import BOXES, DataConfig
 from attnlab.data.data import Data
 from attnlab.data.digits import digit_angles, digit_pairs, digits
-from attnlab.data.folder import find_files, load_folder
+from attnlab.data.folder import IMAGENET, find_files, load_folder
 from attnlab.data.hub import load_hub
 from attnlab.data.memory import (
     MemoryData,
     Pixels,
+    Statistics,
     channel_statistics,
     check_pixels,
     pixel_checksum,
     subset,
 )
 from attnlab.data.own import load_own
+from attnlab.data.photos import photos, photos_checksum
 from attnlab.data.transformed import with_transform
 
 _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit_angles}
@@ -30,6 +33,8 @@ _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit
 
 def load_data(config: DataConfig) -> Data:
     """The images of `config`; every problem that can be seen before training is an error here."""
+    if config.name in BOXES:
+        return load_boxes(config)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config))
         return with_transform(data, config.augmentation)
@@ -42,7 +47,7 @@ def load_data(config: DataConfig) -> Data:
     check_pixels(train, outputs, f"{config.name} (training)")
     train = subset(train, config.train_subset, f"{config.name} (training)")
     test = subset(test, config.test_subset, f"{config.name} (test)")
-    if config.size is not None:
+    if config.size is not None and config.name != "photos":
         train, test = _resized(train, config.size), _resized(test, config.size)
     data = MemoryData(
         config.name,
@@ -51,7 +56,7 @@ def load_data(config: DataConfig) -> Data:
         outputs,
         data_checksum(config),
         config.augmentation,
-        known.CIFAR if config.name in known.SETS else channel_statistics(train.images),
+        _statistics(config, train),
         config.stl_crop if config.name == "stl10" and config.size is None else None,
     )
     return with_transform(data, config.augmentation)
@@ -68,6 +73,8 @@ def read_pixels(config: DataConfig) -> tuple[Pixels, Pixels, int]:
         return load_hub(config)
     if config.name == "fake":
         return made.fake(config.classes, config.train_subset or 1024, config.test_subset or 256)
+    if config.name == "photos":
+        return photos(config)
     if is_path(config.name):
         return load_own(config)
     return _EMBEDDED[config.name]()
@@ -82,10 +89,14 @@ def data_checksum(config: DataConfig) -> str:
     """
     if config.name in known.SETS:
         return f"md5:{known.SETS[config.name].md5}"
+    if config.name in BOXES:
+        return boxes_checksum(config)
     if config.name == "npz":
         return file_checksum(_file(config))
     if config.name == "folder":
         return find_files(config).checksum()
+    if config.name == "photos":
+        return photos_checksum(config)
     if config.name == "digit-angles":
         # Turning rounds, and a processor may round otherwise: the digits that are turned count.
         return f"turned:{data_checksum(DataConfig(name='digits'))}"
@@ -100,6 +111,13 @@ def _of_pixels(config: DataConfig) -> str:
 def _cached(settings: str) -> str:
     train, test, _ = read_pixels(DataConfig.model_validate_json(settings))
     return pixel_checksum(train, test)
+
+
+def _statistics(config: DataConfig, train: Pixels) -> Statistics:
+    if config.name in known.SETS:
+        return known.CIFAR
+    # Not of the parts themselves: pictures of any kind are to be styled later.
+    return IMAGENET if config.name == "photos" else channel_statistics(train.images)
 
 
 def _file(config: DataConfig) -> Path:

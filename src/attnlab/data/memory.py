@@ -27,13 +27,15 @@ class Pixels:
     images: Tensor
     targets: Tensor
     """Classes (N), whole numbers; labels (N, number), whole numbers 0 and 1; values (N, number),
-    floating point."""
+    floating point; (N, 0) where nothing is known."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @property
     def kind(self) -> Targets:
+        if self.targets.ndim == 2 and self.targets.shape[1] == 0:
+            return "nothing"
         if self.targets.is_floating_point():
             return "values"
         return "class" if self.targets.ndim == 1 else "labels"
@@ -59,6 +61,11 @@ class MemoryData(Data):
             raise InputError(
                 f"{name}: expected test images with a {train.kind} like the training images but "
                 f"got {test.kind}."
+            )
+        if train.images.shape[1] != test.images.shape[1]:
+            raise InputError(
+                f"{name}: expected test images with {train.images.shape[1]} channels like the "
+                f"training images but got {test.images.shape[1]}."
             )
         mean, std = statistics or channel_statistics(train.images)
         channels, height, width = test.images.shape[1:]
@@ -171,6 +178,20 @@ def check_pixels(pixels: Pixels, outputs: int, what: str) -> None:
             f"{what}: expected {expected} but label {targets[first].tolist()} of image {first} is "
             f"outside ({len(places)} of {len(pixels)} are)."
         )
+
+
+def number_of_outputs(train: Pixels, what: str) -> int:
+    """How many classes, labels or values there are, by the training images."""
+    if train.kind != "class":
+        return int(train.targets.shape[1])
+    largest = int(train.targets.max()) if len(train) else -1
+    if largest >= len(train) and len(train):
+        raise InputError(
+            f"{what}: label {largest} of image {int(train.targets.argmax())} would mean "
+            f"{largest + 1:,} classes, more than the {len(train):,} images. Expected classes that "
+            f"are numbered from 0, each with at least one image."
+        )
+    return largest + 1
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:

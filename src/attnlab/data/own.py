@@ -13,7 +13,8 @@ from torch.utils.data import Dataset
 from attnlab._errors import InputError, check_options
 from attnlab._imported import imported
 from attnlab.data.config import DataConfig
-from attnlab.data.memory import Pixels
+from attnlab.data.decode import eight_bits
+from attnlab.data.memory import Pixels, number_of_outputs
 
 
 def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:
@@ -27,8 +28,7 @@ def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     check_options(f"Data {config.name!r}", found.__init__, {"train": True, **config.options})
     parts = [_read(found(train=train, **config.options), config) for train in (True, False)]
     train, test = parts
-    outputs = int(train.targets.max()) + 1 if train.kind == "class" else train.targets.shape[1]
-    return train, test, outputs
+    return train, test, number_of_outputs(train, f"{config.name} (training)")
 
 
 def _read(items: Any, config: DataConfig) -> Pixels:
@@ -67,7 +67,8 @@ def _image(image: Any, number: int, config: DataConfig) -> Tensor:
     from torchvision.transforms.v2 import functional as F
 
     if isinstance(image, Image.Image):
-        image = F.pil_to_tensor(image.convert("RGB"))
+        what = f"{config.name}: the image of item {number}"
+        image = F.pil_to_tensor(eight_bits(image, what).convert("RGB"))
     if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.ndim != 3:
         got = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image)
         raise InputError(

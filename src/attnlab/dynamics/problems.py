@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnlab._errors import AttnlabError
+from attnlab._extras import needs
 from attnlab.dynamics.indices import RightHandSide
 
 
@@ -45,7 +46,8 @@ class IntegrationError(AttnlabError, RuntimeError):
 
 def solve(problem: Problem, number: int = 2001) -> Solution:
     """The solution at `number` times, by an implicit method of order 5 (Radau IIA, rtol 1e-8)."""
-    from scipy.integrate import solve_ivp
+    with needs("dynamics"):
+        from scipy.integrate import solve_ivp
 
     times = problem.times(number)
     found = solve_ivp(

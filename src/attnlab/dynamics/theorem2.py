@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnlab._extras import needs
 from attnlab.dynamics import three_body
 from attnlab.dynamics.indices import (
     observed_stiffness_aware_index,
@@ -107,7 +108,8 @@ def rank_correlations(
     samples: int = 2001, bodies: int = 20, seed: int = 0
 ) -> list[RankCorrelation]:
     """Spearman(SI, SAI) along the stiff problems, and over `bodies` three-body trajectories."""
-    from scipy.stats import spearmanr
+    with needs("dynamics"):
+        from scipy.stats import spearmanr
 
     rows = []
     for problem in PROBLEMS.values():
@@ -128,7 +130,8 @@ def rank_correlations(
 
 def _three_bodies(bodies: int, seed: int) -> RankCorrelation:
     """The median over trajectories."""
-    from scipy.stats import spearmanr
+    with needs("dynamics"):
+        from scipy.stats import spearmanr
 
     times = np.linspace(0, three_body.END, 501)
     initial = three_body.initial_states(bodies, np.random.default_rng(seed))

@@ -24,6 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnlab._checked import check_whole
+from attnlab._extras import needs
+
 Array = NDArray[np.float64]
 
 END = 20.0
@@ -100,7 +103,8 @@ def _regular_rates(_: float, flat: Array) -> Array:
 
 def encounters(initial: Array, end: float = END, distance: float = DISTANCE) -> Encounters:
     """Integrate trajectories (12, number) with DOP853 and measure their time below `distance`."""
-    from scipy.integrate import DOP853
+    with needs("dynamics"):
+        from scipy.integrate import DOP853
 
     number = initial.shape[1]
     state = np.concatenate([initial, np.zeros((1, number))])
@@ -130,6 +134,8 @@ def _share_below_zero(first: Array, last: Array) -> Array:
 
 def encounter_shares(trajectories: int, seed: int = 0) -> Encounters:
     """`encounters` of random trajectories, a hundred at a time."""
+    check_whole("trajectories", trajectories, 1)
+    check_whole("seed", seed, 0)
     rng = np.random.default_rng(seed)
     parts = [
         encounters(initial_states(min(TOGETHER, trajectories - start), rng))
@@ -160,7 +166,8 @@ def summary(found: Encounters) -> EncounterSummary:
 
 def trajectory(initial: Array, times: Array) -> Array:
     """One trajectory at the given times, (12, times), by DOP853 at rtol 1e-10."""
-    from scipy.integrate import solve_ivp
+    with needs("dynamics"):
+        from scipy.integrate import solve_ivp
 
     found = solve_ivp(
         lambda _, u: _rates(u[:, None])[0][:, 0],

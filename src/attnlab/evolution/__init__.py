@@ -9,7 +9,9 @@ from attnlab.evolution.as_evolution import Evolution as Evolution
 from attnlab.evolution.as_evolution import as_evolution as as_evolution
 from attnlab.evolution.attention import local_attention as local_attention
 from attnlab.evolution.attention_as_conv import attention_as_conv as attention_as_conv
+from attnlab.evolution.attention_layer import LocalAttention1d as LocalAttention1d
 from attnlab.evolution.attention_layer import LocalAttention2d as LocalAttention2d
+from attnlab.evolution.attention_layer import LocalAttention3d as LocalAttention3d
 from attnlab.evolution.channel_attention import ChannelAttention2d as ChannelAttention2d
 from attnlab.evolution.describe import OPERATORS as OPERATORS
 from attnlab.evolution.describe import Description as Description
@@ -39,5 +41,6 @@ from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
 from attnlab.evolution.primitives import spanned_av as spanned_av
 from attnlab.evolution.reference import evolve as evolve
+from attnlab.evolution.replace import ReplaceWarning as ReplaceWarning
 from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window

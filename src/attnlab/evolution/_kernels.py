@@ -128,10 +128,8 @@ def _first(arguments: tuple[Any, ...]) -> Tensor:
 
 def _register(name: str, operator: Any) -> None:
     def run(*arguments: Any) -> Any:
-        tensor, axes = _first(arguments), len(arguments[-1]) // 4
+        tensor = _first(arguments)
         chosen = implementation(tensor.device.type, tensor.dtype) if tensor.numel() else EAGER
-        if isinstance(chosen, Native) and axes != 2:
-            chosen = EAGER
         return getattr(chosen, name)(*arguments)
 
     def lower(mode: Any, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:

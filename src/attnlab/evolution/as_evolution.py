@@ -41,7 +41,9 @@ class Evolution(nn.Module):
             padding=padding,
         )
         bias = self.module.bias
-        return out + bias[:, None, None] if isinstance(bias, Tensor) else out
+        if not isinstance(bias, Tensor):
+            return out
+        return out + bias[(..., *(None,) * form.window.axes)]
 
 
 def as_evolution(module: nn.Module) -> Evolution:

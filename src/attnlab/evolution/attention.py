@@ -142,7 +142,7 @@ def _relative_shapes(
     names = RELATIVE[window.axes]
     if len(relative) != window.axes:
         raise InputError(
-            f"Expected {window.axes} relative embeddings ({', '.join(names)}) but got "
+            f"Expected one relative embedding per axis ({', '.join(names)}) but got "
             f"{len(relative)}."
         )
     if depth % window.axes:

@@ -5,63 +5,80 @@ Queries, keys and values are 1×1 convolutions without bias, as there. `position
 * None: permutation-equivariant within the window;
 * "absolute": a sinusoidal encoding (no parameters, any map size) added to what queries and keys
   see; values see x alone, which is what makes the layer an Evolution of x (Eq. 6 of the paper);
-* "relative": row and column offset embeddings per head, added to the keys of its channel halves.
+* "relative": offset embeddings per head and axis, each added to the keys of its part of the
+  channels (of an image: rows and columns, half each).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from attnlab._errors import OptionError, unknown_name
 from attnlab.evolution.attention import Boundary
-from attnlab.evolution.forms import AttentionKernel
+from attnlab.evolution.forms import AttentionKernel, pointwise
 from attnlab.evolution.operator import Operator
-from attnlab.evolution.window import Pair, Window
+from attnlab.evolution.window import Sizes, Window, every
 
 Positional = Literal["absolute", "relative"]
 
 
-def sinusoidal_encoding(channels: int, height: int, width: int, like: Tensor) -> Tensor:
-    """(channels, H, W): sines and cosines of the row in the first half, of the column after."""
-    row_channels = (channels + 1) // 2
+_CONVOLUTIONS: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {
+    1: nn.Conv1d,
+    2: nn.Conv2d,
+    3: nn.Conv3d,
+}
+
+
+def sinusoidal_encoding(channels: int, size: Sizes, like: Tensor) -> Tensor:
+    """(channels, *size): sines and cosines of the place along each axis, in a part of the channels.
+
+    The parts are equal, the first ones larger by one where that does not go.
+    """
     parts = []
-    for count, length, axis in ((row_channels, height, 1), (channels - row_channels, width, 0)):
+    for axis, length in enumerate(size):
+        count = (channels - axis + len(size) - 1) // len(size)
         index = torch.arange(count, device=like.device)
         rate = torch.exp(-math.log(10000.0) * (2 * (index // 2)) / max(count, 1))
         angle = rate[:, None] * torch.arange(length, device=like.device)
         wave = torch.where((index % 2 == 0)[:, None], angle.sin(), angle.cos())
-        parts.append(wave.unsqueeze(1 + axis).expand(count, height, width))
+        shape = [1] * len(size)
+        shape[axis] = length
+        parts.append(wave.view(count, *shape).expand(count, *size))
     return torch.cat(parts).to(like.dtype)
 
 
-class LocalAttention2d(Operator):
-    """Attention over the K×K window of each pixel; a drop-in for a K×K convolution.
+class LocalAttention(Operator):
+    """What the layers for sequences, images and videos have in common.
 
     `projection=True` adds the output projection W_O of multi-head attention. `boundary` says what
     the softmax does with pixels outside the image: leave them out ("mask") or keep them as zeros.
     """
 
     scope = "window"
+    axes: ClassVar[int]
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Pair = 7,
+        kernel_size: int | Sizes = 7,
         heads: int = 8,
         positional: Positional | None = None,
-        stride: int | Pair = 1,
-        dilation: int | Pair = 1,
+        stride: int | Sizes = 1,
+        dilation: int | Sizes = 1,
         boundary: Boundary = "mask",
         projection: bool = False,
         bias: bool = False,
     ) -> None:
-        window = Window.centred(kernel_size, stride, dilation)
+        window = Window.centred(kernel_size, stride, dilation, self.axes)
+        if window.axes != self.axes:
+            raise OptionError(
+                f"Expected kernel_size to be one number or {self.axes} but got {kernel_size}."
+            )
         super().__init__(in_channels, out_channels, window, bias=bias)
         if positional is not None and positional not in get_args(Positional):
             raise unknown_name("positional encoding", positional, get_args(Positional))
@@ -75,52 +92,71 @@ class LocalAttention2d(Operator):
         self.heads = heads
         self.positional = positional
         self.boundary = boundary
-        self.query_key_value = nn.Conv2d(in_channels, 3 * out_channels, 1, bias=False)
-        self.output = nn.Conv2d(out_channels, out_channels, 1, bias=False) if projection else None
+        convolution = _CONVOLUTIONS[self.axes]
+        self.query_key_value = convolution(in_channels, 3 * out_channels, 1, bias=False)
+        self.output = convolution(out_channels, out_channels, 1, bias=False) if projection else None
         self.relative: nn.ParameterList | None = None
         if positional == "relative":
-            if depth % 2:
+            if depth % self.axes:
+                wanted = "an even number of" if self.axes == 2 else f"a multiple of {self.axes}"
                 raise OptionError(
-                    "Expected an even number of channels per head for the relative encoding but "
-                    f"got {depth} ({out_channels} channels, {heads} heads)."
+                    f"Expected {wanted} channels per head for the relative encoding but got "
+                    f"{depth} ({out_channels} channels, {heads} heads)."
                 )
             self.relative = nn.ParameterList(
-                nn.Parameter(torch.randn(heads, depth // 2, size) * depth**-0.5)
+                nn.Parameter(torch.randn(heads, depth // self.axes, size) * depth**-0.5)
                 for size in window.kernel_size
             )
 
     def kernel(self, x: Tensor) -> AttentionKernel:
         query, key, value, packed = self._project(x)
-        relative = None if self.relative is None else (self.relative[0], self.relative[1])
+        weight = self.query_key_value.weight.flatten(1)
         return AttentionKernel(
             query,
             key,
             value,
             self.heads,
             self.window,
-            value_weight=self.query_key_value.weight[2 * self.out_channels :, :, 0, 0],
-            output_weight=None if self.output is None else self.output.weight[:, :, 0, 0],
-            relative=relative,
+            value_weight=weight[2 * self.out_channels :],
+            output_weight=None if self.output is None else self.output.weight.flatten(1),
+            relative=None if self.relative is None else tuple(self.relative),
             boundary=self.boundary,
             packed=packed,
         )
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        weight, width = self.query_key_value.weight, self.out_channels
-        stride = self.window.stride
+        weight, width = self.query_key_value.weight.flatten(1), self.out_channels
         seen = x
         if self.positional == "absolute":
-            seen = x + sinusoidal_encoding(self.in_channels, x.shape[2], x.shape[3], x)
-        if stride == (1, 1) and seen is x:
+            seen = x + sinusoidal_encoding(self.in_channels, tuple(x.shape[2:]), x)
+        if max(self.window.stride) == 1 and seen is x:
             packed = self.query_key_value(x)
             query, key, value = packed.chunk(3, dim=1)
             return query, key, value, packed
-        query = F.conv2d(seen[:, :, :: stride[0], :: stride[1]], weight[:width])
+        query = pointwise(every(seen, self.window.stride), weight[:width])
         if seen is x:
-            key, value = F.conv2d(x, weight[width:]).chunk(2, dim=1)
+            key, value = pointwise(x, weight[width:]).chunk(2, dim=1)
             return query, key, value, None
-        key = F.conv2d(seen, weight[width : 2 * width])
-        return query, key, F.conv2d(x, weight[2 * width :]), None
+        key = pointwise(seen, weight[width : 2 * width])
+        return query, key, pointwise(x, weight[2 * width :]), None
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, heads={self.heads}, positional={self.positional!r}"
+
+
+class LocalAttention1d(LocalAttention):
+    """Attention over the K neighbours of each element of a sequence (B, C, L)."""
+
+    axes = 1
+
+
+class LocalAttention2d(LocalAttention):
+    """Attention over the K×K window of each pixel; a drop-in for a K×K convolution."""
+
+    axes = 2
+
+
+class LocalAttention3d(LocalAttention):
+    """Attention over the K×K×K window of each pixel of a video (B, C, T, H, W)."""
+
+    axes = 3

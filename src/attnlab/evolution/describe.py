@@ -56,18 +56,19 @@ def describe(operator: nn.Module) -> Description:
     training = operator.training
     try:
         with torch.no_grad():
-            probe = torch.zeros(1, inputs, window, window, dtype=parameter.dtype)
+            axes = operator.window.axes if isinstance(operator, Operator) else 2
+            probe = torch.zeros(1, inputs, *[window] * axes, dtype=parameter.dtype)
             form = evolution.eval().form(probe.to(parameter.device))
     finally:
         operator.train(training)
     varies: frozenset[Axis] = form.varies
-    height, width = form.window.kernel_size
+    size = "×".join(map(str, form.window.kernel_size))
     channels = inputs // form.groups
     return Description(
         operator=type(operator).__name__,
         generation="input-specific" if "input" in varies else "input-agnostic",
         function_scope=_scope(operator),
-        aggregation=f"{height}×{width} pixels, {channels} channel{'s' if channels > 1 else ''}",
+        aggregation=f"{size} pixels, {channels} channel{'s' if channels > 1 else ''}",
         space="specific" if "space" in varies else "agnostic",
         channel=_channel_preference(form),
         parameters=sum(p.numel() for p in operator.parameters()),
@@ -84,18 +85,11 @@ def _channel_preference(form: Kernel) -> str:
     return "specific"
 
 
-def _reach(operator: nn.Module) -> tuple[int, int]:
-    if isinstance(operator, Operator):
-        window = operator.window
-        return (
-            window.dilation[0] * (window.kernel_size[0] - 1),
-            window.dilation[1] * (window.kernel_size[1] - 1),
-        )
-    assert isinstance(operator, nn.Conv2d)
-    return (
-        operator.dilation[0] * (operator.kernel_size[0] - 1),
-        operator.dilation[1] * (operator.kernel_size[1] - 1),
-    )
+def _reach(operator: nn.Module) -> list[int]:
+    """How far the window reaches along each axis."""
+    assert isinstance(operator, Operator | nn.Conv2d)
+    window = operator.window if isinstance(operator, Operator) else operator
+    return [d * (k - 1) for d, k in zip(window.dilation, window.kernel_size, strict=True)]
 
 
 def _scope(operator: nn.Module) -> Scope:

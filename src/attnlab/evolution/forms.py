@@ -31,6 +31,12 @@ Axis = Literal["space", "input channel", "output channel", "input"]
 """What a kernel can vary over; "input" means that it depends on the image."""
 
 
+def pointwise(x: Tensor, weight: Tensor) -> Tensor:
+    """The 1×1 convolution of (B, C, *size) with a matrix (out, C)."""
+    convolution = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[x.dim()]
+    return convolution(x, weight[(..., *(None,) * (x.dim() - 2))])
+
+
 class Kernel(ABC):
     """An Evolution kernel in factored form."""
 
@@ -130,14 +136,14 @@ class MapKernel(Kernel):
 
     def aggregate(self, x: Tensor) -> Tensor:
         out = av(self.maps, x, self.window)
-        return out if self.mix is None else F.conv2d(out, self.mix[:, :, None, None])
+        return out if self.mix is None else pointwise(out, self.mix)
 
     def dense(self, x: Tensor) -> Tensor:
         per_channel = self.maps.repeat_interleave(x.shape[1] // self.maps.shape[1], dim=1)
-        per_channel = per_channel.unflatten(2, self.window.kernel_size).permute(0, 4, 5, 2, 3, 1)
+        per_channel = _positions_first(per_channel, self.window)
         if self.mix is None:
-            return per_channel.unsqueeze(5)
-        return per_channel.unsqueeze(6) * self.mix.t()
+            return per_channel.unsqueeze(-2)
+        return per_channel.unsqueeze(-1) * self.mix.t()
 
 
 @dataclass(frozen=True)
@@ -217,7 +223,7 @@ class AttentionKernel(Kernel):
         )
         if self.output_weight is None:
             return out
-        return F.conv2d(out, self.output_weight[:, :, None, None])
+        return pointwise(out, self.output_weight)
 
     def maps(self) -> Tensor:
         """S as (B, heads, K_h·K_w, H_out, W_out)."""
@@ -243,8 +249,14 @@ class AttentionKernel(Kernel):
             value.unflatten(0, (self.heads, -1)),
             output.unflatten(1, (self.heads, -1)),
         )
-        maps = self.maps().unflatten(2, self.window.kernel_size)
-        return torch.einsum("bpuvij,pcm->bijuvcm", maps, per_head)
+        maps = _positions_first(self.maps(), self.window)
+        return torch.einsum("b...p,pcm->b...cm", maps, per_head)
+
+
+def _positions_first(maps: Tensor, window: Window) -> Tensor:
+    """(B, G, taps, *out) as (B, *out, *kernel, G)."""
+    taps, places = range(2, 2 + window.axes), range(2 + window.axes, 2 + 2 * window.axes)
+    return maps.unflatten(2, window.kernel_size).permute(0, *places, *taps, 1)
 
 
 @dataclass(frozen=True)

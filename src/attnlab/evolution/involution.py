@@ -6,18 +6,26 @@ As in the authors' networks: 16 channels per group, a bottleneck of a quarter, a
 strided layer makes its maps from the average-pooled input. Deviation: pooling rounds up, so that an
 odd map under stride 2 works (the authors' layer fails there: its maps have ⌊H/2⌋ rows, its output
 ⌈H/2⌉).
+
+The maps grow with the input, so the output grows with its square: BatchNorm bounds that while it
+takes the statistics of the batch, but in eval mode every layer squares a deviation of scale from
+the one before. `start="linear"` (ours) begins with maps that do not depend on the input.
 """
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attnlab._errors import OptionError
+from attnlab._errors import OptionError, unknown_name
 from attnlab.evolution.forms import MapKernel, SpanKernel
 from attnlab.evolution.operator import Operator
 from attnlab.evolution.primitives import av, check_groups
 from attnlab.evolution.window import Pair, Window
+
+Start = Literal["paper", "linear"]
 
 
 def involution2d(
@@ -32,7 +40,12 @@ def involution2d(
 
 
 class Involution2d(Operator):
-    """Involution layer; `groups` is channels // 16 (at least 1) unless given."""
+    """Involution layer; `groups` is channels // 16 (at least 1) unless given.
+
+    `start` is "paper", or "linear": the weight of `span` is zero and its bias random with variance
+    1/K², so that the layer begins as a linear map that keeps the scale of its input, and learns how
+    its maps depend on that.
+    """
 
     scope = "pixel"
 
@@ -44,7 +57,10 @@ class Involution2d(Operator):
         reduction: int = 4,
         stride: int | Pair = 1,
         dilation: int | Pair = 1,
+        start: Start = "paper",
     ) -> None:
+        if start not in get_args(Start):
+            raise unknown_name("start", start, get_args(Start))
         super().__init__(channels, channels, Window.centred(kernel_size, stride, dilation))
         self.groups = max(1, channels // 16) if groups is None else groups
         check_groups(channels, self.groups)
@@ -57,6 +73,10 @@ class Involution2d(Operator):
             nn.Conv2d(channels, hidden, 1, bias=False), nn.BatchNorm2d(hidden), nn.ReLU()
         )
         self.span = nn.Conv2d(hidden, self.window.taps * self.groups, 1)
+        if start == "linear":
+            assert self.span.bias is not None
+            nn.init.zeros_(self.span.weight)
+            nn.init.normal_(self.span.bias, std=self.window.taps**-0.5)
 
     def kernel(self, x: Tensor) -> MapKernel | SpanKernel:
         stride = self.window.stride

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab.evolution.forms import Kernel
 from attnlab.evolution.window import Pair, Window
@@ -29,6 +30,8 @@ class Operator(nn.Module, ABC):
         self, in_channels: int, out_channels: int, window: Window, *, bias: bool = False
     ) -> None:
         super().__init__()
+        check_whole("in_channels", in_channels)
+        check_whole("out_channels", out_channels)
         if in_channels < 1 or out_channels < 1:
             raise OptionError(
                 "Expected at least 1 input and 1 output channel but got "
@@ -44,20 +47,22 @@ class Operator(nn.Module, ABC):
         """F(x): the Evolution kernel of `x` in factored form."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() != 4 or x.shape[1] != self.in_channels:
+        axes = self.window.axes
+        if x.dim() != 2 + axes or x.shape[1] != self.in_channels:
+            places = ("L", "H, W", "T, H, W")[axes - 1]
             raise InputError(
-                f"{type(self).__name__} expected x of shape (B, {self.in_channels}, H, W) but got "
-                f"{tuple(x.shape)}."
+                f"{type(self).__name__} expected x of shape (B, {self.in_channels}, {places}) but "
+                f"got {tuple(x.shape)}."
             )
         out = self.kernel(x).aggregate(x)
-        return out if self.bias is None else out + self.bias[:, None, None]
+        return out if self.bias is None else out + self.bias[(..., *(None,) * axes)]
 
     def extra_repr(self) -> str:
         size, stride, dilation, _ = self.window
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={size}"
-        if stride != (1, 1):
+        if max(stride) > 1:
             text += f", stride={stride}"
-        return text if dilation == (1, 1) else f"{text}, dilation={dilation}"
+        return text if max(dilation) == 1 else f"{text}, dilation={dilation}"
 
 
 class KernelFunction(nn.Module, ABC):

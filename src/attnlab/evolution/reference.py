@@ -30,36 +30,44 @@ def evolve(
     """Apply the materialised Evolution kernel W[i,j,u,v,n,m] to `x` (B, D_in, H, W).
 
     `kernel` is (H_out, W_out, K_h, K_w, D_in/groups, D_out), the same for all inputs, or has a
-    leading batch axis.
+    leading batch axis. Sequences and videos have one and three axes in the place of two.
     """
-    if x.dim() != 4:
-        raise InputError(f"Expected x of shape (B, C, H, W) but got {tuple(x.shape)}.")
-    if kernel.dim() not in (6, 7):
-        raise InputError(
-            "Expected a kernel W[i,j,u,v,n,m] with 6 axes, or 7 with a leading batch axis, but got "
-            f"shape {tuple(kernel.shape)}."
-        )
-    if kernel.dim() == 6:
+    axes = x.dim() - 2
+    _check_axes(x, kernel, axes)
+    if kernel.dim() == 2 * axes + 2:
         kernel = kernel.unsqueeze(0)
-    window = Window.of((kernel.shape[3], kernel.shape[4]), stride, dilation, padding)
-    batch, channels, height, width = x.shape
-    out_height, out_width = window.output_size(height, width)
-    out_channels = kernel.shape[6]
+    window = Window.of(tuple(kernel.shape[1 + axes : 1 + 2 * axes]), stride, dilation, padding)
+    batch, channels = x.shape[:2]
+    out_size = window.output_size(*x.shape[2:])
+    out_channels = kernel.shape[-1]
     if channels % groups or out_channels % groups:
         raise InputError(
             f"Expected groups to divide the {channels} input and {out_channels} output channels "
             f"but got groups={groups}."
         )
-    expected = (out_height, out_width, *window.kernel_size, channels // groups, out_channels)
+    expected = (*out_size, *window.kernel_size, channels // groups, out_channels)
     if kernel.shape[0] not in (1, batch) or tuple(kernel.shape[1:]) != expected:
         raise InputError(
             f"Expected a kernel of shape {expected}, with or without a leading batch axis of "
             f"{batch}, but got {tuple(kernel.shape)}."
         )
     padded = F.pad(x, window.pad()).unflatten(1, (groups, channels // groups))
-    weight = kernel.unflatten(6, (groups, out_channels // groups))
-    out = x.new_zeros(batch, groups, out_channels // groups, out_height, out_width)
-    for tap, shift in enumerate(window.shifts(out_height, out_width)):
-        u, v = divmod(tap, window.kernel_size[1])
-        out = out + torch.einsum("bgnij,bijngm->bgmij", padded[shift], weight[:, :, :, u, v])
+    weight = kernel.unflatten(-1, (groups, out_channels // groups))
+    weight = weight.flatten(1 + axes, 2 * axes)
+    out = x.new_zeros(batch, groups, out_channels // groups, *out_size)
+    for tap, shift in enumerate(window.shifts(*out_size)):
+        here = weight.select(1 + axes, tap)
+        out = out + torch.einsum("bgn...,b...ngm->bgm...", padded[shift], here)
     return out.flatten(1, 2)
+
+
+def _check_axes(x: Tensor, kernel: Tensor, axes: int) -> None:
+    letters = {1: "i,u", 2: "i,j,u,v", 3: "h,i,j,u,v,w"}
+    if axes in letters and kernel.dim() in (2 * axes + 2, 2 * axes + 3):
+        return
+    if axes not in letters or kernel.dim() in (6, 7):
+        raise InputError(f"Expected x of shape (B, C, H, W) but got {tuple(x.shape)}.")
+    raise InputError(
+        f"Expected a kernel W[{letters[axes]},n,m] with {2 * axes + 2} axes, or {2 * axes + 3} "
+        f"with a leading batch axis, but got shape {tuple(kernel.shape)}."
+    )

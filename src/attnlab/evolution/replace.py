@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,14 @@ REPLACEMENTS: dict[str, type[nn.Module]] = {
     "dynamic": DynamicConv2d,
 }
 
+TOO_FAR = 1e3
+"""By how much, and by how many times its size, replaced layers may move an output without a word.
+Both, because an output of zeros has no size."""
+
+
+class ReplaceWarning(UserWarning):
+    """A replaced network whose output is out of all proportion."""
+
 
 def replace(
     model: nn.Module,
@@ -46,6 +56,9 @@ def replace(
     1×1 with one group that can be replaced, stems that read fewer than 8 channels left out), a
     pattern such as "layer3.*.conv2", a list of module names, or a predicate of name and
     convolution. A convolution that `where` names but the operator cannot replace is an error.
+
+    Involution starts linear here (`start="paper"` is the authors' start). A change of the output by
+    more than a thousand, and a thousand times its size, is a `ReplaceWarning`.
     """
     from attnlab.insert.answer import answer, answer_of_run, calls_to_compare
     from attnlab.insert.change import change_between
@@ -68,6 +81,9 @@ def replace(
     after = answer(changed, example, calls)
     change = change_between(before, after)
     notes = ["weights of the replaced layers are new"]
+    if operator == "involution" and options.get("start", "linear") == "linear":
+        notes.append("involution starts linear: its maps do not depend on the input yet")
+    _warn_if_too_far(label, change.largest, change.relative)
     counted = not work_depends_on_values(run.graph)
     if not counted:
         notes.append(
@@ -85,6 +101,21 @@ def replace(
         seconds=time.perf_counter() - start,
         notes=tuple(notes),
         compared=change.compared,
+    )
+
+
+def _warn_if_too_far(label: str, largest: float | None, relative: float | None) -> None:
+    if largest is None or relative is None or min(largest, relative) < TOO_FAR:
+        return  # not so for what is not a number
+    moved = f"moved by {largest:.3g}, {relative:.3g} times its size"
+    warnings.warn(
+        f"Replaced by {label}, the output of the network "
+        f"{moved if math.isfinite(largest) else 'is not finite'}. Norms that take no statistics of "
+        "the batch (eval mode) do not bound an operator whose output grows with the square of its "
+        'input. Give it a start that does (start="linear" for involution), or train before it is '
+        "used in eval mode.",
+        ReplaceWarning,
+        stacklevel=3,
     )
 
 
@@ -113,6 +144,7 @@ def _build(operator: str, convolution: nn.Conv2d, options: dict[str, Any]) -> nn
     stride = (convolution.stride[0], convolution.stride[1])
     dilation = (convolution.dilation[0], convolution.dilation[1])
     if operator == "involution":
+        options = {"start": "linear", **options}
         return Involution2d(inputs, stride=stride, dilation=dilation, **options)
     bias = convolution.bias is not None
     if operator == "dynamic":

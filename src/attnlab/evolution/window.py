@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from attnlab._errors import InputError, OptionError
 
 Pair = tuple[int, int]
@@ -31,6 +33,11 @@ def sizes(name: str, value: int | Sizes, least: int, axes: int) -> Sizes:
     if min(each) < least:
         raise OptionError(f"Expected {name} to be at least {least} but got {value}.")
     return each
+
+
+def every(x: Tensor, stride: Sizes) -> Tensor:
+    """Each s-th pixel of (B, C, *size)."""
+    return x[(slice(None), slice(None), *(slice(None, None, step) for step in stride))]
 
 
 def _axes(kernel_size: int | Sizes, axes: int) -> int:

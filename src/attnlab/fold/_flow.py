@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from attnlab.fold._ids import Refusal
 from attnlab.record import operations
-from attnlab.record.graph import Graph, Node, Ref
+from attnlab.record.graph import Graph, Node, Ref, reads
 
 # Built-in functions have no signature that could be asked.
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -39,13 +39,6 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SHAPE_ONLY = names(
-    """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty
-    new_full"""
-)
-"""These look at a tensor's shape, dtype and device, not at its values."""
-
-
 class Flow:
     """A graph with the readers of each tensor, parameters included."""
 
@@ -69,15 +62,6 @@ class Flow:
         """Whether anything reads the values of this tensor after it was read."""
         node = self.nodes[index]
         return node.operation != "write_view" or bool(self.readers[index])
-
-
-def reads(node: Node) -> tuple[int, ...]:
-    """The tensors whose values the call reads."""
-    if node.operation in _SHAPE_ONLY:
-        return ()
-    if node.operation in operations.READS_FIRST_ONLY:
-        return node.inputs[:1]
-    return node.inputs
 
 
 def is_place(node: Node) -> bool:

@@ -11,11 +11,11 @@ from collections.abc import Set
 import torch
 from torch import Tensor
 
-from attnlab.fold._flow import Flow, arguments, is_place, reads, references, replayed, spatial_axes
+from attnlab.fold._flow import Flow, arguments, is_place, references, replayed, spatial_axes
 from attnlab.fold._ids import NOT_READ, Refusal, along, channel_vector, push_forward
 from attnlab.fold._rules import JOINS, check_linear, homogeneous, moves, unchanged
 from attnlab.fold._walk import Demand, described
-from attnlab.record.graph import Node, Ref
+from attnlab.record.graph import Node, Ref, reads
 
 
 def walk_on(

@@ -56,7 +56,7 @@ def with_means(
 
 def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iterator[Example]]:
     """The inputs of the first batch, and those of all batches (the first once more)."""
-    examples = (inputs_of(batch, model) for batch in batches)
+    examples = (inputs for batch in batches for inputs in inputs_of(batch, model))
     first = next(examples, None)
     if first is None:
         raise InputError("constants= gave no batch. Expected an iterable of input batches.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from attnlab._errors import FoldError
 from attnlab.insert import Site, StepKey, Watchable, attachments
 from attnlab.insert.sites import named_sites
 
@@ -89,11 +90,35 @@ def inserted_places(model: nn.Module) -> list[Place]:
     for name, attachment in attachments(model):
         constant = attachment.constant()
         held = Held(name, constant, "" if constant is not None else DEPENDS_ON_INPUT)
-        place = Place(attachment.site, (held,))
+        place = Place(_present(attachment.site, name), (held,))
         if place.key in places:
             place = replace(places[place.key], gates=(*places[place.key].gates, held))
         places[place.key] = place
     return list(places.values())
+
+
+def _present(site: Site, attachment: str) -> Site:
+    """The site with the names that its modules have now: the network may have become a part of
+    another since the gate was inserted."""
+    home = attachment.rpartition(".")[0]
+    if home == site.home:
+        return site
+    if site.home and not home.endswith(f".{site.home}"):
+        raise FoldError(
+            f"The gate at {site.home!r} was inserted into a network that has other names now: it "
+            f"is found in {home!r}. Fold that network before it is taken apart."
+        )
+    outside = home.removesuffix(site.home).removesuffix(".")
+
+    def moved(name: str) -> str:
+        return f"{outside}.{name}" if name else outside
+
+    step = site.step
+    if step is not None:
+        key = replace(step.key, owner=moved(step.key.owner))
+        modules = tuple(map(moved, step.branch_modules))
+        step = replace(step, name=moved(step.name), key=key, branch_modules=modules)
+    return replace(site, name=moved(site.name), module=moved(site.module), home=home, step=step)
 
 
 def has_constant_gates(model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from attnlab.fold._ids import Refusal
 from attnlab.fold._places import Place
 from attnlab.fold._plan import Plan, factors, multiply, plan
 from attnlab.fold._swap import exchange
-from attnlab.insert import remove
+from attnlab.insert import remove_attachments
 from attnlab.record.example import Example
 
 
@@ -31,7 +31,9 @@ class Surgery:
 
     def perform(self, network: nn.Module) -> None:
         """Take the folded gates off `network` and multiply its parameters."""
-        remove(network, keep=frozenset(held.name for p in self.places for held in p.kept))
+        remove_attachments(
+            network, keep=frozenset(held.name for p in self.places for held in p.kept)
+        )
         _prepare(network, self.places, self.affine)
         multiply(network, self.product)
 
@@ -48,7 +50,7 @@ def decide(
     affine: list[str] = []
     while True:
         bare = copy.deepcopy(model)
-        remove(bare)
+        remove_attachments(bare)
         _prepare(bare, places, affine)
         decided = plan(bare, places, example)
         refused = {key: why for key, why in decided.items() if isinstance(why, Refusal)}

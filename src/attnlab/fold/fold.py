@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attnlab._checked import check_batches, check_module, check_values
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.fold._fuse import fuse as fuse_network
@@ -62,9 +63,13 @@ def fold(
     `tolerance`; the others stay.
     """
     began = perf_counter()
+    check_module(model)
+    flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
+    check_values("fold", fold, {**flags, "tolerance": tolerance})
     _check(model, tolerance)
     places = inserted_places(model)
     if constants is not None:
+        check_batches(constants, "constants")
         partial = True
         first, batches = as_examples(model, constants)
         example = first if example is None else example

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
+from attnlab._provenance import Provenance, read_provenance
 from attnlab.insert.receipt import Receipt, shortened
 
 FORMAT = "attnlab fold 1"
@@ -71,6 +72,8 @@ class FoldReceipt(Receipt):
     """Norms that were given affine parameters."""
     fused: bool = False
     """Whether norms and branches were merged as well."""
+    provenance: Provenance | None = None
+    """Where the network comes from, if a command folded it."""
 
     @property
     def kept(self) -> tuple[SiteRow, ...]:
@@ -110,7 +113,8 @@ class FoldReceipt(Receipt):
         data.setdefault("affine", ())  # 0.1 did not say it
         for key in ("sites", "notes", "removed", "affine"):
             data[key] = tuple(data[key])
-        return cls(rows=rows, **data)
+        source = read_provenance(data.pop("provenance", None))
+        return cls(rows=rows, provenance=source, **data)
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""

@@ -26,7 +26,7 @@ def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start
     # First those at additions: gates draw their first weights in this order.
     for site in sorted(sites, key=lambda site: site.host != "addition"):
         if item.form != "stage":
-            gate = item.build(site)
+            gate = item.build(site).requires_grad_(item.trainable)
             attach(network, _attachment(network, gate, site, _started(gate, start)))
     if item.form == "stage":
         _attach_stage_gates(network, item, sites, start)
@@ -39,7 +39,7 @@ def _attach_stage_gates(
     for site in sites:
         series.setdefault((site.series, site.channels), []).append(site)
     for members in series.values():
-        gate, memory = item.build(members[0]), StageMemory()
+        gate, memory = item.build(members[0]).requires_grad_(item.trainable), StageMemory()
         if not isinstance(gate, StageGate):
             raise OptionError(f"Expected a StageGate but {item.label} built {type(gate).__name__}.")
         _match(network, gate, members[0])

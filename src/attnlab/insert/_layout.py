@@ -7,8 +7,6 @@ from torch import Tensor
 
 def to_channel_first(features: Tensor, axis: int) -> Tensor:
     """View `features` (channels on `axis`) as (B, C, H, W); tokens become a column of height N."""
-    if features.ndim == 4 and axis == 1:
-        return features
     seen = features.movedim(axis, 1)
     while seen.ndim < 4:
         seen = seen.unsqueeze(-1)
@@ -17,8 +15,6 @@ def to_channel_first(features: Tensor, axis: int) -> Tensor:
 
 def gate_to_layout(gate: Tensor, features: Tensor, axis: int) -> Tensor:
     """View the (B, C, H, W)-shaped `gate` (any axis may be 1) to broadcast to `features`."""
-    if features.ndim == 4 and axis == 1:
-        return gate
     rank = features.ndim
     if rank < 4:
         placed = gate.flatten(rank - 1) if rank > 2 else gate[:, :, 0, 0]

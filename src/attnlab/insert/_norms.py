@@ -8,14 +8,17 @@ from torch import nn
 
 from attnlab._errors import SiteError
 from attnlab.attention import InstanceEnhancementBatchNorm
+from attnlab.insert.choose import place_and_rest
 from attnlab.insert.sites import step_sites
 from attnlab.insert.step import Step
 from attnlab.insert.steps import find_steps
-from attnlab.insert.where import Where, select
+from attnlab.insert.where import Where, lies_in, select
 from attnlab.record.graph import Graph
 
 
-def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) -> list[str]:
+def replace_norms(
+    network: nn.Module, graph: Graph, where: Where, start: str, *, trainable: bool = True
+) -> list[str]:
     """Exchange every BatchNorm2d but those on shortcuts; return their names.
 
     With `where`, only those inside the chosen blocks, or the named norms themselves.
@@ -25,10 +28,18 @@ def replace_norms(network: nn.Module, graph: Graph, where: Where, start: str) ->
         norm = network.get_submodule(name)
         assert isinstance(norm, nn.BatchNorm2d)
         enhanced = InstanceEnhancementBatchNorm.from_batch_norm(norm)
+        enhanced.gate.requires_grad_(trainable)
         if start == "identity":
             enhanced.start_identity()
         _exchange(network, norm, enhanced)
     return names
+
+
+def plain_norms(network: nn.Module) -> None:
+    """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
+    for norm in list(network.modules()):
+        if isinstance(norm, InstanceEnhancementBatchNorm):
+            _exchange(network, norm, norm.plain())
 
 
 def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
@@ -39,6 +50,8 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
         and not isinstance(module, InstanceEnhancementBatchNorm)
     ]
     found = find_steps(graph)
+    module, where = place_and_rest(network, where)
+    norms = [name for name in norms if lies_in(name, module)]
     if where is None:
         shortcuts = _shortcut_modules(graph, found)
         chosen = [name for name in norms if name not in shortcuts]

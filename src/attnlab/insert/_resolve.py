@@ -27,6 +27,8 @@ class Resolved:
     """Of a step gate: whether it also acts where the shortcut is a projection of x_t."""
     constant: bool = False
     """Whether it is the same for every input, so that it may be folded."""
+    trainable: bool = True
+    """Whether its parameters train; else it stays at its first value, as a control."""
 
 
 def resolve(
@@ -34,17 +36,38 @@ def resolve(
 ) -> tuple[Resolved, ...]:
     """The gates to build, with every option checked before anything is touched."""
     if not isinstance(gate, str):
+        _check_class(gate)
         return (_resolve_class(gate, options),)
     specs = parse_gate(gate)
-    given = dict(options)
+    given, trainable = _without_trainable(options)
     include_first = False
     if any(spec.form == "step" for spec in specs):
         include_first = bool(given.pop("include_first", False))
     _check(gate, specs, given)
     return tuple(
-        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.asr)
+        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.asr, trainable)
         for spec in specs
     )
+
+
+def _without_trainable(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The options of the gate itself, and whether it trains: that is the same for every gate."""
+    given = dict(options)
+    trainable = given.pop("trainable", True)
+    if not isinstance(trainable, bool):
+        raise OptionError(f"Expected trainable to be True or False but got {trainable!r}.")
+    return given, trainable
+
+
+def _check_class(gate: object) -> None:
+    if isinstance(gate, nn.Module):
+        name = type(gate).__name__
+        raise OptionError(
+            f"Expected a gate by name or as a class, which is built anew at each site, but got one "
+            f"{name}. Pass the class: insert(model, {name})."
+        )
+    if not callable(gate):
+        raise OptionError(f"Expected a gate by name, such as 'se', or as a class but got {gate!r}.")
 
 
 def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> None:
@@ -53,11 +76,12 @@ def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> 
         valid.append("include_first")
     if any(spec.form == "norm" for spec in specs):
         valid = []  # a norm keeps the settings of the one it replaces
+    valid.append("trainable")
     for name in given:
         if name not in valid:
-            takes = f"It takes: {', '.join(valid)}." if valid else "It takes no options."
             raise OptionError(
-                f"Gate {gate!r} has no option {name!r}.{nearest(name, valid)} {takes}"
+                f"Gate {gate!r} has no option {name!r}.{nearest(name, valid)} It takes: "
+                f"{', '.join(valid)}."
             )
     for spec in specs:  # a wrong value is found here, before the network is copied and run
         if spec.form != "norm":
@@ -76,7 +100,7 @@ def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Mo
 
 def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) -> Resolved:
     name = getattr(build, "__name__", type(build).__name__)
-    given = dict(options)
+    given, trainable = _without_trainable(options)
     include_first = False
     if isinstance(build, type) and issubclass(build, StepGate):
         include_first = bool(given.pop("include_first", False))
@@ -90,7 +114,12 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) 
     if form is not None:
         constant = isinstance(sample, LearnedVectorGate)
         return Resolved(
-            name, form, lambda site: build(site.channels, **given), include_first, constant
+            name,
+            form,
+            lambda site: build(site.channels, **given),
+            include_first,
+            constant,
+            trainable,
         )
     raise OptionError(
         f"Expected {name}(channels) to build a gate (a subclass of attnlab.attention.BranchGate, "

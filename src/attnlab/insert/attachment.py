@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
+import threading
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
+from attnlab._errors import SiteError
 from attnlab.attention import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
+from attnlab.insert._fx import record_whole, was_handed
 from attnlab.insert._layout import gate_to_layout, to_channel_first
 from attnlab.insert.site import Site
 from attnlab.record.recorder import RecordedWhole
 
 
 class Attachment(RecordedWhole, ABC):
-    """A gate at a site of a host network. Calling it returns `branch ⊗ step size`.
+    """A gate at a site of a host network, where it makes of the branch `branch ⊗ step size`.
 
-    `scale` is there only after `start="identity"`: the reciprocal of the gate's first value. It is
-    a buffer, so that a checkpoint cannot be loaded into a network that would scale differently.
+    It hangs beside its host, as a child that only the host may call. `scale` is there only after
+    `start="identity"`: the reciprocal of the gate's first value. It is a buffer, so that a
+    checkpoint cannot be loaded into a network that would scale differently.
     """
 
     scale: Tensor | None
@@ -26,10 +31,19 @@ class Attachment(RecordedWhole, ABC):
     def __init__(self, site: Site, scale: float | None = None) -> None:
         super().__init__()
         self.site = site
+        self.in_graph = False
+        """Whether a graph that torch.fx traced calls it."""
+        self.removed = False
+        """Whether it was taken off on purpose."""
         if scale is not None:
             self.register_buffer("scale", torch.tensor(scale))
         else:
             self.scale = None
+
+    @property
+    def name(self) -> str:
+        """Its module name at insertion."""
+        return f"{self.site.home}.{self.site.attribute}".removeprefix(".")
 
     @property
     @abstractmethod
@@ -48,16 +62,37 @@ class Attachment(RecordedWhole, ABC):
             constant = copy.deepcopy(self.gate_module).cpu().double().constant()
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
-    def forward(self, branch: Tensor, shortcut: Tensor | None = None) -> Tensor:
+    def forward(
+        self, branch: Tensor, shortcut: Tensor | None = None, hosted: bool = False
+    ) -> Tensor:
+        if not hosted:
+            if isinstance(branch, Proxy):
+                self.in_graph = True
+                seen = (branch,) if shortcut is None else (branch, shortcut)
+                return record_whole(self, branch, seen)
+            if not self.in_graph:
+                raise self._called_error()
+            if was_handed(self, branch):
+                return branch
         return branch * self.step_size(branch, shortcut)
+
+    def _called_error(self) -> SiteError:
+        home = f"module {self.site.home!r}" if self.site.home else "network"
+        return SiteError(
+            f"The gate {self.name!r} was called as if it were a layer: something runs all children "
+            f"of the {home}, on which it hangs. A gate acts at its site and nowhere else. Give "
+            f"what is run in a row a container of its own (nn.Sequential), or name what to run."
+        )
 
     def _placed(self, gate: Tensor, branch: Tensor) -> Tensor:
         if self.scale is not None:
             gate = gate * self.scale
-        return gate_to_layout(gate, branch, self.site.channel_axis)
+        axis = self.site.channel_axis
+        return gate if axis == 1 and branch.ndim == 4 else gate_to_layout(gate, branch, axis)
 
     def _seen(self, features: Tensor) -> Tensor:
-        return to_channel_first(features, self.site.channel_axis)
+        axis = self.site.channel_axis
+        return features if axis == 1 and features.ndim == 4 else to_channel_first(features, axis)
 
     def extra_repr(self) -> str:
         return f"behind {self.site.module!r}" if self.site.host == "output" else "at the addition"
@@ -95,11 +130,16 @@ class StepAttachment(Attachment):
         return self._placed(self.gate(self._seen(shortcut), self._seen(branch)), branch)
 
 
-class StageMemory:
-    """What the last block of a stage left for the next one, during one forward run."""
+class StageMemory(threading.local):
+    """What the last block of a stage left for the next one, during one forward run of a thread.
 
-    def __init__(self) -> None:
-        self.value: tuple[Tensor, ...] | None = None
+    It belongs to that run, not to the network: copies and files of a network have none.
+    """
+
+    value: tuple[Tensor, ...] | None = None
+
+    def __reduce__(self) -> tuple[type[StageMemory], tuple[()]]:
+        return StageMemory, ()
 
 
 class StageAttachment(Attachment):
@@ -107,7 +147,7 @@ class StageAttachment(Attachment):
 
     The first attachment of the stage owns the gate; the others refer to it, so that its parameters
     appear once. The memory lives from the first block of the stage to the last of one forward run;
-    so re-computing single blocks (activation checkpointing) is not possible with such a gate.
+    so computing single blocks once more (activation checkpointing) is an error with such a gate.
     """
 
     def __init__(
@@ -133,7 +173,20 @@ class StageAttachment(Attachment):
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
-        before = None if self._first else self._memory.value
+        before = self._before()
         gate, after = self._shared[0](self._seen(branch), before)
         self._memory.value = None if self._last else after
         return self._placed(gate, branch)
+
+    def _before(self) -> tuple[Tensor, ...] | None:
+        if self._first:
+            return None
+        if self._memory.value is None:
+            raise SiteError(
+                f"The gate {self.name!r} ({type(self.gate_module).__name__}) goes on with what the "
+                f"block before it in the stage left, but that block did not run. Activation "
+                f"checkpointing does so when it computes a block once more: checkpoint whole "
+                f"stages, or none (for timm, model.set_grad_checkpointing(False)), or choose "
+                f"another gate. A block on its own can only be the first of its stage."
+            )
+        return self._memory.value

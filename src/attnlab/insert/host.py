@@ -1,41 +1,59 @@
 """Put an attachment on its host and take it off again, with every original key kept.
 
-Two ways. Behind a module's output: a forward hook. At an addition: the class of the module that
-makes the addition is exchanged for a subclass whose forward runs under a small function mode that
-recognises the addition. Both survive deepcopy, pickle, torch.compile and torch.export.
+Two ways. Behind a module's output: a forward hook that follows the module's name (`_outputs`). At
+an addition: a small function mode that recognises the addition (`_additions`). The class of the
+module that runs the host or makes the addition is exchanged (`_exchange`), and so is that of the
+network, which knows all its gates (`_guard`): whatever a tool makes of the network afterwards, its
+gates act or it does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from attnlab._errors import SiteError
+from attnlab.insert._additions import discard, host_at
+from attnlab.insert._exchange import host, settle
+from attnlab.insert._guard import Guard, acting_in, lost_gates
+from attnlab.insert._hosted import hosted_by
+from attnlab.insert._norms import plain_norms
+from attnlab.insert._outputs import HOOK, OutputHook, host_behind
 from attnlab.insert.attachment import Attachment
-from attnlab.insert.step import Step
-from attnlab.record.operations import is_same_shape_addition
-
-_SITES = "_attnlab_additions"
 
 
-def attach(model: nn.Module, attachment: Attachment) -> None:
-    """Register `attachment` on its home in `model` and let it act at its site."""
-    site = attachment.site
-    home = model.get_submodule(site.home)
-    attribute = _free_attribute(home, site.attribute)
+def attach(network: nn.Module, attachment: Attachment) -> None:
+    """Register `attachment` on its home in `network` and let it act at its site."""
+    home = network.get_submodule(attachment.site.home)
+    attribute = _free_attribute(home, attachment.site.attribute)
+    attachment.site = site = replace(attachment.site, attribute=attribute)
     home.add_module(attribute, attachment)
+    at_home = hosted_by(home)
+    if at_home is not None:
+        at_home.children[attribute] = attachment
+    keeper, _, name = (
+        site.module.rpartition(".") if site.host == "output" else (site.module, "", "")
+    )
+    module = network.get_submodule(keeper)
     if site.host == "output":
-        hidden = any(_SITES in ancestor.__dict__ for ancestor in _ancestors(model, site.module))
-        hook = OutputHook(attachment, hidden)
-        model.get_submodule(site.module).register_forward_hook(hook)
+        host_behind(module, host(module).outputs, name, attachment)
+        hook = host(module).outputs[name]
+        hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, keeper))
     else:
         assert site.step is not None
-        _gate_addition(model.get_submodule(site.module), attachment, site.step)
+        host_at(host(module).additions, site.step, attachment)
+        for each in module.modules():
+            inner = each._forward_hooks.get(HOOK)
+            if isinstance(inner, OutputHook):
+                inner.hidden = True
+    _guard(network).add(attachment)
+
+
+def guard_norms(network: nn.Module) -> None:
+    """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
+    _guard(network).add_norms(network)
 
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
@@ -45,22 +63,81 @@ def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
             yield name, module
 
 
-def remove(model: nn.Module, keep: frozenset[str] = frozenset()) -> None:
-    """Take the attachments off `model`, all but those named in `keep`."""
-    gone = {id(attachment) for name, attachment in attachments(model) if name not in keep}
-    for module in list(model.modules()):
-        for key, hook in list(module._forward_hooks.items()):
-            if isinstance(hook, OutputHook) and id(hook.attachment) in gone:
-                del module._forward_hooks[key]
-        additions = module.__dict__.get(_SITES)
-        if additions is not None:
-            additions.discard(gone)
-            if not additions.gated:
-                del module.__dict__[_SITES]
-                module.__class__ = type(module).__mro__[2]
-        for name, child in list(module.named_children()):
-            if id(child) in gone:
-                delattr(module, name)
+def remove(network: nn.Module, *, only_lost: bool = False) -> None:
+    """Take all gates off `network` itself; output, state-dict keys and classes are as before.
+
+    With `only_lost=True` only those go that do not act any more, because a tool took away the
+    modules that they acted on; the others stay, and the network runs again.
+    """
+    found = _all_gates(network)
+    gone = lost_gates(network, found) if only_lost else found
+    if not only_lost:
+        plain_norms(network)
+    for module in network.modules():
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard.forget_lost_norms(module)
+    _remove(network, found, {id(gate) for gate in gone})
+
+
+def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
+    """Take the attachments off `network` itself, all but those named in `keep`.
+
+    Names are those of `attachments`. Norms with a gate inside (IEBN) stay.
+    """
+    kept = {id(gate) for name, gate in attachments(network) if name in keep}
+    found = _all_gates(network)
+    _remove(network, found, {id(gate) for gate in found} - kept)
+
+
+def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None:
+    for gate in found:
+        gate.removed = gate.removed or id(gate) in gone
+    modules = list(network.modules())
+    for module in modules:
+        _take_off(module, gone)
+    for module in modules:
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard = hosted.guard.without(module, gone)
+        settle(module)
+
+
+def _guard(network: nn.Module) -> Guard:
+    hosted = host(network)
+    if hosted.guard is None:
+        hosted.guard = Guard()
+    return hosted.guard
+
+
+def _take_off(module: nn.Module, gone: set[int]) -> None:
+    hosted = hosted_by(module)
+    if hosted is not None:
+        discard(hosted.additions, gone)
+        for kept in hosted.outputs.values():
+            kept.discard(gone)
+        hosted.outputs = {name: h for name, h in hosted.outputs.items() if h.attachments}
+    hook = module._forward_hooks.get(HOOK)
+    if isinstance(hook, OutputHook):
+        hook.discard(gone)
+        if not hook.attachments:
+            del module._forward_hooks[HOOK]
+    for name, child in list(module._modules.items()):
+        if id(child) in gone:
+            del module._modules[name]
+            if hosted is not None:
+                hosted.children.pop(name, None)
+
+
+def _all_gates(model: nn.Module) -> list[Attachment]:
+    """Those in `model`, those that act in it, and those that its guards look for."""
+    found = {id(gate): gate for _, gate in attachments(model)}
+    for module in model.modules():
+        found.update((id(gate), gate) for gate in acting_in(module))
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            found.update((id(gate), gate) for gate in hosted.guard.gates)
+    return list(found.values())
 
 
 def _free_attribute(home: nn.Module, wanted: str) -> str:
@@ -72,143 +149,15 @@ def _free_attribute(home: nn.Module, wanted: str) -> str:
     raise SiteError(f"{type(home).__name__} already carries 26 gates at {wanted!r}.")
 
 
-def _ancestors(model: nn.Module, name: str) -> Iterator[nn.Module]:
-    parts = name.split(".") if name else []
-    for length in range(len(parts)):
-        yield model.get_submodule(".".join(parts[:length]))
+def _on_the_way(network: nn.Module, name: str) -> Iterator[nn.Module]:
+    """The modules from `network` to that named `name`, both included."""
+    module = network
+    yield module
+    for part in name.split(".") if name else ():
+        module = module.get_submodule(part)
+        yield module
 
 
-class OutputHook:
-    """Forward hook that gates a module's output.
-
-    `hidden`: the host lies inside a module whose additions are counted; the gate's own additions
-    must not be.
-    """
-
-    def __init__(self, attachment: Attachment, hidden: bool) -> None:
-        self.attachment = attachment
-        self.hidden = hidden
-
-    def __call__(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
-        del module, arguments
-        if not self.hidden:
-            return self.attachment(output)
-        with torch._C.DisableTorchFunction():
-            return self.attachment(output)
-
-
-@dataclass
-class _Gated:
-    """An addition that carries gates."""
-
-    step: Step
-    attachments: list[Attachment]
-
-
-class _Additions:
-    """The additions of a module that carry gates."""
-
-    def __init__(self) -> None:
-        self.gated: list[_Gated] = []
-
-    def add(self, step: Step, attachment: Attachment) -> None:
-        for gated in self.gated:
-            # The owner is called otherwise where the network was put into another in between.
-            if replace(gated.step.key, owner=step.owner) == step.key:
-                gated.attachments.append(attachment)
-                return
-        self.gated.append(_Gated(step, [attachment]))
-
-    def discard(self, gone: set[int]) -> None:
-        """Forget the attachments with these ids."""
-        for gated in self.gated:
-            gated.attachments = [a for a in gated.attachments if id(a) not in gone]
-        self.gated = [gated for gated in self.gated if gated.attachments]
-
-
-class _AdditionMode(TorchFunctionMode):
-    """Counts, for each gated addition, those that could be it, and gates the branch of the one.
-
-    `seen` is a list outside the mode: torch.compile lets no one read a mode's attributes.
-    """
-
-    def __init__(self, additions: _Additions, seen: list[int]) -> None:
-        super().__init__()
-        self.additions = additions
-        self.seen = seen
-
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        del types
-        if not is_same_shape_addition(function, args, kwargs):
-            return function(*args, **(kwargs or {}))
-        found = None
-        for number, gated in enumerate(self.additions.gated):
-            if gated.step.key.could_be(args[0].shape):
-                if self.seen[number] == gated.step.key.addition:
-                    found = gated
-                self.seen[number] += 1
-        if found is None:
-            return function(*args)
-        step = found.step
-        branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
-        with torch._C.DisableTorchFunction():
-            for attachment in found.attachments:
-                branch = attachment(branch, shortcut)
-        return shortcut.add_(branch) if step.overwrites else shortcut + branch
-
-
-class _GatedAdditions(nn.Module):
-    """Mixed in front of a host's class: its forward runs with its additions watched."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        additions: _Additions = self.__dict__[_SITES]
-        seen = [0] * len(additions.gated)
-        with _AdditionMode(additions, seen):
-            output = super().forward(*args, **kwargs)
-        for count, gated in zip(seen, additions.gated, strict=True):
-            if count != gated.step.owner_additions:
-                raise SiteError(
-                    f"The forward of {type(self).__name__} made {count} additions like the gated "
-                    f"one, of which {gated.step.owner_additions} were seen at insertion, so the "
-                    f"gated one cannot be told. Insert again with an example that takes this path "
-                    f"(example=...), or choose other sites with where=."
-                )
-        return output
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self).__mro__[2],), self.__dict__
-
-
-_classes: dict[type[nn.Module], type[nn.Module]] = {}
-
-
-def _gated_class(host: type[nn.Module]) -> type[nn.Module]:
-    if host not in _classes:
-        _classes[host] = type(
-            host.__name__,
-            (_GatedAdditions, host),
-            {"__module__": host.__module__, "__qualname__": host.__qualname__},
-        )
-    return _classes[host]
-
-
-def _rebuild(host: type[nn.Module]) -> nn.Module:
-    gated = _gated_class(host)
-    return gated.__new__(gated)
-
-
-def _gate_addition(owner: nn.Module, attachment: Attachment, step: Step) -> None:
-    if _SITES not in owner.__dict__:
-        owner.__dict__[_SITES] = _Additions()
-        owner.__class__ = _gated_class(type(owner))
-        for module in owner.modules():
-            for hook in module._forward_hooks.values():
-                if isinstance(hook, OutputHook):
-                    hook.hidden = True
-    owner.__dict__[_SITES].add(step, attachment)
+def _adds(module: nn.Module) -> bool:
+    hosted = hosted_by(module)
+    return hosted is not None and bool(hosted.additions)

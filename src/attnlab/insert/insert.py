@@ -11,19 +11,20 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
-from attnlab.insert.choose import find_sites, place_notes
-from attnlab.insert.host import attachments, remove
+from attnlab.insert.choose import find_sites, frozen_notes, place_notes
+from attnlab.insert.host import attachments, guard_norms, remove_attachments
 from attnlab.insert.receipt import Receipt, count_parameters
 from attnlab.insert.selection import work_depends_on_values
 from attnlab.insert.site import Place, Site
 from attnlab.insert.where import Where, parse_where
-from attnlab.record.example import Example, Run, run_once
+from attnlab.record.example import Example, Run, check_finite_weights, run_once
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
@@ -49,9 +50,11 @@ def insert(
     """Put `gate` on the residual steps of `model`; return the new network and a receipt.
 
     `gate` is a name (`"se"`, `"step"`, `"asr:se"`, `"asr:se*2"`, `"asr:se+se"`, ...) or a gate
-    class that is built with the number of channels; `options` go to the gate. `where` chooses the
-    sites (see `attnlab.insert.where`). `start="paper"` begins with the paper's gate,
-    `start="identity"` leaves the output unchanged at first, for fine-tuning a pretrained network.
+    class that is built with the number of channels; `options` go to the gate, and
+    `trainable=False`, which every gate takes, keeps its parameters at their first values: the
+    control for what learning them does. `where` chooses the sites (see `attnlab.insert.where`).
+    `start="paper"` begins with the paper's gate, `start="identity"` leaves the output unchanged at
+    first, for fine-tuning a pretrained network.
 
     `place` says where on a step's branch: at its end (`"branch"`), or behind the norm that it ends
     in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
@@ -61,6 +64,8 @@ def insert(
     kept.
     """
     began = perf_counter()
+    check_module(model)
+    check_values("insert", insert, {"inplace": inplace})
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
     if place not in get_args(Place):
@@ -74,20 +79,28 @@ def insert(
     calls = calls_to_compare(run)
     before = answer_of_run(run, network, example, calls)
     kept = frozenset(name for name, _ in attachments(network))
-    notes = _notes(network, kept)
+    trains = all(item.trainable for item in resolved)
+    notes = _notes(network, kept, trains)
     try:
         sites, more = _attach(network, run, resolved, where, start, place)
         after = answer(network, example, calls)
     except Exception:
         if inplace:
-            remove(network, keep=kept)
+            remove_attachments(network, keep=kept)
         raise
     change = change_between(before, after)
+    added = count_parameters(network) - parameters
+    if not trains:
+        more.append(
+            f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
+            f"first values"
+        )
+    check_finite_weights(model, change.largest)
     receipt = Receipt(
         action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
         sites=tuple(sites),
         parameters_before=parameters,
-        parameters_after=count_parameters(network),
+        parameters_after=parameters + added,
         macs_before=before.macs,
         macs_after=_macs_after(run, before, after),
         max_change=change.largest,
@@ -125,7 +138,9 @@ def _attach(
                 f"place out."
             )
         if item.form == "norm":
-            placed += [(name, "") for name in replace_norms(network, run.graph, where, start)]
+            names = replace_norms(network, run.graph, where, start, trainable=item.trainable)
+            placed += [(name, "") for name in names]
+            guard_norms(network)
             continue
         # A constant gate that was asked for behind another one stays behind it.
         constant = all(each.constant for each in resolved[: number + 1])
@@ -142,6 +157,7 @@ def _attach(
         if refused:
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
+        notes += frozen_notes(network, sites)
         attach_gate(network, item, sites, start)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
@@ -209,7 +225,7 @@ def _refuse_wrapped(model: nn.Module) -> None:
         )
 
 
-def _notes(network: nn.Module, kept: frozenset[str]) -> list[str]:
+def _notes(network: nn.Module, kept: frozenset[str], trains: bool) -> list[str]:
     """What a user should know about the network before gates go in."""
     notes = []
     if kept:
@@ -227,5 +243,5 @@ def _notes(network: nn.Module, kept: frozenset[str]) -> list[str]:
         )
     frozen = sum(not parameter.requires_grad for parameter in network.parameters())
     if frozen:
-        notes.append(f"{frozen} frozen parameters stay frozen; the gates train")
+        notes.append(f"{frozen} frozen parameters stay frozen{'; the gates train' * trains}")
     return notes

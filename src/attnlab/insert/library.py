@@ -6,6 +6,8 @@ from functools import cache
 
 from torch import nn
 
+from attnlab.insert._hosted import own_class
+
 
 @cache
 def _gate_attributes() -> dict[type[nn.Module], str]:
@@ -27,5 +29,5 @@ def _gate_attributes() -> dict[type[nn.Module], str]:
 
 def gate_submodule(module: nn.Module) -> nn.Module | None:
     """The submodule of a known attention module that returns its gate; None if it is not known."""
-    attribute = _gate_attributes().get(type(module))
+    attribute = _gate_attributes().get(own_class(module))
     return None if attribute is None else module.get_submodule(attribute)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import nn
+
+from attnlab.record.example import Example, run_once
 from attnlab.record.graph import Graph, Node, Ref
 
 Call = tuple[str, int]
-"""A module's name, and the how-manieth of its calls in one run."""
+"""A module's name, and which of its calls in one run, counted from 0."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -45,6 +48,13 @@ def work_depends_on_values(graph: Graph) -> bool:
     layers = ("convolution", "linear", "matmul")
     behind = _behind(graph, _makes_a_set)
     return any(behind[node.index] and node.kind in layers for node in graph.nodes)
+
+
+def fixed_macs(model: nn.Module, example: Example) -> int | None:
+    """Multiply-accumulates of `model` on an example; None where how much it computes depends on
+    what it selects, as a detector's head computes more the more boxes are proposed."""
+    run = run_once(model, example)
+    return None if work_depends_on_values(run.graph) else run.macs
 
 
 def before_selection(graph: Graph) -> tuple[Call, ...]:

@@ -26,7 +26,8 @@ _DROPS = ("DropPath", "StochasticDepth", "Dropout", "Dropout1d", "Dropout2d", "D
 
 @runtime_checkable
 class DeclaresSites(Protocol):
-    """A network without residual additions that says where its paper puts attention."""
+    """A network that says where its paper puts attention, because that is not at its residual
+    additions or it has none."""
 
     attention_sites: tuple[str, ...]
 

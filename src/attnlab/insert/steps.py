@@ -13,6 +13,7 @@ from math import prod
 
 from torch import nn
 
+from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert._detect import Addition, additions
 from attnlab.insert.step import Kind, Step, StepKey
@@ -27,6 +28,7 @@ def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
     made from what the model says about itself. The model is not changed. Raises
     `StepsNotFoundError` for a network without a residual step.
     """
+    check_module(model)
     run = run_once(model, example)
     found = find_steps(run.graph)
     if not found:
@@ -56,7 +58,7 @@ def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
         )
     names = norms[:2] or [name for name, _ in model.named_children()][:2]
     lines.append(
-        f"To name sites by hand, pass the modules behind whose output a gate shall act: "
+        f"To name sites by hand, pass the modules behind whose output a gate is to act: "
         f"insert(model, gate, where={names!r})."
     )
     return StepsNotFoundError("\n".join(lines))

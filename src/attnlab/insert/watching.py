@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert.attachment import Attachment
@@ -92,6 +93,7 @@ class Watchable:
 
 def watchable(model: nn.Module, example: Example | None = None) -> Watchable:
     """The steps and the gates of `model`, by one run on `example` (or on one made up)."""
+    check_module(model)
     run = run_once(model, example)
     found = find_steps(run.graph)
     return Watchable(run, tuple(found), find_gates(model, run.graph, found))

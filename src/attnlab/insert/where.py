@@ -2,19 +2,21 @@
 
 `where` is one of
 
-* `None` or `"all"`: every site;
+* `None` or `"all"`: every site; of a detector, every site of its backbone;
 * `"stages:1,3"`: all blocks of these stages (from 1);
 * `"blocks:0,5"` or `"blocks:1.0,2.3"`: blocks by their number in the network (from 0), or as
   stage.block;
 * `"every:3"`: the first block and every third after it;
 * a list of module names, or a text with spaces between them: behind the output of each;
 * `"norms"`: behind each norm that feeds an activation, the papers' placement for VGG;
+* `"in:backbone.body"`: every site inside this module; with one of the above behind a space, those
+  of them that lie there: `"in:backbone.body stages:2,3"`;
 * a predicate that is given each `Site`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from attnlab._errors import SelectionError, unknown_name
 from attnlab.insert.site import Site
@@ -22,7 +24,8 @@ from attnlab.insert.site import Site
 Where = str | Sequence[str] | Callable[[Site], bool] | None
 EVERYWHERE = "all"
 
-_FORMS = ("stages:1,2", "blocks:0,3", "blocks:1.0,2.3", "every:2", "norms")
+_FORMS = ("stages:1,2", "blocks:0,3", "blocks:1.0,2.3", "every:2", "norms", "in:module")
+INSIDE = "in:"
 
 
 def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
@@ -30,6 +33,11 @@ def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
     of one module as a text, or a list of module names."""
     if given is None or given == EVERYWHERE:
         return None
+    if not isinstance(given, Sequence | Set | Mapping):
+        raise SelectionError(
+            f"Expected where to be None, a selection such as {_FORMS[0]!r}, a list of module names "
+            f"or a function of a site but got {given!r}."
+        )
     if isinstance(given, str):
         names = [given] if ":" in given else given.split()
         where: str | list[str] = names[0] if len(names) == 1 else names
@@ -41,6 +49,25 @@ def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
             f"selection such as {_FORMS[0]!r}, or names of modules."
         )
     return where
+
+
+def split_inside(where: Where) -> tuple[str | None, Where]:
+    """The module that `where` names with `in:`, None without one, and the rest of it."""
+    if not isinstance(where, str) or not where.startswith(INSIDE):
+        return None, where
+    module, _, text = where.removeprefix(INSIDE).partition(" ")
+    rest = parse_where(text.strip() or None)
+    if isinstance(rest, list) or (rest and rest != "norms" and ":" not in rest):
+        raise SelectionError(
+            f"where={where!r}: expected stages:, blocks:, every: or norms behind {INSIDE}{module} "
+            f"but got {text.strip()!r}. Modules are named whole, without {INSIDE}"
+        )
+    return module, rest
+
+
+def lies_in(name: str, module: str) -> bool:
+    """Whether `name` is the module or one inside it; everything lies in the network itself."""
+    return not module or name == module or name.startswith(f"{module}.")
 
 
 def select(sites: Sequence[Site], where: Where) -> list[Site]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import nn
 
-from attnlab.data import Data
+from attnlab.data import Batch, Data
 from attnlab.measure.config import MeasureConfig
 from attnlab.tasks import Task
 
@@ -27,12 +27,16 @@ class Subject:
     device: torch.device
 
     def inputs(self, number: int, batch_size: int | None = None) -> Iterator[Any]:
-        """Inputs of test images, evenly spread, because many sets are sorted by class."""
+        """Inputs of test images, evenly spread."""
+        for batch in self.batches(number, batch_size):
+            yield self.task.inputs(batch)
+
+    def batches(self, number: int, batch_size: int | None = None) -> Iterator[Batch]:
+        """Test images, evenly spread, because many sets are sorted by class."""
         test = self.data.facts.test
         chosen = torch.linspace(0, test - 1, min(number, test)).round().long()
         chunks = list(chosen.split(batch_size or self.batch_size))
-        for batch in self.data.testing(chunks, self.device):
-            yield self.task.inputs(batch)
+        return self.data.testing(chunks, self.device)
 
 
 class Finding(NamedTuple):
@@ -46,6 +50,11 @@ class Measurement(ABC):
     """Its result is measured/NAME.json of the run's directory."""
 
     name: ClassVar[str]
+
+    def applies(self, folder: Path) -> bool:
+        """Whether it makes sense for the run in `folder`; the network need not be looked at."""
+        del folder
+        return True
 
     @abstractmethod
     def settings(self, config: MeasureConfig) -> dict[str, int] | None:

@@ -10,20 +10,31 @@ import torch
 
 from attnlab._errors import unknown_name
 from attnlab.data import Batch, load_data
+from attnlab.measure.classes import Classes
 from attnlab.measure.config import MeasureConfig
+from attnlab.measure.corruptions import Corruptions
+from attnlab.measure.details import DetailsOfTask
 from attnlab.measure.fold import Fold
 from attnlab.measure.gates import Gates
-from attnlab.measure.measurement import Measurement, Subject
-from attnlab.measure.speed import Speed
+from attnlab.measure.measurement import Measurement
+from attnlab.measure.pictures import Pictures
 from attnlab.measure.stiffness import Stiffness
+from attnlab.measure.subject import run_subject
 from attnlab.stored import Measured, StoredRun
-from attnlab.tasks import build_task
-from attnlab.train.directory import check_data, read_config
-from attnlab.train.network import load_network
+from attnlab.train.directory import read_config
 from attnlab.train.surroundings import deterministic
 
 MEASUREMENTS: dict[str, Measurement] = {
-    each.name: each for each in (Stiffness(), Gates(), Fold(), Speed())
+    each.name: each
+    for each in (
+        Stiffness(),
+        Gates(),
+        Fold(),
+        Classes(),
+        DetailsOfTask(),
+        Pictures(),
+        Corruptions(),
+    )
 }
 """By name."""
 
@@ -34,7 +45,7 @@ def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[
     found = []
     for name, measurement in MEASUREMENTS.items():
         wanted, there = measurement.settings(config), stored.measured(name)
-        if wanted is None:
+        if wanted is None or not measurement.applies(stored.directory):
             continue
         # What 0.1 measured does not say on how many images; it is taken as it is.
         if there is None or any(there.settings.get(k, v) < v for k, v in wanted.items()):
@@ -59,7 +70,7 @@ def measure_run(
     asked = {name: MEASUREMENTS[name].settings(config) for name in wanted}
     if not any(settings is not None for settings in asked.values()):
         return []
-    subject, done = _subject(folder), []
+    subject, done = run_subject(folder), []
     with deterministic(threads):
         for name, settings in asked.items():
             if settings is None:
@@ -86,13 +97,3 @@ def images_of_run(
     number = data.facts.test if limit is None else min(limit, data.facts.test)
     chosen = torch.linspace(0, data.facts.test - 1, number).round().long()
     return data.testing(list(chosen.split(batch)), torch.device("cpu"))
-
-
-def _subject(folder: Path) -> Subject:
-    config = read_config(folder)
-    data = load_data(config.data)
-    check_data(folder, data)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = load_network(folder).to(device)
-    task = build_task(config.task, data.facts)
-    return Subject(network, task, data, config.recipe.test_batch_size, device)

@@ -1,41 +1,94 @@
-"""Inference speed of a finished network alone."""
+"""How fast trained networks are, timed in turns in one process: a ratio to the first, each with an
+interval. Networks that were timed alone, while others trained, cannot be compared."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import torch
+from torch import nn
 
-from attnlab.measure.config import MeasureConfig
-from attnlab.measure.measurement import Finding, Measurement, Subject
-from attnlab.record.example import as_call, evaluating
+from attnlab._errors import FoldError
+from attnlab.data import load_data
+from attnlab.fold import fold, has_constant_gates
+from attnlab.latency import Latency, latencies
+from attnlab.measure.measurement import Subject
+from attnlab.stored.speed import GroupSpeed, Timed
+from attnlab.tasks import build_task
+from attnlab.train.directory import read_config
+from attnlab.train.environment import processor
+from attnlab.train.network import load_network
 
-_REPEATS = 5
+SECONDS = 20.0
+"""How long the networks of one group are timed at most."""
+_PRECISION = 0.03
 
 
-class Speed(Measurement):
-    """Images per second, median of some passes after a first one. No better than the machine was
-    quiet: a ratio to rely on is measured in one process, in turns."""
+def time_in_turns(
+    directories: Mapping[str, Path],
+    images: int,
+    *,
+    threads: int | None = None,
+    seconds: float = SECONDS,
+) -> GroupSpeed:
+    """Time the networks of finished runs, by row, and of those that fold the folded network as
+    well, on one batch of at most `images` test images. The first row is the reference."""
+    first = next(iter(directories.values()))
+    config = read_config(first)
+    data = load_data(config.data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    networks = {row: load_network(folder).to(device) for row, folder in directories.items()}
+    number = min(images, config.recipe.test_batch_size, data.facts.test)
+    task = build_task(config.task, data.facts)
+    subject = Subject(next(iter(networks.values())), task, data, number, device)
+    example, one = next(subject.inputs(number)), next(subject.inputs(1))
+    plain = {
+        row: made
+        for row, network in networks.items()
+        if (made := _folded(network, one)) is not None
+    }
+    contestants = [*networks.values(), *plain.values()]
+    if len(contestants) == 1:
+        contestants *= 2  # nothing to compare with, but its own time
+    taken = latencies(contestants, example, precision=_PRECISION, seconds=seconds, threads=threads)
+    reference = 1000 * taken[0].after / number
+    own, rest = taken[: len(networks)], taken[len(networks) :]
+    wide = [each for each in taken if not each.narrow]
+    return GroupSpeed(
+        reference=next(iter(networks)),
+        rows={
+            row: _timed(each, directories[row].name, reference)
+            for row, each in zip(networks, own, strict=True)
+        },
+        folded={
+            row: _timed(each, directories[row].name, reference)
+            for row, each in zip(plain, rest, strict=False)
+        },
+        rounds=taken[0].rounds,
+        batch=number,
+        threads=taken[0].threads,
+        device=device.type,
+        processor=processor(),
+        narrow=not wide,
+        busy=wide[0].busy if wide else "",
+    )
 
-    name = "speed"
 
-    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
-        return {"images": config.inference_images} if config.inference_images else None
+def _timed(found: Latency, folder: str, reference: float) -> Timed:
+    return Timed(
+        folder=folder,
+        milliseconds=reference * found.ratio,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+    )
 
-    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
-        del folder
-        network = subject.network
-        calls = [as_call(network, given) for given in subject.inputs(config.inference_images)]
-        images = min(config.inference_images, subject.data.facts.test)
-        times = []
-        with evaluating(network):
-            for _ in range(_REPEATS + 1):
-                began = perf_counter()
-                for arguments, keywords in calls:
-                    network(*arguments, **keywords)
-                if subject.device.type == "cuda":
-                    torch.cuda.synchronize()
-                times.append(perf_counter() - began)
-        return Finding({"images_per_second": images / median(times[1:])})
+
+def _folded(network: nn.Module, example: object) -> nn.Module | None:
+    if not has_constant_gates(network):
+        return None
+    try:
+        return fold(network, example=example)[0]  # type: ignore[arg-type]
+    except FoldError:
+        return None  # the measurement of the fold says why

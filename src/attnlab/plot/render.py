@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from attnlab._extras import needs
 from attnlab._files import write_whole
 
 Spec = dict[str, Any]
@@ -45,7 +46,8 @@ _LOOK: Spec = {
 
 def to_svg(spec: Spec) -> str:
     """The figure as SVG text; every mark carries its values as an aria-label."""
-    import vl_convert
+    with needs("report"):
+        import vl_convert
 
     return str(vl_convert.vegalite_to_svg(spec, config=_LOOK, allowed_base_urls=[]))
 

@@ -36,8 +36,8 @@ def scatter(
     ]
     return {
         "title": title or None,
-        "width": 245,
-        "height": 200,
+        "width": 400,
+        "height": 240,
         "data": {"values": placed},
         "encoding": {
             "x": {"field": x[0], "type": "quantitative", "title": x[1], "scale": wide},

@@ -134,9 +134,9 @@ def degrees_figure(
     }
 
 
-def surface_pictures(networks: Mapping[str, Mapping[str, Any]]) -> list[list[Spec]]:
-    """δ(M) and then p̂(M) of some networks as small pictures, over the same M and colours. The
-    networks were measured on the same degrees."""
+def surface_multiple(networks: Mapping[str, Mapping[str, Any]]) -> list[Spec]:
+    """δ(M) and then p̂(M) of some networks: one picture each, side by side over the same M and
+    colours, with one legend. The networks were measured on the same degrees."""
     kinds = {
         name: {label: np.array(found[key], dtype=np.float64) for label, found in networks.items()}
         for name, key in (("δ(M)", "surface"), ("p̂(M)", "proportion"))
@@ -149,25 +149,45 @@ def surface_pictures(networks: Mapping[str, Mapping[str, Any]]) -> list[list[Spe
         relative[min(wide, len(relative) - 1)],
         absolute[min(high, len(absolute) - 1)],
     )
+    size = 150 if len(networks) < 6 else 130
     return [
-        [
-            raster_figure(
-                values[:wide, :high].T,
-                description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
-                f"{networks[label]['tns']:.4g}",
-                x=("M₁", 0.0, x_end),
-                y=("M₂", 0.0, y_end),
-                legend=name,
-                low=0.0,
-                high=max(float(surface.max()) for surface in surfaces.values()),
-                title=label,
-                size=(130, 130),
-                y_from_bottom=True,
-            )
-            for label, values in surfaces.items()
-        ]
+        {
+            "hconcat": [
+                _side_by_side(
+                    raster_figure(
+                        values[:wide, :high].T,
+                        description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
+                        f"{networks[label]['tns']:.4g}",
+                        x=("M₁", 0.0, x_end),
+                        y=("M₂", 0.0, y_end),
+                        legend=name,
+                        low=0.0,
+                        high=max(float(surface.max()) for surface in surfaces.values()),
+                        title=f"{label}, TNS {networks[label]['tns']:.3g}",
+                        size=(size, size),
+                        y_from_bottom=True,
+                    ),
+                    is_first=number == 0,
+                    is_last=number == len(surfaces) - 1,
+                )
+                for number, (label, values) in enumerate(surfaces.items())
+            ],
+            "spacing": 14,
+            "resolve": {"scale": {"color": "independent"}},
+        }
         for name, surfaces in kinds.items()
     ]
+
+
+def _side_by_side(figure: Spec, *, is_first: bool, is_last: bool) -> Spec:
+    """One axis for all on the left, one legend for all on the right."""
+    encoding = figure["layer"][1]["encoding"]
+    if not is_first:
+        encoding["y"] = {**encoding["y"], "title": None}
+        encoding["y"]["axis"] = {**encoding["y"]["axis"], "labels": False, "ticks": False}
+    if not is_last:
+        encoding["color"] = {**encoding["color"], "legend": None}
+    return figure
 
 
 def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
 from attnlab.record.graph import Graph
@@ -41,6 +43,7 @@ def run_once(model: nn.Module, example: Example | None = None) -> Run:
     """Run `model` in eval mode without gradients; its modes and the random state are kept."""
     arguments, keywords = as_call(model, example)
     shape = input_shape(arguments, keywords)
+    _check_inputs(arguments, keywords)
     with evaluating(model), MacCounter() as counter:
         try:
             graph, output = record(model, arguments, keywords)
@@ -83,6 +86,11 @@ def as_call(model: nn.Module, example: Example | None) -> tuple[tuple[Any, ...],
         return (example,), {}
     if isinstance(example, Mapping):
         return (), dict(example)
+    if not isinstance(example, tuple | list):
+        raise InputError(
+            f"Expected the example to be a tensor, a tuple of inputs or a dictionary of them but "
+            f"got {type(example).__name__}."
+        )
     return tuple(example), {}
 
 
@@ -129,6 +137,38 @@ def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[i
         if isinstance(value, Tensor):
             return tuple(value.shape)
     return ()
+
+
+def check_finite_weights(model: nn.Module, change: float | None) -> None:
+    """Where outputs could not be compared, because of weights that are not finite, say so."""
+    if change is not None and math.isfinite(change):
+        return
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or not parameter.is_floating_point():
+            continue
+        if not parameter.isfinite().all():
+            raise InputError(
+                f"The weights {name!r} of {type(model).__name__} have values that are not finite, "
+                f"so nothing can be said of its outputs. Did its training diverge?"
+            )
+
+
+def _check_inputs(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Refuse examples on which nothing can be seen."""
+    for value in tree_leaves((arguments, keywords)):
+        if not isinstance(value, Tensor):
+            continue
+        if not value.numel():
+            raise InputError(
+                f"Expected an example with at least one value but got one of shape "
+                f"{tuple(value.shape)}."
+            )
+        if value.is_floating_point() and not value.is_meta and not value.isfinite().all():
+            number = int((~value.isfinite()).sum())
+            raise InputError(
+                f"Expected an example of finite values but {number} of its {value.numel()} are NaN "
+                f"or infinite."
+            )
 
 
 def _failed_run(

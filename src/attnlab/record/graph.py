@@ -32,7 +32,7 @@ class Node:
     name: str = ""
     """Of a parameter or buffer: its state-dict name."""
     owner: str = ""
-    """The module whose forward made the call, and the how-manieth call of that module it was."""
+    """The module whose forward made the call, and which of its calls, counted from 0."""
     call: int = 0
     inside: tuple[tuple[str, int], ...] = ()
     """All module calls (name, call) it was made in, outermost first."""
@@ -63,6 +63,15 @@ class Node:
         return 1 if len(self.shape) == 4 else len(self.shape) - 1
 
 
+def reads(node: Node) -> tuple[int, ...]:
+    """The tensors whose values the call reads, not their shape or type alone."""
+    if node.operation in operations.SHAPE_ONLY:
+        return ()
+    if node.operation in operations.READS_FIRST_ONLY:
+        return node.inputs[:1]
+    return node.inputs
+
+
 class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
@@ -87,10 +96,7 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
-        # `anchors.type_as(features)` takes no values from the features, and is none of their data.
-        first_only = node.operation in operations.READS_FIRST_ONLY
-        read = node.inputs[:1] if first_only else node.inputs
-        node.data_inputs = tuple(i for i in read if nodes[i].data)
+        node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
         node.data = node.operation == "input" or bool(node.data_inputs)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
         for i in node.inputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,17 +10,22 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import InputError
 
-Inputs = Tensor | dict[str, Any]
+Inputs = Tensor | dict[str, Any] | tuple[list[Tensor]]
+"""A tensor, keyword inputs, or a list of images as detectors take it."""
 
 
-def inputs_of(batch: Any, model: nn.Module) -> Inputs:
-    """The tensor or dictionary of inputs that `batch` is or starts with, on the device and in the
-    precision of `model`."""
+def inputs_of(batch: Any, model: nn.Module) -> Iterator[Inputs]:
+    """The inputs that `batch` is or starts with, on the device and in the precision of `model`.
+
+    Images of a list that have different sizes come one by one: side by side, a network pads them to
+    the largest, and what is measured of one would depend on the others.
+    """
     first = batch[0] if isinstance(batch, tuple | list) and batch else batch
-    if not isinstance(first, Tensor | Mapping):
+    images = isinstance(first, list) and first and all(isinstance(i, Tensor) for i in first)
+    if not images and not isinstance(first, Tensor | Mapping):
         raise InputError(
-            f"Expected batches that are a tensor, start with one, or are a dictionary of inputs "
-            f"but got {type(batch).__name__}."
+            f"Expected batches that are a tensor, start with one or with a list of images, or are "
+            f"a dictionary of inputs but got {type(batch).__name__}."
         )
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
 
@@ -30,12 +35,31 @@ def inputs_of(batch: Any, model: nn.Module) -> Inputs:
         return leaf.to(parameter if leaf.is_floating_point() else parameter.device)
 
     if isinstance(first, Tensor):
-        return moved(first)
-    return {name: tree_map(moved, value) for name, value in first.items()}
+        yield moved(first)
+    elif isinstance(first, Mapping):
+        yield {name: tree_map(moved, value) for name, value in first.items()}
+    elif len({image.shape for image in first}) == 1:
+        yield ([moved(image) for image in first],)
+    else:
+        for image in first:
+            yield ([moved(image)],)
 
 
 def head(inputs: Inputs, number: int) -> Inputs:
     """The first `number` of a batch."""
     if isinstance(inputs, Tensor):
         return inputs[:number]
+    if isinstance(inputs, tuple):
+        return (inputs[0][:number],)
     return {name: v[:number] if isinstance(v, Tensor) else v for name, v in inputs.items()}
+
+
+def number_of_inputs(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> int:
+    """Along the first axis of the first tensor of a call, or in its first list of images; 0 where
+    there is none."""
+    for value in (*arguments, *keywords.values()):
+        if isinstance(value, Tensor):
+            return value.shape[0] if value.ndim else 0
+        if isinstance(value, list) and value and isinstance(value[0], Tensor):
+            return len(value)
+    return 0

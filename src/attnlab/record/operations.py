@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from functools import cache
 from typing import Any, Literal
@@ -51,6 +52,11 @@ LAYOUT = _names(
     as_tensor"""
 )
 READS_FIRST_ONLY = _names("view_as type_as reshape_as expand_as")
+SHAPE_ONLY = _names(
+    """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty
+    new_full"""
+)
+"""These look at a tensor's shape, dtype and device, not at its values."""
 SPLITS = _names("split chunk unbind tensor_split split_with_sizes unsafe_chunk")
 SLICES = _names("getitem slice narrow select")
 RECURRENT = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
@@ -65,6 +71,8 @@ _ADDITIONS = frozenset(
         Tensor.__add__,
         Tensor.__radd__,
         Tensor.__iadd__,
+        operator.add,  # what torch.export(strict=True) shows
+        operator.iadd,
     ]
 )
 

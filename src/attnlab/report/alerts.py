@@ -176,13 +176,14 @@ def _mixed(record: StudyRecord) -> Iterator[Chip]:
                 "warn",
                 f"{', '.join(shown)}. Speeds are not comparable, and pairs only nearly.",
             )
-    if any(row.inference_speed for group in record.table.groups for row in group.rows):
-        yield Chip(
-            "Latency is each run's own, timed after its training.",
-            "neutral",
-            "It is no better than the machine was quiet; a ratio to rely on is measured in one "
-            "process, interleaved.",
-        )
+    for group in record.table.groups:
+        if group.timed is not None and group.timed.busy:
+            yield Chip(
+                f"{record.name_of(group)}: times have wide intervals.",
+                "warn",
+                f"{_sentence(group.timed.busy)} `attnlab study measure {record.table.study} --only "
+                f"speed` times the networks again.",
+            )
 
 
 def _notes(record: StudyRecord) -> Iterator[Chip]:

@@ -16,6 +16,11 @@ def natural_order(name: str) -> list[str]:
     return [part.zfill(9) for part in re.split(r"(\d+)", name)]
 
 
+def _step(number: int) -> int:
+    """Width of one of `number` columns: as wide as half a page where they are few."""
+    return max(12, min(44, 400 // max(number, 1)) if number < 20 else min(26, 900 // number))
+
+
 def heat_figure(
     cells: Sequence[tuple[str, str, float]],
     *,
@@ -42,8 +47,8 @@ def heat_figure(
         scale |= {"domain": [0, limit], "clamp": True}
     return {
         "title": title or None,
-        "width": {"step": max(12, min(26, 700 // max(len(columns), 1)))},
-        "height": {"step": 20},
+        "width": {"step": _step(len(columns))},
+        "height": {"step": 24 if len(columns) < 28 else 20},
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
         "encoding": {
@@ -100,7 +105,10 @@ def stiffness_figure(
         for module, tns, result in points
     ]
     y = ("result", directed(f"{metric.title}, mean over seeds", metric))
-    return scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+    figure = scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+    # It is never negative, and its distance to 0 counts.
+    figure["encoding"]["x"]["scale"] = {"domainMin": 0, "nice": True}
+    return figure
 
 
 def sites_figure(
@@ -138,7 +146,7 @@ def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
         for block, runs in counts
     ]
     return {
-        "width": {"step": max(12, min(26, 700 // max(len(counts), 1)))},
+        "width": {"step": _step(len(counts))},
         "height": 130,
         "data": {"values": values},
         "mark": "bar",

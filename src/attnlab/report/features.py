@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from attnlab._extras import needs
 from attnlab._ranks import rank_test
-from attnlab.plot.stiffness import stiffest_step, surface_pictures
+from attnlab.plot.stiffness import stiffest_step
 from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
+from attnlab.report.glossary import words
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.read import StudyRecord
+from attnlab.report.surfaces import surface_parts
 from attnlab.stored.table import Group
-
-_SHOWN_MODULES = 3
 
 
 def stiffness_section(record: StudyRecord) -> Section:
     """What does it do to the features?"""
+    title = "What does it do to the features?"
     maps = []
     for group in record.table.groups:
         cells = nsi_cells(record, group)
@@ -27,7 +29,7 @@ def stiffness_section(record: StudyRecord) -> Section:
             maps.append(Figure(figure, wide=True))
     if not maps:
         missing = "No run measured stiffness: either none is finished or measure.images is 0."
-        return Section("What does it do to the features?", missing, [])
+        return Section(title, "", [], missing)
     ranked = _against_result(record)
     parts: list[Part | Folded]
     if len(maps) == len(ranked) == 1:  # one data set: both fit side by side
@@ -35,14 +37,41 @@ def stiffness_section(record: StudyRecord) -> Section:
     else:
         parts = [Row(maps)]
         parts += [Heading(f"TNS against {record.metric.label}"), Row(ranked)] if ranked else []
-    parts += _surfaces(record)
+    parts += surface_parts(record)
+    parts.append(words("step", "NSI", "TNS", "δ(M)", "p̂(M)", "M₁", "M₂"))
     lead = (
-        "NSI of each residual block: how far a step moves the features, relative to their length "
-        "(mean over test images and seeds). TNS sums up how stiff a network is. It grows with "
-        "depth before any training, so depth and size are ranked beside it; and it depends on the "
+        "The map shows NSI: how far each block moves the features, relative to their length (mean "
+        "over test images and seeds). TNS sums up how uneven the steps are. It grows with depth "
+        "before any training, so depth and size are ranked beside it; and it depends on the "
         "convention of NSI: see the alerts."
     )
-    return Section("What does it do to the features?", lead, parts)
+    to_do = "Read TNS as a description, not as a grade: choose a module by its result above."
+    return Section(title, lead, parts, _stiffness_answer(record), to_do)
+
+
+def _stiffness_answer(record: StudyRecord) -> str:
+    """Of the first group that has a plain network: whose steps are more even, and whose are not."""
+    for group in record.table.groups:
+        plain = group.plain
+        if plain is None or plain.tns is None:
+            continue
+        others = {row.label: row.tns.mean for row in group.rows if row.tns and not row.plain}
+        even = [f"{label} {tns:.3g}" for label, tns in others.items() if tns < plain.tns.mean]
+        uneven = [f"{label} {tns:.3g}" for label, tns in others.items() if tns >= plain.tns.mean]
+        on = f" on {record.name_of(group)}" if len(record.table.groups) > 1 else ""
+        sentences = []
+        if even:
+            sentences.append(f"the steps are more even with {', '.join(even)}")
+        if uneven:
+            sentences.append(f"they are less even with {', '.join(uneven)}")
+        if not sentences:
+            break
+        text = "; ".join(sentences)
+        return (
+            f"Against the plain network (TNS {plain.tns.mean:.3g}){on}, "
+            f"{text if even else text.replace('they', 'the steps', 1)}."
+        )
+    return "How even the steps of the networks are, and where they are large."
 
 
 def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
@@ -60,7 +89,8 @@ def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]
 
 def rank_sentence(name: str, values: Sequence[float], result: Sequence[float]) -> str:
     """Kendall's τ with the result and its p-value, exact where that can be."""
-    from scipy.stats import kendalltau
+    with needs("report"):
+        from scipy.stats import kendalltau
 
     number = len(values)
     if number < 3:
@@ -104,51 +134,18 @@ def _against_result(record: StudyRecord) -> list[Figure]:
     return figures
 
 
-def _surfaces(record: StudyRecord) -> list[Part | Folded]:
-    networks: dict[str, Mapping[str, Any]] = {}
-    group = record.table.groups[0]
-    for row in group.rows[: _SHOWN_MODULES + 1]:
-        every = record.found(group, row.label, "stiffness")
-        whole = next((found for found in every if "surface" in found), None)
-        if whole is not None:
-            networks[row.label] = whole
-    if not networks:
-        return [
-            Text(
-                "The surfaces δ(M) and p̂(M) are not on disk: no run has stored them. For one "
-                "network, attnlab stiffness draws them.",
-                quiet=True,
-            )
-        ]
-    text = (
-        f"On {record.name_of(group)}, first seed. δ(M): share of inputs with a step above M₁ "
-        f"(relative to its stage) and M₂ (NSI itself); p̂(M): share of steps."
-    )
-    first = _degrees(next(iter(networks.values())))
-    alike = {label: found for label, found in networks.items() if _degrees(found) == first}
-    if len(alike) < len(networks):
-        others = ", ".join(label for label in networks if label not in alike)
-        text += f" Measured on other M and left out: {others}."
-    heading = Heading("How many inputs, how many steps are stiff?")
-    rows = [Row([Figure(spec) for spec in specs]) for specs in surface_pictures(alike)]
-    return [heading, Text(text, quiet=True), *rows]
-
-
-def _degrees(found: Mapping[str, Any]) -> tuple[Any, Any]:
-    return found["relative_degrees"], found["absolute_degrees"]
-
-
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
     title = "Where?"
     measured = [found for run in record.finished if (found := run.found("stiffness"))]
     if not measured:
-        return Section(title, "No run measured stiffness, so no block is known to be stiff.", [])
+        missing = "No run measured stiffness, so no block is known to be stiff."
+        return Section(title, "", [], missing)
     counts = stiffest_counts(measured)
     lead = (
-        "Which block is the stiffest of most test images (the first of every stage is not "
-        "counted), over all runs. If attention acts on stiffness, gates at the few stiff blocks "
-        "should do most of the work: the lottery-ticket view."
+        "How often each block is the stiffest of most test images (the first of every stage is "
+        "not counted), over all runs. If attention acts on stiffness, gates at the few stiff "
+        "blocks should do most of the work: the lottery-ticket view."
     )
     parts: list[Part | Folded] = []
     if counts:
@@ -166,14 +163,23 @@ def where_section(record: StudyRecord) -> Section:
         if points:
             several = True
             parts += [Heading(record.name_of(group)), Figure(sites_figure(points, record.metric))]
-    if not several:
-        text = (
-            "No module is there once with more and once with fewer gates, so this study cannot "
-            'tell whether fewer would do. Add where = ["all", "stages:1", "every:3"] to its file '
-            "to ask."
-        )
-        parts.append(Text(text, quiet=True))
-    return Section(title, lead, parts)
+    parts.append(words("step", "NSI", "gate"))
+    to_do = (
+        "Take the fewest gates whose interval still reaches that of all of them."
+        if several
+        else "No module is there once with more and once with fewer gates, so this study cannot "
+        'tell whether fewer would do. Add `where = ["all", "stages:1", "every:3"]` to its file to '
+        "ask."
+    )
+    return Section(title, lead, parts, _where_answer(counts), to_do)
+
+
+def _where_answer(counts: Sequence[tuple[str, int]]) -> str:
+    if not counts:
+        return "Which block is the stiffest is not stored."
+    block, number = max(counts, key=lambda count: count[1])
+    total = sum(count for _, count in counts)
+    return f"Block {block} moves the features most, in {number} of {total} networks."
 
 
 def stiffest_counts(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:

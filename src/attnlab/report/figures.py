@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnlab.plot.render import BLUE, GREY, ORANGE, RED, Spec
-from attnlab.plot.scatter import scatter
 from attnlab.stored import Metric
 
 Standing = Literal[
@@ -17,7 +16,8 @@ Standing = Literal[
 that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
 
 INK = "#1b2130"
-CURVES = [GREY, BLUE, ORANGE]
+_CURVES = [BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46"]
+_PLAIN = "#5d6674"
 _COLOURS = {
     "gain": BLUE,
     "loss": RED,
@@ -144,38 +144,6 @@ def _forest_text(row: ForestRow, metric: Metric) -> str:
 
 
 @dataclass(frozen=True)
-class CostPoint:
-    """One module: what it costs and what it reaches."""
-
-    module: str
-    milliseconds: float
-    result: float
-    folds: bool
-
-
-def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") -> Spec:
-    """Result against latency; a round mark folds away, so it costs nothing once deployed."""
-    values = [
-        {
-            "module": p.module,
-            "ms": p.milliseconds,
-            "result": p.result,
-            "shape": "circle" if p.folds else "square",
-            "text": f"{p.module}: {metric.shown_text(p.result)} at {p.milliseconds:.3g} ms per "
-            f"image, {'folds exactly' if p.folds else 'does not fold'}",
-        }
-        for p in points
-    ]
-    return scatter(
-        values,
-        ("ms", "latency, ms / image"),
-        ("result", directed(f"{metric.title}, mean over seeds", metric)),
-        title,
-        shape={"field": "shape", "type": "nominal", "scale": None},
-    )
-
-
-@dataclass(frozen=True)
 class Curve:
     """The result's metric over epochs, over the seeds."""
 
@@ -183,6 +151,11 @@ class Curve:
     mean: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
+
+
+def curve_colours(number: int) -> list[str]:
+    """The plain backbone's first; from the ninth module on they repeat, and a mark's text tells."""
+    return [_PLAIN, *(_CURVES[n % len(_CURVES)] for n in range(number - 1))]
 
 
 def curves_figure(
@@ -215,18 +188,19 @@ def curves_figure(
         "title": directed(f"{metric.title}, test images", metric),
         "scale": {"zero": False},
     }
+    names = [curve.module for curve in curves]
     colour = {
         "field": "module",
         "type": "nominal",
         "title": None,
         "sort": None,
-        "scale": {"domain": [c.module for c in curves], "range": CURVES[: len(curves)]},
-        "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1},
+        "scale": {"domain": names, "range": curve_colours(len(names))},
+        "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1, "columns": 4},
     }
     return {
         "title": title or None,
-        "width": 245,
-        "height": 200,
+        "width": 400,
+        "height": 240,
         "data": {"values": values},
         "layer": [
             {
@@ -235,7 +209,7 @@ def curves_figure(
                 "encoding": {"x": {"field": "drop", "type": "quantitative"}},
             },
             {
-                "mark": {"type": "area", "opacity": 0.22, "aria": False},
+                "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
                 "encoding": {
                     "x": x,
                     "y": {**y, "field": "low"},

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnlab._provenance import UNTRAINED
 from attnlab.plot.render import BLUE, Spec
 from attnlab.report.page import render
 from attnlab.report.parts import (
@@ -21,6 +22,7 @@ from attnlab.report.parts import (
     Table,
     number_cell,
 )
+from attnlab.report.provenance import is_untrained, provenance_chips, provenance_section
 
 _EXACT = 1e-8
 """Relative change in float64 up to which a fold is called exact: the limit of its own check."""
@@ -48,11 +50,15 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
     sections.append(
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
     )
-    others = {key: value for key, value in receipt.items() if key != "rows"}
+    sections.append(provenance_section(receipt))
+    others = {key: value for key, value in receipt.items() if key not in ("rows", "provenance")}
     text = json.dumps(others, indent=1, ensure_ascii=False)
     sections.append(Section("Receipt", "", [Code(text)]))
     title = f"{receipt['action'][:1].upper()}{receipt['action'][1:]}"
-    return render(Page(title, _verdict(receipt), _chips(receipt, len(kept)), sections, "Fold"))
+    verdict = _verdict(receipt)
+    if is_untrained(receipt):
+        verdict += f" {UNTRAINED}"
+    return render(Page(title, verdict, _chips(receipt, len(kept)), sections, "Fold"))
 
 
 def _verdict(receipt: Mapping[str, Any]) -> str:
@@ -86,6 +92,7 @@ def _chips(receipt: Mapping[str, Any], kept: int) -> list[Chip]:
     error = receipt["float64_change"]
     exact = error is not None and error < _EXACT and not any(map(_is_replaced, receipt["rows"]))
     chips = [
+        *provenance_chips(receipt),
         Chip("exact" if exact else "approximate", "good" if exact else "warn"),
         Chip(f"parameters {receipt['parameters_before']:,} → {receipt['parameters_after']:,}"),
     ]

@@ -7,14 +7,17 @@ from statistics import fmean
 
 import numpy as np
 
-from attnlab.plot.gates import difference_figure, stripe_figure, stripe_ratio
-from attnlab.report.block_figures import heat_figure, natural_order
+from attnlab.plot.gates import difference_figure, stripe_ratio
+from attnlab.report.block_figures import heat_figure
+from attnlab.report.glossary import words
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.report.read import RunRecord, StudyRecord
+from attnlab.report.stripes import run_stripes, spaced
 from attnlab.stored.table import Group
 
+_ALIKE = 0.5
+"""Mean ratio below which gates are said to differ more between channels than between images."""
 _SHOWN_MODULES = 3
-_SHOWN_BLOCKS = 3
 
 
 def gates_section(record: StudyRecord) -> Section:
@@ -28,15 +31,57 @@ def gates_section(record: StudyRecord) -> Section:
             maps.append(Figure(figure, wide=True))
     if not maps:
         missing = "No finished run has gates whose values were recorded."
-        return Section("Is it constant?", missing, [])
-    parts: list[Part | Folded] = [Row(maps), *_pictures(record)]
+        return Section("Is it constant?", "", [], missing)
+    parts: list[Part | Folded] = [Row(maps), *_pictures(record), words("gate", "ratio", "fold")]
     lead = (
         "The stripe observation: spread of a gate across test images, relative to its spread "
         "across channels. Near 0 the gate is the same for every image, so a constant could take "
         "its place and fold away; 1 and above, it depends on the image as much as on the channel. "
         "An empty field: no gate."
     )
-    return Section("Is it constant?", lead, parts)
+    constant, alike, vary = _kinds(record)
+    return Section(
+        "Is it constant?", lead, parts, _answer(constant, alike, vary), _to_do(constant, alike)
+    )
+
+
+def _kinds(record: StudyRecord) -> tuple[list[str], list[str], list[str]]:
+    """The modules whose gates are the same for every image, nearly so, and not at all so."""
+    ratios: dict[str, list[float]] = {}
+    for group in record.table.groups:
+        for label, _, ratio in _ratio_cells(record, group):
+            ratios.setdefault(label, []).append(ratio)
+    constant = [label for label, values in ratios.items() if max(values) == 0]
+    rest = {label: fmean(values) for label, values in ratios.items() if label not in constant}
+    alike = [f"{label} ({mean:.2f})" for label, mean in rest.items() if mean < _ALIKE]
+    return constant, alike, [f"{m} ({r:.2f})" for m, r in rest.items() if r >= _ALIKE]
+
+
+def _answer(constant: Sequence[str], alike: Sequence[str], vary: Sequence[str]) -> str:
+    sentences = []
+    if constant:
+        sentences.append(f"The gates of {', '.join(constant)} are the same for every image.")
+    if alike:
+        sentences.append(
+            f"Those of {', '.join(alike)} differ more between channels than between images."
+        )
+    if vary:
+        sentences.append(f"Those of {', '.join(vary)} depend on the image as much or more.")
+    return " ".join(sentences).replace("Those", "The gates", 1 if not constant else 0)
+
+
+def _to_do(constant: Sequence[str], alike: Sequence[str]) -> str:
+    if constant:
+        return (
+            f"Fold {constant[0]} away before you deploy it: `attnlab fold runs/RUN -o "
+            f"plain.safetensors`."
+        )
+    if alike:
+        return (
+            "A constant may do as well: try asr:NAME in the study, or `attnlab fold runs/RUN "
+            "--constants DATA -o plain.safetensors`, which says what that changes."
+        )
+    return "Keep these gates: a constant in their place would change the network."
 
 
 def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
@@ -53,21 +98,20 @@ def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, floa
 
 
 def _pictures(record: StudyRecord) -> list[Part | Folded]:
+    """Of the first module in full; of the others behind a line."""
     group = record.table.groups[0]
     gated = [row.label for row in group.rows if record.found(group, row.label, "gates")]
-    images: list[Part] = []
-    epochs: list[Part] = []
+    images: list[Part | Folded] = []
+    epochs: list[Part | Folded] = []
     for label in gated[:_SHOWN_MODULES]:
         run = record.of(group, label)[0]
-        figures = _stripes(run)
+        figures, moves = run_stripes(run.stored), _history(run)
         if figures:
-            images += [
-                Heading(f"{label} on {record.name_of(group)}, seed {run.entry.seed}"),
-                Row(figures),
-            ]
-        moves = _history(run)
+            title = f"{label} on {record.name_of(group)}, seed {run.entry.seed}"
+            images += [Folded(title, [Row(figures)])] if images else [Heading(title), Row(figures)]
         if moves:
-            epochs += [Heading(f"{label}: change of the gate from epoch to epoch"), Row(moves)]
+            title = f"{label}: change of the gate from epoch to epoch"
+            epochs += [Folded(title, [Row(moves)])] if epochs else [Heading(title), Row(moves)]
     if not images:
         text = (
             "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."
@@ -82,26 +126,6 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
     return [*images, *epochs]
 
 
-def _stripes(run: RunRecord) -> list[Figure]:
-    from safetensors.numpy import load_file
-
-    file = run.stored.directory / "gates.safetensors"
-    if not file.is_file():
-        return []
-    tensors = load_file(file)
-    names = [key.removesuffix(".sample") for key in tensors if key.endswith(".sample")]
-    return [_stripe(name, tensors[f"{name}.sample"]) for name in _spaced(names)]
-
-
-def _stripe(name: str, values: np.ndarray) -> Figure:
-    description = (
-        f"Gate {name} of {values.shape[0]} images × {values.shape[1]} channels, from "
-        f"{values.min():.3g} to {values.max():.3g}; spread across images "
-        f"{values.std(0).mean():.2g}, across channels {values.mean(0).std():.2g}"
-    )
-    return Figure(stripe_figure(values, name, description))
-
-
 def _history(run: RunRecord) -> list[Figure]:
     """How the mean gates moved from epoch to epoch."""
     records = [record for record in run.stored.history if "gates" in record]
@@ -109,15 +133,7 @@ def _history(run: RunRecord) -> list[Figure]:
         return []
     epochs = [record["epoch"] for record in records]
     figures = []
-    for name in _spaced(list(records[0]["gates"])):
+    for name in spaced(list(records[0]["gates"])):
         moved = np.abs(np.diff([record["gates"][name] for record in records], axis=0))
         figures.append(Figure(difference_figure(name, epochs, moved)))
     return figures
-
-
-def _spaced(names: Sequence[str]) -> list[str]:
-    """A few of `names`, from the first to the last."""
-    names = sorted(names, key=natural_order)
-    if len(names) <= _SHOWN_BLOCKS:
-        return list(names)
-    return [names[round(i * (len(names) - 1) / (_SHOWN_BLOCKS - 1))] for i in range(_SHOWN_BLOCKS)]

@@ -22,6 +22,9 @@ _ID = re.compile(r'\bid="([^"]+)"')
 _SELF = re.compile(r'\b(id="|url\(#|href="#)([^")]+)')
 _ROLE = re.compile(r' aria-roledescription="[^"]*"')
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
+_CODE = re.compile(r"`([^`]+)`")
+_NARROW = 235
+"""Width of a figure's inside that fits a telephone, with its axis beside it."""
 _HYPHEN = re.compile(r"(?<![\w.:/-])-(?=\d)")
 
 
@@ -38,6 +41,7 @@ def render(page: Page) -> str:
         bold=bold,
         minus=minus,
         uri=data_uri,
+        narrow=narrow,
     )
 
 
@@ -53,9 +57,18 @@ def inline_svg(spec: Spec, prefix: str) -> str:
     return _NUMBER.sub(lambda match: match[1] or f"{float(match[2]):.2f}", svg)
 
 
+def narrow(spec: Spec) -> Spec | None:
+    """The figure as a telephone shows it, with letters as large as before; None where it fits."""
+    width = spec.get("width")
+    if not isinstance(width, int) or width <= _NARROW:
+        return None
+    return {**spec, "width": _NARROW}
+
+
 def bold(text: str) -> Markup:
-    """`**word**` → `<strong>word</strong>`, everything else escaped."""
-    return Markup(_BOLD.sub(r"<strong>\1</strong>", str(escape(minus(text)))))
+    """`**word**` is strong, what stands between backticks is code, everything else is escaped."""
+    strong = _BOLD.sub(r"<strong>\1</strong>", str(escape(minus(text))))
+    return Markup(_CODE.sub(r"<code>\1</code>", strong))
 
 
 def minus(text: str) -> str:

@@ -22,7 +22,8 @@ class Chip:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture; `wide` ones scroll sideways in their frame on narrow screens."""
+    """A picture; `wide` ones scroll sideways in their frame on narrow screens, others whose width
+    is a number are drawn a second time for them."""
 
     spec: Spec
     caption: str = ""
@@ -36,6 +37,26 @@ class Row:
 
     figures: Sequence[Figure]
     kind: str = field(default="row", init=False)
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A picture of pixels, inside the page."""
+
+    uri: str
+    text: str
+    """What it is, for those who do not see it."""
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Pictures of pixels in rows under the heads of their columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Thumbnail]]
+    kind: str = field(default="grid", init=False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +138,16 @@ class Download:
     kind: str = field(default="download", init=False)
 
 
-Part = Figure | Row | Legend | Table | Text | Heading | Notes | Code | Download
+@dataclass(frozen=True)
+class Words:
+    """Words and what they mean."""
+
+    entries: Sequence[tuple[str, str, str]]
+    """(word, one sentence, the page of the documentation that has more)."""
+    kind: str = field(default="words", init=False)
+
+
+Part = Figure | Row | Grid | Legend | Table | Text | Heading | Notes | Code | Download | Words
 
 
 @dataclass(frozen=True)
@@ -135,7 +165,12 @@ class Section:
 
     title: str
     lead: str
+    """How to read what follows."""
     parts: Sequence[Part | Folded]
+    answer: str = ""
+    """In one sentence, for a person who has not read the papers."""
+    to_do: str = ""
+    """What follows from it."""
 
 
 @dataclass(frozen=True)
@@ -150,3 +185,7 @@ class Page:
     subtitle: str = ""
     notes: Sequence[Chip] = ()
     """What belongs beside the verdict."""
+    findings: Sequence[str] = ()
+    """The numbers behind the verdict, one line each."""
+    running: bool = False
+    """Whether it will change by itself, so that who serves it lets it refresh."""

@@ -21,11 +21,16 @@ from attnlab.stored.study import (
 from attnlab.stored.table import Group, StudyTable
 
 RENDERED = (
-    "the folder of the runs of a study (attnlab study run --out), a stiffness.json (attnlab "
-    "stiffness --out), a stripe.json (attnlab stripe --out), a NAME.fold.json (attnlab fold -o "
-    "NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)"
+    "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
+    "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a noise.json "
+    "(attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a NAME.json "
+    "(attnlab compare -o NAME.html)"
 )
 """What a page can be made of."""
+
+
+_SOURCES = ("folder", "npz", "hf")
+"""Kinds of sources, which say nothing of what is in them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class RunRecord:
 
     @property
     def state(self) -> str:
+        if self.stored.damage:
+            return "damaged"
         if self.result is not None:
             return "done"
         begun = (self.stored.directory / "config.json").is_file()
@@ -107,10 +114,30 @@ class StudyRecord:
         every = (run.found(measurement) for run in self.of(group, row))
         return [found for found in every if found]
 
+    def data_of(self, group: Group) -> str:
+        """What the data are called: a folder by its own name, unless the study's file names it."""
+        entries = self.study.definition.get("data", ())
+        own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
+        return data_title(own[0]) if own and group.data in _SOURCES else group.data
+
+    def label_of(self, run: RunRecord) -> str:
+        """`photos resnet20 se, seed 0`."""
+        group = next(g for g in self.table.groups if g.name == run.entry.cell.group)
+        return f"{self.name_of(group)} {run.entry.cell.row}, seed {run.entry.seed}"
+
     def name_of(self, group: Group) -> str:
         """The group's name as short as it may be."""
         same = len({other.backbone for other in self.table.groups}) == 1
-        return group.data if same else group.name
+        return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
+
+
+def data_title(config: dict[str, Any]) -> str:
+    """`photos` of images in the folder some/photos, instead of `folder`."""
+    name, root = str(config.get("name", "")), config.get("root")
+    if name not in _SOURCES or not root:
+        return name
+    path = Path(str(root))
+    return path.stem if name == "npz" else path.name or name
 
 
 def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
@@ -143,9 +170,12 @@ def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
     return folder, chosen
 
 
-def read_record(folder: Path, name: str) -> StudyRecord:
-    """All that is on disk about a study of the runs in `folder`, finished or not."""
+def read_record(
+    folder: Path, name: str, made: tuple[StoredStudy, StudyTable] | None = None
+) -> StudyRecord:
+    """All that is on disk about a study of the runs in `folder`, finished or not; with the study
+    and the table that were `made` of it, where they could not be written."""
     directory = folder / "studies" / name
-    study = read_study(directory)
-    runs = tuple(RunRecord(entry, StoredRun(folder / entry.folder)) for entry in study.runs)
-    return StudyRecord(study, runs, read_table(directory), tuple(read_plans(directory)))
+    study, table = made or (read_study(directory), read_table(directory))
+    runs = tuple(RunRecord(entry, entry.stored_in(folder)) for entry in study.runs)
+    return StudyRecord(study, runs, table, read_plans(directory).plans)

@@ -15,6 +15,7 @@ from attnlab.stored import Metric
 from attnlab.stored.table import Comparison, Row, Summary
 
 _TONES = {"gain": "gain", "loss": "loss"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -46,10 +47,14 @@ def to_csv(record: StudyRecord) -> str:
     """`numbers` as comma-separated values."""
     lines = numbers(record)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([map(_cell, lines[0]), *(map(_cell, line.values()) for line in lines)])
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is marked as text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def to_latex(record: StudyRecord) -> str:
@@ -88,16 +93,45 @@ def interval_kind(sequential: bool) -> str:
 
 
 def main_table(record: StudyRecord) -> Table:
-    """One line per module: Δ on every data set, and the cost."""
+    """One line per module: its result and Δ on every data set, and the cost."""
     groups, metric = record.table.groups, record.metric
-    columns = ["module", *(record.name_of(group) for group in groups)]
+    columns = ["module"]
+    for group in groups:
+        on = "" if len(groups) == 1 else f"{record.name_of(group)} "
+        columns += [f"{on}{metric.title}", f"{on}Δ {metric.difference_unit}".strip()]
     columns += ["params M", "MACs M", "ms", "TNS", "params M folded", "fold error"]
+    rows = groups[0].rows
+    digits = [
+        distinct_digits([number / 1e6 for row in rows if (number := read(row)) is not None])
+        for read in (_parameters, _macs)
+    ]
     lines = []
-    for row in groups[0].rows:
-        same = [next((r for r in g.rows if r.label == row.label), None) for g in groups]
-        deltas = [_delta_cell(each, metric) for each in same]
-        lines.append([Cell(row.label), *deltas, *_cost_cells(row)])
+    for row in rows:
+        cells = [Cell(row.label)]
+        for group in groups:
+            same = next((r for r in group.rows if r.label == row.label), None)
+            value = None if same is None else same.values.get(metric.name)
+            plain = same is not None and same.plain
+            difference = Cell("—", order=0.0) if plain else delta_cell(same, metric)
+            cells += [summary_cell(value, metric), difference]
+        lines.append([*cells, *_cost_cells(row, *digits)])
     return Table(columns, lines)
+
+
+def distinct_digits(values: Sequence[float], fewest: int = 3, most: int = 6) -> int:
+    """So many behind the point that values that differ are seen to differ."""
+    for digits in range(fewest, most):
+        if len({f"{value:.{digits}f}" for value in values}) == len(set(values)):
+            return digits
+    return most
+
+
+def _parameters(row: Row) -> int | None:
+    return row.parameters
+
+
+def _macs(row: Row) -> int | None:
+    return row.macs
 
 
 def full_table(record: StudyRecord) -> Table:
@@ -121,17 +155,17 @@ def full_table(record: StudyRecord) -> Table:
                 [
                     Cell(row.label),
                     Cell(record.name_of(group)),
-                    _summary(row.values.get(metric.name), metric),
-                    _summary(row.best, metric, quiet=True),
+                    summary_cell(row.values.get(metric.name), metric),
+                    summary_cell(row.best, metric, quiet=True),
                     Cell("" if paper is None else paper.text(metric.digits), tone="quiet"),
-                    _delta_cell(row, metric),
+                    delta_cell(row, metric),
                     *(number_cell(p, "{:.3g}") for p in p_values),
                     _verdict_cell(compared),
                     _seeds_cell(row),
-                    *(_summary(row.values.get(other.name), other) for other in others),
+                    *(summary_cell(row.values.get(other.name), other) for other in others),
                     number_cell(row.train_speed, "{:.0f}"),
                     number_cell(row.inference_speed, "{:.0f}"),
-                    _summary(row.folded, metric),
+                    summary_cell(row.folded, metric),
                 ]
             )
     return Table([column.strip() for column in columns], lines, names=2)
@@ -171,6 +205,12 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
         "anytime_low": difference and difference.anytime_low,
         "anytime_high": difference and difference.anytime_high,
         "anytime_p": difference and difference.anytime_p,
+        "time_ratio": row.speed and row.speed.ratio,
+        "time_ratio_low": row.speed and row.speed.low,
+        "time_ratio_high": row.speed and row.speed.high,
+        "folded_time_ratio": row.folded_speed and row.folded_speed.ratio,
+        "folded_time_ratio_low": row.folded_speed and row.folded_speed.low,
+        "folded_time_ratio_high": row.folded_speed and row.folded_speed.high,
     }
     taken = {"data", "backbone", "paper", "std", *name, *gain, *more}
     taken |= {f"{metric.name}_std" for metric in metrics}
@@ -197,7 +237,8 @@ def _mean(summary: Summary | None) -> float | None:
     return None if summary is None else summary.mean
 
 
-def _delta_cell(row: Row | None, metric: Metric) -> Cell:
+def delta_cell(row: Row | None, metric: Metric) -> Cell:
+    """Δ with its interval; of the plain backbone its result."""
     value = None if row is None else row.values.get(metric.name)
     if row is None or value is None:
         return Cell("missing", tone="quiet")
@@ -221,8 +262,8 @@ def _seeds_cell(row: Row) -> Cell:
     return Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}", stale)
 
 
-def _cost_cells(row: Row) -> list[Cell]:
-    milliseconds = None if row.inference_speed is None else 1000 / row.inference_speed
+def _cost_cells(row: Row, parameter_digits: int, mac_digits: int) -> list[Cell]:
+    milliseconds = None if row.speed is None else row.speed.milliseconds
     millions = [
         None if number is None else number / 1e6
         for number in (row.parameters, row.macs, row.folded_parameters)
@@ -230,11 +271,11 @@ def _cost_cells(row: Row) -> list[Cell]:
     error = row.fold_error
     folded = "—" if error is None else f"{error:.1e}{' ✓' if error < 1e-6 else ''}"
     return [
-        number_cell(millions[0], "{:.3f}"),
-        number_cell(millions[1], "{:.1f}"),
+        number_cell(millions[0], f"{{:.{parameter_digits}f}}"),
+        number_cell(millions[1], f"{{:.{mac_digits}f}}"),
         number_cell(milliseconds, f"{{:.{_decimals(milliseconds)}f}}"),
         number_cell(_mean(row.tns), f"{{:.{_decimals(_mean(row.tns))}f}}"),
-        number_cell(millions[2], "{:.3f}"),
+        number_cell(millions[2], f"{{:.{parameter_digits}f}}"),
         Cell(folded, order=error),
     ]
 
@@ -246,7 +287,8 @@ def _decimals(value: float | None) -> int:
     return max(0, 2 - math.floor(math.log10(abs(value))))
 
 
-def _summary(summary: Summary | None, metric: Metric, quiet: bool = False) -> Cell:
+def summary_cell(summary: Summary | None, metric: Metric, quiet: bool = False) -> Cell:
+    """`96.38 ± 0.79`."""
     if summary is None:
         return Cell("—")
     mean, _, std = summary.text(metric.digits).partition(" ")

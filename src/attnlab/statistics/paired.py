@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from attnlab._errors import InputError, unknown_name
+from attnlab._extras import needs
 from attnlab.statistics.anytime import anytime_p_value, radius, seeds_for_interval
 from attnlab.stored.table import Comparison, PairedDifference, Summary, Verdict
 
@@ -44,7 +45,8 @@ def paired_difference(
 
     `cannot_tell` is a reason for which no verdict may be given; empty if there is none.
     """
-    from scipy import stats  # here, because it takes a second that no worker needs
+    with needs("study"):
+        from scipy import stats  # here, because it takes a second that no worker needs
 
     seeds = tuple(sorted(module.keys() & plain.keys()))
     if not seeds:
@@ -96,7 +98,8 @@ def unpaired_difference(
     What seeds have in common is not taken out, so it is wider than a paired one; and there is none
     that stays right when seeds are added.
     """
-    from scipy import stats
+    with needs("study"):
+        from scipy import stats
 
     if not len(module) or not len(plain):
         raise InputError("Expected at least one value of the module and of the plain network.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from attnlab._errors import InputError
+from attnlab._extras import needs
 from attnlab.statistics.anytime import t_limit
 from attnlab.statistics.paired import LEVEL
 
@@ -36,7 +37,8 @@ def seeds_needed(
     Returns:
         The number, or None if it is more than `most`.
     """
-    from scipy import stats  # here, because it takes a second that no worker needs
+    with needs("study"):
+        from scipy import stats  # here, because it takes a second that no worker needs
 
     _check(effect, spread, level, power, most)
     size = abs(effect) / spread

@@ -5,6 +5,7 @@ Knows no network and no task, so that pages and tables can be made of what is st
 
 from attnlab.stored.comparison import StoredComparison as StoredComparison
 from attnlab.stored.comparison import write_comparison as write_comparison
+from attnlab.stored.damage import DamagedFileError as DamagedFileError
 from attnlab.stored.measured import Measured as Measured
 from attnlab.stored.metric import Metric as Metric
 from attnlab.stored.result import RunResult as RunResult

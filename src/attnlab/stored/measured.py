@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from attnlab._strict import Strict
 
 
@@ -16,3 +18,44 @@ class Measured(Strict):
     """None where it does not apply to the network; a note says why."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+class _Step(BaseModel):
+    label: str
+    mean: float | None
+
+
+class _Stiffness(BaseModel):
+    nsi: list[_Step]
+    tns: float | None
+
+
+class _Gates(BaseModel):
+    gates: list[dict[str, Any]]
+
+
+class _Fold(BaseModel):
+    error: float
+    parameters: int
+    values: dict[str, float | None]
+
+
+class _Speed(BaseModel):
+    images_per_second: float
+
+
+_FOUND: dict[str, type[BaseModel]] = {
+    "stiffness": _Stiffness,
+    "gates": _Gates,
+    "fold": _Fold,
+    "speed": _Speed,
+}
+"""What tables and pages rely on, by the measurement's name; there may be more."""
+
+
+def check_found(measured: Measured) -> Measured:
+    """The same, when what was found has what tables and pages rely on."""
+    kind = _FOUND.get(measured.measurement)
+    if kind is not None and measured.found is not None:
+        kind.model_validate(measured.found)
+    return measured

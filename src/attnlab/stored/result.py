@@ -26,8 +26,8 @@ class RunResult(Strict):
     """From 1."""
     train_loss: float
     parameters: int
-    macs: int
-    """Multiply-accumulates for one image."""
+    macs: int | None
+    """Multiply-accumulates for one image; None where they depend on what is found in it."""
     train_images_per_second: float
     """Median over epochs, data included, evaluation left out."""
     data_share: float

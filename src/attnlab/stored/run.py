@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.stored import v0_1
-from attnlab.stored.measured import Measured
+from attnlab.stored.damage import DamagedFileError, parsed_object, read_object, reading
+from attnlab.stored.identity import FILE as IDENTITY
+from attnlab.stored.identity import run_id_of
+from attnlab.stored.measured import Measured, check_found
 from attnlab.stored.result import RunResult
 
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
 MEASURED = "measured"
+GATES = "gates.safetensors"
+_RESUME = (
+    "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
+)
+_ALL = "Remove the run's folder and run the study again, which trains it anew."
+_LEFT_OUT = "What it says is left out; the result counts."
+_AGAIN = "Remove it; `attnlab study run` and `attnlab study measure` measure it again."
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run's directory says; every part may be missing while the run is not finished."""
+    """What a run's directory says. Every part may be missing while the run is not finished, and a
+    part that is damaged is taken as missing: `damage` names it."""
 
     directory: Path
+    expected: tuple[str, ...] = ()
+    """The ids that its result may have; any, where it is empty."""
 
     @property
-    def is_trained(self) -> bool:
+    def has_result(self) -> bool:
+        """Whether there is a result, be it damaged or not."""
         return (self.directory / "result.json").is_file()
+
+    @cached_property
+    def is_trained(self) -> bool:
+        """Whether there is a result that is whole and surely this run's."""
+        found = self._problems("result.json", "config.json", IDENTITY)
+        return self.has_result and not any(True for _ in found)
 
     @cached_property
     def result(self) -> RunResult:
@@ -35,66 +59,183 @@ class StoredRun:
             raise InputError(
                 f"There is no {path}: the run is not finished, or not a run's directory."
             )
-        found = self._json("result.json")
-        return RunResult(**(v0_1.result(found) if v0_1.is_result(found) else found))
+        return self._result()
 
     @cached_property
     def history(self) -> tuple[dict[str, Any], ...]:
         """One record per epoch that is done."""
-        path = self.directory / "metrics.jsonl"
-        if not path.is_file():
-            return ()
-        lines = path.read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines if line.strip()]
-        return tuple(v0_1.record(each) if v0_1.is_record(each) else each for each in records)
+        return _whole(self._history, ())
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """All settings, resolved."""
-        found = self._json("config.json")
-        return v0_1.config(found) if found and v0_1.is_config(found) else found
+        return _whole(self._config, {})
 
     @cached_property
     def data(self) -> dict[str, Any]:
         """Facts about the images: name, sizes, checksum."""
-        found = self._json("data.json")
-        return v0_1.facts(found) if found and v0_1.is_facts(found) else found
+        return _whole(self._data, {})
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        return self._json("environment.json")
+        return _whole(self._environment, {})
 
     @property
     def failure(self) -> dict[str, Any]:
         """Why the last attempt ended; empty where none failed."""
-        return self._json("failure.json")
+        return _whole(self._failure, {})
 
     def measured(self, name: str) -> Measured | None:
         """A measurement; None where it was not made."""
-        path = self.directory / MEASURED / f"{name}.json"
-        if path.is_file():
-            return Measured(**json.loads(path.read_text(encoding="utf-8")))
-        if not self.is_trained:
-            return None
-        old = self._json("result.json")
-        return v0_1.measured(name, old, self.directory) if v0_1.is_result(old) else None
+        return _whole(lambda: self._measured(name), None)
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:
         """All that were made, by name."""
-        files = (self.directory / MEASURED).glob("*.json")
-        names = sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
-        found = ((name, self.measured(name)) for name in names)
+        found = ((name, self.measured(name)) for name in self._measurement_names())
         return {name: measured for name, measured in found if measured is not None}
+
+    @cached_property
+    def gates(self) -> dict[str, np.ndarray]:
+        """The gates of test images, by name."""
+        return _whole(self._gates, {})
+
+    @cached_property
+    def damage(self) -> tuple[DamagedFileError, ...]:
+        """Every file that cannot be read, or is not this run's."""
+        return tuple({each.path: each for each in self._problems(*self._readers())}.values())
+
+    def check(self, *names: str) -> None:
+        """Refuse a damaged file, for those who cannot do without it."""
+        for problem in self._problems(*names):
+            raise problem
 
     def write_measured(self, found: Measured) -> Path:
         """Store a measurement, in the place of an earlier one."""
         path = self.directory / MEASURED / f"{found.measurement}.json"
         return write_whole(path, found.model_dump_json(indent=1) + "\n")
 
-    def _json(self, name: str) -> dict[str, Any]:
-        path = self.directory / name
+    def _problems(self, *names: str) -> Iterator[DamagedFileError]:
+        readers = self._readers()
+        for name in names:
+            try:
+                readers[name]()
+            except DamagedFileError as error:
+                yield error
+
+    def _readers(self) -> dict[str, Callable[[], Any]]:
+        """Each raises where its file is damaged."""
+        measured = {
+            f"{MEASURED}/{name}.json": lambda name=name: self._measured(name)
+            for name in self._measurement_names()
+        }
+        return {
+            "result.json": self._result if self.has_result else dict,
+            "config.json": self._config,
+            IDENTITY: self._identity,
+            "data.json": self._data,
+            "environment.json": self._environment,
+            "metrics.jsonl": self._history,
+            "failure.json": self._failure,
+            **measured,
+            GATES: self._gates,
+        }
+
+    def _result(self) -> RunResult:
+        path = self.directory / "result.json"
+        found = read_object(path, _RESUME)
+        with reading(path, _RESUME):
+            _check_format(found)
+            result = RunResult(**(v0_1.result(found) if v0_1.is_result(found) else found))
+            if result.values[result.metric.name] is None:
+                raise ValueError(f"it has no value of {result.metric.name}")
+            own = self._identity()
+            expected = self.expected or ((run_id_of(own),) if own else ())
+            if expected and result.run_id not in expected:
+                raise ValueError(f"it is of run {result.run_id}, expected {expected[0]}")
+        return result
+
+    def _identity(self) -> dict[str, Any]:
+        return self._json(IDENTITY, _ALL)
+
+    def _history(self) -> tuple[dict[str, Any], ...]:
+        path = self.directory / "metrics.jsonl"
+        if not path.is_file():
+            return ()
+        with reading(path, _LEFT_OUT):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if not lines:
+                raise ValueError("it is empty")
+            records = [parsed_object(line) for line in lines if line.strip()]
+            found = tuple(v0_1.record(r) if v0_1.is_record(r) else r for r in records)
+            for record in found:
+                float(record["lr"]), dict(record["test"])
+        return found
+
+    def _config(self) -> dict[str, Any]:
+        found = self._json("config.json", _ALL)
+        with reading(self.directory / "config.json", _ALL):
+            return v0_1.config(found) if found and v0_1.is_config(found) else found
+
+    def _data(self) -> dict[str, Any]:
+        found = self._json("data.json", _LEFT_OUT)
+        with reading(self.directory / "data.json", _LEFT_OUT):
+            if found:
+                str(found["checksum"])
+            return v0_1.facts(found) if found and v0_1.is_facts(found) else found
+
+    def _environment(self) -> dict[str, Any]:
+        return self._json("environment.json", _LEFT_OUT)
+
+    def _failure(self) -> dict[str, Any]:
+        return self._json("failure.json", "Remove it; log.txt beside it says what happened.")
+
+    def _measured(self, name: str) -> Measured | None:
+        path = self.directory / MEASURED / f"{name}.json"
+        if path.is_file():
+            found = read_object(path, _AGAIN)
+            with reading(path, _AGAIN):
+                return check_found(Measured(**found))
+        if not self.has_result:
+            return None
+        path = self.directory / "result.json"
+        old = read_object(path, _RESUME)
+        with reading(path, _RESUME):
+            return v0_1.measured(name, old, self.directory) if v0_1.is_result(old) else None
+
+    def _measurement_names(self) -> list[str]:
+        files = (self.directory / MEASURED).glob("*.json")
+        return sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
+
+    def _gates(self) -> dict[str, np.ndarray]:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = self.directory / GATES
         if not path.is_file():
             return {}
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            with reading(path, _AGAIN):
+                found: dict[str, np.ndarray] = load_file(path)
+        except SafetensorError as error:
+            raise DamagedFileError(path, str(error).rstrip("."), _AGAIN) from None
         return found
+
+    def _json(self, name: str, remedy: str) -> dict[str, Any]:
+        path = self.directory / name
+        return read_object(path, remedy) if path.is_file() else {}
+
+
+def _whole(read: Callable[[], T], otherwise: T) -> T:
+    try:
+        return read()
+    except DamagedFileError:
+        return otherwise
+
+
+def _check_format(found: dict[str, Any]) -> None:
+    number = found.get("format", 2)
+    if number != 2:
+        newer = isinstance(number, int) and number > 2
+        why = ": a newer attnlab wrote it" if newer else ""
+        raise ValueError(f"it has format {number!r}, expected 2{why}")

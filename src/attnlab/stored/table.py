@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from attnlab.stored.metric import Metric
+from attnlab.stored.speed import GroupSpeed, Timed
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
 
@@ -108,6 +109,16 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A figure beside the result, over seeds, in its metric's unit."""
+
+    metric: Metric
+    summary: Summary
+    difference: PairedDifference | None
+    """From the plain backbone; None for that itself."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One module of a group over the seeds that are finished; values in their metric's unit."""
 
@@ -136,6 +147,11 @@ class Row:
     """Images per second, median over seeds; each run is timed alone, so no ratio of these is
     better than the machine was quiet."""
     inference_speed: float | None = None
+    """Images per second in turns with the others; of studies of 0.1 alone, like `train_speed`."""
+    speed: Timed | None = None
+    """In turns with the other rows, against the first; None where that was not done."""
+    folded_speed: Timed | None = None
+    """The same of the folded network."""
     tns: Summary | None = None
     fold_error: float | None = None
     """Largest over seeds; None where nothing folds."""
@@ -144,6 +160,10 @@ class Row:
     """The result's metric of the folded networks."""
     paper: dict[str, Figure] = field(default_factory=dict)
     """By the metric's name."""
+    beside: dict[str, Beside] = field(default_factory=dict)
+    """On clean and corrupted images, where that was measured, by the metric's name."""
+    by_corruption: dict[str, float] = field(default_factory=dict)
+    """The mean over strengths and seeds of the result on corrupted images."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +174,9 @@ class Group:
     data: str
     backbone: str
     rows: tuple[Row, ...]
+    timed: GroupSpeed | None = None
+    """How the rows were timed."""
+    why_not_timed: str = ""
 
     @property
     def plain(self) -> Row | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from attnlab.stored.damage import read_object
 from attnlab.stored.measured import Measured
 from attnlab.stored.metric import Metric
 
@@ -111,8 +111,7 @@ def _stiffness(found: dict[str, Any], directory: Path) -> dict[str, Any] | None:
         return None
     file = directory / "stiffness.json"
     if file.is_file():
-        whole: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return whole
+        return read_object(file, "Remove it; the run's TNS is in result.json.")
     return {"tns": found["tns"], "tns_spread": found["tns_spread"], "nsi": found["nsi"]}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.attention import ConvolutionalBlockAttention
 from attnlab.insert import GateSource, Observer, SeenGate
-from attnlab.record.example import input_shape
+from attnlab.record.inputs import number_of_inputs
 from attnlab.stripe._stream import GateStream, Reservoir
 
 
@@ -52,7 +52,7 @@ class GateStreams(Observer):
         self._spatial: dict[str, Tensor] = {}
 
     def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self._batch = input_shape(arguments, keywords)[0]
+        self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
 
     def gate_seen(self, seen: SeenGate) -> None:

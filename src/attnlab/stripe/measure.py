@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab._errors import InputError, OptionError
+from attnlab._checked import check_batches, check_module, check_whole
+from attnlab._errors import InputError
 from attnlab.insert import GateSource, watchable, watching
 from attnlab.record.example import call, evaluating
 from attnlab.record.inputs import head, inputs_of
@@ -35,21 +36,22 @@ def stripe(
 
     Args:
         model: a network with gates that attnlab inserted, or squeeze-and-excitation of its own.
-        loader: batches: a tensor, a tuple whose first element is one, or a dictionary of inputs.
+        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
+            images of any sizes, or a dictionary of inputs.
         sample: how many images to keep for the pictures, each with the same chance.
         channels: how many channels of a gate to keep of these, evenly spread.
         name: of the network, for the report.
     """
-    if sample < 1 or channels < 1:
-        raise OptionError(
-            f"Expected sample and channels to be at least 1 but got {sample} and {channels}."
-        )
+    check_module(model)
+    check_batches(loader)
+    check_whole("sample", sample, 1)
+    check_whole("channels", channels, 1)
     began = time.perf_counter()
-    batches = (inputs_of(batch, model) for batch in loader)
+    batches = (inputs for batch in loader for inputs in inputs_of(batch, model))
     first = next(batches, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
-    found = watchable(model, head(first, 1))
+    found = watchable(model, head(first, 1))  # an error where its values are not finite
     gates, notes = usable_gates(model, found.gates)
     seen = GateStreams(gates, sample)
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
+from attnlab._provenance import Provenance, read_provenance
 from attnlab.plot import gates
 from attnlab.plot.render import Spec, to_svg
 
@@ -57,6 +58,8 @@ class StripeResult:
     sites: tuple[SiteStripe, ...]
     seconds: float
     notes: tuple[str, ...] = field(default=())
+    provenance: Provenance | None = None
+    """Where it comes from, if a command measured it."""
 
     @property
     def verdict(self) -> str:
@@ -96,7 +99,8 @@ class StripeResult:
         sites = tuple(
             SiteStripe(**{k: _tuples(v) for k, v in site.items()}) for site in data.pop("sites")
         )
-        return cls(sites=sites, **{k: _tuples(v) for k, v in data.items()})
+        source = read_provenance(data.pop("provenance", None))
+        return cls(sites=sites, provenance=source, **{k: _tuples(v) for k, v in data.items()})
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""

@@ -33,7 +33,7 @@ def gate_values(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]
 
     Runs in eval mode without gradients.
     """
-    inputs = (inputs_of(batch, network) for batch in batches)
+    inputs = (each for batch in batches for each in inputs_of(batch, network))
     first = next(inputs, None)
     if first is None:
         raise InputError("Expected at least one batch but got none.")

@@ -13,6 +13,7 @@ from attnlab.study.executors import SlurmExecutor as SlurmExecutor
 from attnlab.study.grid import planned_runs as planned_runs
 from attnlab.study.measure import measure_study as measure_study
 from attnlab.study.plan import refresh as refresh
+from attnlab.study.plan import up_to_date as up_to_date
 from attnlab.study.run import run_study as run_study
 from attnlab.study.run import run_until_decided as run_until_decided
 from attnlab.study.status import show_study as show_study

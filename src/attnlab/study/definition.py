@@ -9,13 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._strict import Strict
 from attnlab.data import DataConfig
 from attnlab.insert.where import EVERYWHERE
 from attnlab.measure import MeasureConfig
+from attnlab.noise import NoiseConfig
 from attnlab.stored.table import Figure
 from attnlab.tasks import TaskConfig
 from attnlab.train.config import Value
@@ -42,6 +43,8 @@ class Backbone(Strict):
     name: str
     label: str = ""
     options: dict[str, Value] = {}
+    noise: NoiseConfig | None = None
+    """In the norms of every network that is built from it, the plain one too."""
 
 
 class Module(Strict):
@@ -54,6 +57,16 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    backbone_options: dict[str, Value] = {}
+    """Options of the backbone for this row alone: a network built otherwise, to compare with."""
+    branch_scale: PositiveFloat | None = None
+    """The first γ of the norm in which every residual branch ends, as a control for gates."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what the other rows are compared with."""
+        as_it_is = not self.backbone_options and self.branch_scale is None
+        return self.gate == "none" and as_it_is
 
 
 class Paper(Strict):
@@ -134,7 +147,7 @@ class Study(Axes):
 
     @cached_property
     def has_plain(self) -> bool:
-        return any(entry.gate == "none" for entry in self.attention)
+        return any(entry.is_plain for entry in self.attention)
 
 
 def load_study(path: str | Path) -> Study:
@@ -142,6 +155,11 @@ def load_study(path: str | Path) -> Study:
     file = find_study(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file} is not UTF-8 text, which TOML is: byte {error.start} cannot be read. Save it "
+            f"as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not a TOML file: {error}.") from None
     try:
@@ -208,8 +226,17 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
     if isinstance(entry.get("recipe"), str):
         entry = {**entry, "recipe": {"name": entry["recipe"]}}
     name = entry.get(key, "")
-    default = PLAIN if (axis, name) == ("attention", "none") else name
-    return {**entry, "label": entry.get("label") or default}
+    return {**entry, "label": entry.get("label") or _default_label(axis, name, entry)}
+
+
+def _default_label(axis: str, name: str, entry: Mapping[str, Any]) -> str:
+    label = PLAIN if (axis, name) == ("attention", "none") else name
+    if axis == "attention" and "branch_scale" in entry:
+        label += f", last scale {entry['branch_scale']}"
+    noise = entry.get("noise")
+    if axis == "backbone" and isinstance(noise, Mapping):
+        label += f", {NoiseConfig(**noise).label}"
+    return label
 
 
 def _by_metric(paper: Mapping[str, Any]) -> dict[str, Any]:

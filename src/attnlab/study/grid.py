@@ -46,9 +46,10 @@ class PlannedRun:
 
 def planned_runs(study: Study) -> list[PlannedRun]:
     """Seed by seed, so that an unfinished study has whole pairs."""
+    _check_yardstick(study)
     checksums: dict[str, str] = {}
     runs = [
-        PlannedRun(Cell(data.label, backbone.label, row, entry.gate == "none"), config, checksums)
+        PlannedRun(Cell(data.label, backbone.label, row, entry.is_plain), config, checksums)
         for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
@@ -98,12 +99,14 @@ def _config(
     return RunConfig(
         **settings,
         backbone=backbone.name,
-        backbone_options=backbone.options,
+        backbone_options={**backbone.options, **entry.backbone_options},
         attention=entry.gate,
         gate_options=entry.options,
         where=where,
         start=entry.start,
         place=entry.place,
+        branch_scale=entry.branch_scale,
+        noise=backbone.noise,
         seed=seed,
     )
 
@@ -125,6 +128,18 @@ def _refuse_repeated(runs: list[PlannedRun]) -> None:
                 f"Two rows of the study are called {run.cell.row!r}; give each its own label."
             )
         seen[settings] = labels[run.cell, run.seed] = run
+
+
+def _check_yardstick(study: Study) -> None:
+    """Figures of different meaning never stand in one table."""
+    for data in study.data:
+        for option in task_class(study.task).yardstick_options:
+            if option in data.task_options:
+                raise OptionError(
+                    f"Option {option!r} of task {study.task.name!r} decides what its figures mean, "
+                    f"so it is the same for all data of a study, but {data.label!r} sets it in "
+                    f"task_options. Set it in the study's task, or make two studies."
+                )
 
 
 def _check_paper(study: Study, runs: list[PlannedRun]) -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from attnlab.stored import StoredRun
+from attnlab.stored.damage import DamagedFileError, reading
 from attnlab.stored.study import (
     Cell,
     PlanRecord,
+    Plans,
     RunEntry,
     read_json,
     read_plans,
@@ -37,13 +38,16 @@ class History:
     """Finished runs of rows that are not planned any more."""
     dropped_seeds: tuple[int, ...]
     """Seeds with finished runs that are not planned any more, though their rows are."""
+    damage: str
+    """Why it is not known what was planned before; empty where it is known."""
     stale: tuple[RunEntry, ...]
     """Finished runs of earlier plans in whose place another run is planned now."""
 
 
 def study_history(store: Store, name: str, entries: Sequence[RunEntry]) -> History:
     """Of the study `name`, whose present runs are `entries`."""
-    plans = stored_plans(store, name)
+    found = stored_plans(store, name)
+    plans = found.plans
     before = _finished(store, (entry for plan in plans for entry in plan.runs))
     now = {(entry.cell, entry.seed): entry for entry in entries}
     cells, seeds = {entry.cell for entry in entries}, {entry.seed for entry in entries}
@@ -64,23 +68,29 @@ def study_history(store: Store, name: str, entries: Sequence[RunEntry]) -> Histo
         ),
         dropped=tuple(dropped),
         dropped_seeds=tuple(sorted({entry.seed for entry in lost})),
+        damage=found.damage,
         stale=tuple(stale),
     )
 
 
-def stored_plans(store: Store, name: str) -> list[PlanRecord]:
+def stored_plans(store: Store, name: str) -> Plans:
     """Every plan that was written; of a study that 0.1 wrote, the last one."""
     directory = store.study_directory(name)
-    plans = read_plans(directory)
-    if plans or not (directory / "study.json").is_file():
-        return plans
-    found = read_json(directory / "study.json")
-    return [] if "format" in found else [_plan_of_0_1(found)]
+    file = directory / "study.json"
+    found = read_plans(directory)
+    if found.plans or found.damage or not file.is_file():
+        return found
+    try:
+        study = read_json(file)
+        with reading(file, "So it is not known what was planned before, and there is no verdict."):
+            return Plans(()) if "format" in study else Plans((_plan_of_0_1(study),))
+    except DamagedFileError as error:
+        return Plans((), str(error))
 
 
 def seen_runs(store: Store, name: str) -> tuple[str, ...]:
     """The ids of the study's runs that are finished, of whichever plan."""
-    plans = stored_plans(store, name)
+    plans = stored_plans(store, name).plans
     known = (entry for plan in plans for entry in plan.runs)
     return tuple(entry.run_id for entry in _finished(store, known))
 
@@ -118,7 +128,7 @@ def _plan_of_0_1(found: dict) -> PlanRecord:
 
 def _finished(store: Store, entries: Iterable[RunEntry]) -> list[RunEntry]:
     each = {entry.folder: entry for entry in entries}
-    return [entry for folder, entry in each.items() if StoredRun(store.out / folder).is_trained]
+    return [entry for entry in each.values() if store.run(entry).is_trained]
 
 
 def _added(before: PlanRecord, after: PlanRecord) -> list[int]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attnlab._files import write_whole
+from attnlab.stored.damage import DamagedFileError, read_object
 
 
 @contextmanager
@@ -26,7 +27,8 @@ def claim(directory: Path) -> Iterator[bool]:
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / ".lock")
     try:
-        lock.acquire(timeout=0)
+        # Whoever looks whether a run is worked on holds its lock for a moment.
+        lock.acquire(timeout=0.5, poll_interval=0.05)
     except Timeout:
         yield False
         return
@@ -47,14 +49,30 @@ def is_claimed(directory: Path) -> bool:
         lock.acquire(timeout=0)
     except Timeout:
         return True
+    except PermissionError:  # a folder that may only be read
+        return _is_locked(directory / ".lock")
     lock.release()
+    return False
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether someone holds a lock on a file that may not be written."""
+    import fcntl
+
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # may not even be read
+        return False
     return False
 
 
 def owner(directory: Path) -> str:
     """`"host, process 123"`: who worked on the run last."""
     try:
-        found = json.loads((directory / "owner.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_object(directory / "owner.json", "")
+        return f"{found['host']}, process {found['pid']}"
+    except (DamagedFileError, KeyError):
         return "an unknown process"
-    return f"{found['host']}, process {found['pid']}"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnlab.measure import MeasureConfig, measure_run
+from attnlab._errors import InputError, unknown_name
+from attnlab.measure import MEASUREMENTS, MeasureConfig, measure_run
 from attnlab.stored import Measured
 from attnlab.stored.study import RunEntry, read_study
 from attnlab.study.plan import refresh, require_study, upgrade
+from attnlab.study.speed import time_study
 from attnlab.study.store import Store
+
+SPEED = "speed"
+"""Measured of all rows of a study together."""
 
 
 def measure_study(
@@ -21,21 +26,29 @@ def measure_study(
 ) -> int:
     """Measure every finished run of the stored study `name`: what is missing, or what `only` names,
     again; on `images` test images, or as many as the study says. Returns how many measurements were
-    made; the study's table is written anew."""
+    made; the study's table is written anew. `only=["speed"]` times the networks in turns, here."""
     store = Store(Path(out).resolve())
     directory = require_study(store, name)
     upgrade(store, name)
     study = read_study(directory)
+    if study.damage:
+        raise InputError(study.damage)
     settings = MeasureConfig(**study.definition.get("measure", {}))
     if images is not None:
         settings = MeasureConfig(**{**settings.model_dump(), "images": images})
-    number = 0
+    for each in only or ():
+        if each not in (*MEASUREMENTS, SPEED):
+            raise unknown_name("measurement", each, (*MEASUREMENTS, SPEED))
+    number, of_runs = 0, None if only is None else [each for each in only if each != SPEED]
     for entry in study.runs:
-        if not store.run(entry).is_trained:
+        if not store.run(entry).is_trained or of_runs == []:
             continue
-        found = measure_run(store.out / entry.folder, settings, only)
+        found = measure_run(store.out / entry.folder, settings, of_runs)
         number += len(found)
         if report is not None:
             report(entry, found)
+    if settings.inference_images and (only is None or SPEED in only):
+        timed = time_study(store, study, settings.inference_images, again=only is not None)
+        number += len(timed.groups)
     refresh(store, name)
     return number

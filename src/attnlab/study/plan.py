@@ -10,7 +10,9 @@ from typing import Any
 from filelock import FileLock
 
 from attnlab._errors import InputError
+from attnlab._files import unless_read_only
 from attnlab.stored import v0_1
+from attnlab.stored.damage import DamagedFileError, reading
 from attnlab.stored.study import (
     PlanRecord,
     RunEntry,
@@ -65,28 +67,38 @@ def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> St
     with FileLock(directory / ".plans.lock"):  # several may start one study at a time
         upgrade(store, study.name)
         before = stored_plans(store, study.name)
-        last = before[-1] if before else None
+        last = before.plans[-1] if before.plans else None
         if last is None or (last.runs, last.until_decided) != (planned.runs, until_decided):
-            seen = seen_runs(store, study.name)
-            plan = PlanRecord(time.time(), study.seeds, planned.runs, seen, until_decided)
+            seen, now = seen_runs(store, study.name), time.time()
+            lost = before.damage
+            plan = PlanRecord(now, study.seeds, planned.runs, seen, until_decided, lost)
             add_plan(directory, plan)
         write_study(directory, planned)
     return planned
 
 
 def refresh(store: Store, name: str) -> StudyTable:
-    """The table of a stored study, made anew of what is on disk and written beside it. The study
-    is not planned again."""
-    upgrade(store, name)
+    """The table of a stored study, as `up_to_date` makes it."""
+    return up_to_date(store, name)[1]
+
+
+def up_to_date(store: Store, name: str) -> tuple[StoredStudy, StudyTable]:
+    """A stored study and its table, made anew of what is on disk; and written beside it, where
+    that may be written. The study is not planned again."""
     directory = store.study_directory(name)
-    table = study_table(store, read_study(directory))
-    write_table(directory, table)
-    return table
+    with unless_read_only(directory):
+        upgrade(store, name)
+    old = _is_of_0_1(directory / "study.json")  # still: it may only be read
+    study = _study_of_0_1(store, name)[0] if old else read_study(directory)
+    table = study_table(store, study)
+    with unless_read_only(directory):
+        write_table(directory, table)
+    return study, table
 
 
 def extended(store: Store, study: Study) -> Study:
     """`study` with the seeds that `--until-decided` added to just this study, if it did."""
-    plans = stored_plans(store, study.name)
+    plans = stored_plans(store, study.name).plans
     if not plans or not plans[-1].until_decided:
         return study
     last = plans[-1].seeds
@@ -97,15 +109,26 @@ def upgrade(store: Store, name: str) -> None:
     """Write a study of 0.1 in today's form: its plan as the first one, its runs as they are."""
     directory = store.study_directory(name)
     file = directory / "study.json"
-    if not file.is_file():
+    if not file.is_file() or not _is_of_0_1(file):
         return
-    found = read_json(file)
-    if "format" in found:
-        return
-    study = Study(**v0_1.study(found["study"]))
-    plan = stored_plans(store, name)[-1]
+    study, plan = _study_of_0_1(store, name)
     add_plan(directory, plan)
-    write_study(directory, described(study, planned_runs(study), plan.runs))
+    write_study(directory, study)
+
+
+def _is_of_0_1(file: Path) -> bool:
+    try:
+        return "format" not in read_json(file)
+    except DamagedFileError:  # it is written anew, or told where it is needed
+        return False
+
+
+def _study_of_0_1(store: Store, name: str) -> tuple[StoredStudy, PlanRecord]:
+    file = store.study_directory(name) / "study.json"
+    with reading(file, "`attnlab study run` with the study's file or name writes it anew."):
+        study = Study(**v0_1.study(read_json(file)["study"]))
+    plans = stored_plans(store, name).plans
+    return described(study, planned_runs(study), plans[-1].runs), plans[-1]
 
 
 def require_study(store: Store, name: str) -> Path:

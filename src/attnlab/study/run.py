@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attnlab._checked import check_whole
+from attnlab._imported import own_folders
 from attnlab.stored.study import RunEntry, StoredStudy, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
@@ -13,6 +15,7 @@ from attnlab.study.executors import Executor, LocalExecutor
 from attnlab.study.grid import planned_runs
 from attnlab.study.lock import is_claimed
 from attnlab.study.plan import extended, write_plan
+from attnlab.study.speed import not_timed, time_study
 from attnlab.study.store import Store
 from attnlab.study.table import study_table
 from attnlab.study.worker import Job, Outcome
@@ -51,6 +54,7 @@ def run_until_decided(
 
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
+    check_whole("most_seeds", most_seeds, 1)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
     study = extended(store, study)
     outcomes: list[Outcome] = []
@@ -95,12 +99,25 @@ def _finish(
             if report is not None:
                 report(outcome)
         jobs = _taken_over(busy)
+    _time(store, study, planned, executor)
+    write()
     return outcomes
+
+
+def _time(store: Store, study: Study, planned: StoredStudy, executor: Executor) -> None:
+    """Now that no run of the study is worked on."""
+    images = study.measure.inference_images
+    if not images:
+        return
+    if isinstance(executor, LocalExecutor):
+        time_study(store, planned, images, threads=executor.threads, again=False)
+    else:
+        not_timed(store, planned, f"the runs were made elsewhere: {executor.describe()}")
 
 
 def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[Job]:
     """One for each run, with what is to be measured of it."""
-    measure = study.measure.model_dump_json()
+    measure, folders = study.measure.model_dump_json(), own_folders()
     return [
         Job(
             entry.run_id,
@@ -108,6 +125,7 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             run.config.to_json(),
             measure,
             str(store.out / entry.folder),
+            folders,
         )
         for run, entry in zip(planned_runs(study), entries, strict=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnlab.stored import Metric
+from attnlab.stored.speed import Timed
 from attnlab.stored.table import Group, Row, StudyTable, Summary
 
 Cells = tuple[list[str], list[list[str]]]
@@ -23,8 +24,27 @@ def column_notes(table: StudyTable) -> list[str]:
         f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
         f"Holm over the modules of the table; nothing is called better when the interval contains "
         f"zero",
-        "images/s were timed in each run alone: `attnlab try` measures a ratio in turns",
+        *_speed_notes(table),
+        "train images/s were timed in each run alone: no ratio of them is better than the machine "
+        "was quiet",
     ]
+
+
+def _speed_notes(table: StudyTable) -> list[str]:
+    """How the networks were timed, or why they were not, each text once."""
+    notes = []
+    for group in table.groups:
+        timed = group.timed
+        if timed is None:
+            notes.append(f"no time: {group.why_not_timed}")
+            continue
+        busy = f"; {timed.busy}" if timed.busy else ""
+        notes.append(
+            f"time is that of one network per row, all in turns, relative to {timed.reference}, "
+            f"with its 95% interval ({timed.rounds} rounds of {timed.batch} images, "
+            f"{timed.threads} threads){busy}"
+        )
+    return list(dict.fromkeys(notes))
 
 
 def result_cells(table: StudyTable, group: Group) -> Cells:
@@ -61,7 +81,7 @@ def metric_cells(table: StudyTable, group: Group) -> Cells | None:
 
 def cost_cells(table: StudyTable, group: Group) -> Cells:
     """What they cost, what they do to the trajectory, and what is left when they are folded."""
-    heads = ["module", "parameters", "MACs", "train images/s", "test images/s", "TNS"]
+    heads = ["module", "parameters", "MACs", "train images/s", "TNS"]
     heads += ["folded parameters", "fold error", f"folded {table.metric.title}"]
     rows = [
         [
@@ -69,7 +89,6 @@ def cost_cells(table: StudyTable, group: Group) -> Cells:
             "" if row.parameters is None else f"{row.parameters:,}",
             "" if row.macs is None else f"{row.macs:,}",
             "" if row.train_speed is None else f"{row.train_speed:,.0f}",
-            "" if row.inference_speed is None else f"{row.inference_speed:,.0f}",
             "" if row.tns is None else row.tns.text(4),
             "" if row.folded_parameters is None else f"{row.folded_parameters:,}",
             "" if row.fold_error is None else f"{row.fold_error:.0e}",
@@ -80,13 +99,40 @@ def cost_cells(table: StudyTable, group: Group) -> Cells:
     return heads, rows
 
 
+def time_cells(group: Group) -> Cells | None:
+    """What they take in time, all in turns; None where they were not timed."""
+    if group.timed is None:
+        return None
+    reference = group.timed.reference
+    rows = []
+    for row in group.rows:
+        own = "1" if row.label == reference else _time(row.speed)
+        taken = "" if row.speed is None else f"{row.speed.milliseconds:.3g}"
+        rows.append([row.label, taken, own, _time(row.folded_speed)])
+    return ["module", "ms / image", f"time / {reference} [95% interval]", "folded"], rows
+
+
+def _time(timed: Timed | None) -> str:
+    return "" if timed is None else f"{timed.ratio:.2f} [{timed.low:.2f}, {timed.high:.2f}]"
+
+
+def all_cells(table: StudyTable, group: Group) -> list[Cells]:
+    """The tables of a group, in their order."""
+    found = (
+        result_cells(table, group),
+        metric_cells(table, group),
+        cost_cells(table, group),
+        time_cells(group),
+    )
+    return [cells for cells in found if cells is not None]
+
+
 def markdown(table: StudyTable) -> str:
     """The whole table as Markdown."""
     parts = [f"# {table.title}"]
     for group in table.groups:
         parts.append(f"## {group.name}")
-        tables = (result_cells(table, group), metric_cells(table, group), cost_cells(table, group))
-        parts += [_markdown(*cells) for cells in tables if cells is not None]
+        parts += [_markdown(*cells) for cells in all_cells(table, group)]
     parts.append("\n".join(f"* {line}" for line in footnotes(table)))
     return "\n\n".join(parts) + "\n"
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from attnlab._files import unless_read_only
 from attnlab.statistics.power import seeds_needed
+from attnlab.stored import DamagedFileError
+from attnlab.stored.metric import Metric
 from attnlab.stored.study import RunEntry, read_study, write_table
 from attnlab.stored.table import StudyTable
 from attnlab.study.definition import Study
 from attnlab.study.history import stale_reasons, study_history
 from attnlab.study.lock import owner
 from attnlab.study.plan import extended, present, upgrade
+from attnlab.study.progress import RunProgress, metric_of, run_progress
 from attnlab.study.store import State, Store, read_failure
 from attnlab.study.table import study_table
 
@@ -24,7 +29,7 @@ class RunStatus:
     entry: RunEntry
     state: State
     detail: str
-    """Who works on it, or why it failed."""
+    """Who works on it, why it failed, or what is damaged."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class StudyStatus:
     runs: tuple[RunStatus, ...]
     stale: tuple[str, ...]
     """`3: the gate's source changed (my_gates.MyGate)`: finished runs that do not count."""
+    progress: tuple[RunProgress, ...] = ()
+    """The same runs, and how far each is."""
+    metric: Metric = field(default_factory=lambda: Metric(name="result", label="result"))
+    """The result's."""
 
     def __str__(self) -> str:
         count = Counter(run.state for run in self.runs)
@@ -51,7 +60,9 @@ def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
         for state in [store.state(entry)]
     )
     stale = study_history(store, study.name, planned.runs).stale
-    return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)))
+    metric = metric_of(planned.metrics)
+    progress = tuple(run_progress(store, run.entry, run.state, metric.name) for run in runs)
+    return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)), progress, metric)
 
 
 def show_study(
@@ -63,14 +74,15 @@ def show_study(
     nothing is said to be better.
     """
     store = Store(Path(out).resolve())
-    upgrade(store, study.name)
     planned = present(store, extended(store, study))
     table = study_table(store, planned, include_stale=include_stale)
     directory = store.study_directory(study.name)
     if (directory / "study.json").is_file() and not include_stale:
-        stored = read_study(directory)
-        if (stored.runs, stored.definition) == (planned.runs, planned.definition):
-            write_table(directory, table)  # else it would not be the stored study's
+        with unless_read_only(directory), suppress(DamagedFileError):
+            upgrade(store, study.name)
+            stored = read_study(directory)
+            if (stored.runs, stored.definition) == (planned.runs, planned.definition):
+                write_table(directory, table)  # else it would not be the stored study's
     return table
 
 
@@ -109,5 +121,7 @@ def _detail(store: Store, entry: RunEntry, state: State) -> str:
     directory = store.out / entry.folder
     if state == "running":
         return owner(directory)
+    if state == "damaged":
+        return " ".join(map(str, store.run(entry).damage))
     failure = read_failure(directory) if state == "failed" else None
     return failure.error if failure else ""

@@ -20,14 +20,14 @@ from typing import Literal
 
 from attnlab._files import write_whole
 from attnlab.measure import MeasureConfig
-from attnlab.stored import StoredRun
+from attnlab.stored import DamagedFileError, StoredRun
 from attnlab.stored.study import RunEntry
 from attnlab.study.grid import PlannedRun
 from attnlab.study.lock import is_claimed
 from attnlab.train import v0_1
 from attnlab.train.identity import changed_defaults
 
-State = Literal["done", "running", "failed", "stopped", "waiting"]
+State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,19 @@ class Store:
 
     def run(self, entry: RunEntry) -> StoredRun:
         """What is there of a run."""
-        return StoredRun(self.out / entry.folder)
+        return entry.stored_in(self.out)
 
     def state(self, entry: RunEntry) -> State:
-        """`stopped` runs have begun and resume; `waiting` ones have not."""
+        """`stopped` runs have begun and resume; `waiting` ones have not. Of a `damaged` run some
+        file cannot be read, be it finished or not."""
         directory = self.out / entry.folder
-        if is_finished(directory):
+        stored = self.run(entry)
+        if stored.is_trained and not stored.damage:
             return "done"
         if is_claimed(directory):
             return "running"
+        if stored.damage:
+            return "damaged"
         if (directory / "failure.json").exists():
             return "failed"
         return "stopped" if (directory / "config.json").exists() else "waiting"
@@ -70,7 +74,7 @@ class Store:
     def _entry(self, run: PlannedRun, measure: MeasureConfig) -> RunEntry:
         folder = run.run_id
         directory = self.out / folder
-        if is_finished(directory) and changed_defaults(directory, run.config):
+        if is_finished(directory) and _has_changed(directory, run):
             folder = f"{run.run_id}-{_resolved(run)}"  # a default has changed since
         elif not directory.exists():
             folder = self._of_version_0_1(run, measure) or folder
@@ -91,12 +95,20 @@ class Store:
         return old if v0_1.is_same(run.config, StoredRun(self.out / old)) else None
 
 
+def _has_changed(directory: Path, run: PlannedRun) -> bool:
+    try:
+        return bool(changed_defaults(directory, run.config))
+    except DamagedFileError:  # its state tells
+        return False
+
+
 def _resolved(run: PlannedRun) -> str:
     return hashlib.sha256(run.config.to_json().encode()).hexdigest()[:4]
 
 
 def is_finished(directory: Path) -> bool:
-    return (directory / "result.json").is_file()
+    """Whether there is a result, be it damaged or not."""
+    return StoredRun(directory).has_result
 
 
 def write_failure(directory: Path, error: str, details: str = "") -> None:
@@ -105,7 +117,8 @@ def write_failure(directory: Path, error: str, details: str = "") -> None:
 
 
 def read_failure(directory: Path) -> Failure | None:
-    try:
-        return Failure(**json.loads((directory / "failure.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    found = StoredRun(directory).failure
+    if not found:
         return None
+    text = (str(found.get(name, "")) for name in ("error", "details"))
+    return Failure(next(text), float(found.get("when") or 0), next(text))

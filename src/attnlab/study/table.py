@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from attnlab._errors import InputError
 from attnlab.statistics.paired import LEVEL, compare, paired_difference, summarize
 from attnlab.stored import Metric, RunResult, StoredRun
+from attnlab.stored.speed import GroupSpeed, Timed
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
 from attnlab.stored.table import (
     Comparison,
@@ -19,7 +21,9 @@ from attnlab.stored.table import (
     StudyTable,
     Verdict,
 )
+from attnlab.study.beside import beside, by_corruption
 from attnlab.study.history import History, stale_reasons, study_history
+from attnlab.study.speed import group_speed
 from attnlab.study.store import Store
 from attnlab.train.identity import FILE as IDENTITY
 
@@ -39,7 +43,7 @@ class _Finished:
 
     def found(self, measurement: str, name: str) -> Any:
         """A figure of a measurement; None where there is none."""
-        measured = self.run.measured(measurement)
+        measured = self.run.measurements.get(measurement)
         return None if measured is None or measured.found is None else measured.found.get(name)
 
 
@@ -47,7 +51,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     """The table of what is finished.
 
     `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
-    then nothing is said to be better.
+    then nothing is said to be better. Those whose figures mean something else are left out.
     """
     history = study_history(store, study.name, study.runs)
     finished = {
@@ -55,10 +59,14 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         for entry in study.runs
         if store.run(entry).is_trained
     }
-    mixed = False
+    mixed, others = False, set()
     for entry in history.stale if include_stale else ():
         if (entry.cell, entry.seed) not in finished:
-            finished[entry.cell, entry.seed] = _Finished(entry, store.run(entry))
+            stale = _Finished(entry, store.run(entry))
+            if stale.result.metric.name != study.metrics[0]["name"]:
+                others.add(stale.result.metric.label)
+                continue
+            finished[entry.cell, entry.seed] = stale
             mixed = True
     metrics = _metrics(study, list(finished.values()))
     why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
@@ -73,7 +81,10 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         groups=groups,
         paper_source=paper.get("source", ""),
         paper_note=paper.get("note", ""),
-        notes=tuple(_notes(study, finished, mixed)),
+        notes=(
+            *_notes(study, finished, mixed, sorted(others)),
+            *_damage(store, study, history),
+        ),
         changes=history.changes,
         sequential=history.sequential,
         planned=len(study.runs),
@@ -85,10 +96,16 @@ def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric,
     """Those of the results, which agree: a study has one task."""
     if finished:
         return finished[0].result.metrics
+    if not study.metrics:
+        raise InputError(
+            f"{study.damage} No run of it is finished, so there is nothing to show without it."
+        )
     return tuple(Metric(**each) for each in study.metrics)
 
 
 def _cannot_tell(history: History, mixed: bool) -> str:
+    if history.damage:
+        return "the plans of the study are not all known, so neither is whether seeds were added"
     if mixed:
         return "runs that were made from different code, data or settings are mixed"
     if history.dropped_seeds:
@@ -123,6 +140,7 @@ def _group(
         for read in (_last_value, _best_value)
     )
     figures = _paper(study, name)
+    timed, why_not_timed = group_speed(store, study, name)
     rows = []
     for cell in cells:
         own = [entry for entry in entries if entry.cell == cell]
@@ -138,9 +156,12 @@ def _group(
                 by_best[cell.row].verdict if cell.row in by_best else None,
                 {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
                 metric,
+                _plain_runs(cells, finished),
+                why,
+                timed,
             )
         )
-    return Group(name, cells[0].data, cells[0].backbone, tuple(rows))
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
 def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
@@ -206,8 +227,12 @@ def _row(
     best_verdict: Verdict | None,
     paper: dict[str, Figure],
     metric: Metric,
+    plain: dict[int, StoredRun],
+    why: str,
+    timed: GroupSpeed | None,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
+    speed = None if timed is None else timed.rows.get(cell.row)
     if not runs:
         return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
     results = [one.result for one in runs]
@@ -233,15 +258,32 @@ def _row(
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
-        inference_speed=_of(
-            runs, statistics.median, lambda run: run.found("speed", "images_per_second")
-        ),
+        inference_speed=_images_per_second(runs, speed),
+        speed=speed,
+        folded_speed=None if timed is None else timed.folded.get(cell.row),
         tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
         fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
         folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
+        beside=beside(
+            {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
+        ),
+        by_corruption=by_corruption([one.run for one in runs]),
     )
+
+
+def _plain_runs(
+    cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
+) -> dict[int, StoredRun]:
+    return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
+
+
+def _images_per_second(runs: Sequence[_Finished], speed: Timed | None) -> float | None:
+    """In turns; 0.1 timed every run alone."""
+    if speed is not None:
+        return 1000 / speed.milliseconds
+    return _of(runs, statistics.median, lambda run: run.found("speed", "images_per_second"))
 
 
 def _of(
@@ -254,9 +296,14 @@ def _of(
 
 
 def _notes(
-    study: StoredStudy, finished: dict[tuple[Cell, int], _Finished], mixed: bool
+    study: StoredStudy,
+    finished: dict[tuple[Cell, int], _Finished],
+    mixed: bool,
+    others: Sequence[str],
 ) -> list[str]:
     notes = []
+    if others:
+        notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
     if mixed:
         notes.append("stale runs are included: rows mix code, data or settings")
     notes += _uneven(study.name, list(finished.values()))
@@ -266,13 +313,23 @@ def _notes(
         notes.append("one seed: no interval, so nothing can be said to be better")
     if not study.has_plain:
         notes.append("the study has no plain backbone ('none') to compare with")
+    if any(one.result.macs is None for one in finished.values()):
+        notes.append("no MACs: how much is computed depends on what is found in an image")
+    return notes
+
+
+def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
+    """Files that cannot be read, each with what to do."""
+    notes = [text for text in (study.damage, history.damage) if text]
+    for entry in study.runs:
+        notes += [f"{entry}: {problem}" for problem in store.run(entry).damage]
     return notes
 
 
 def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "gates"):
+    for name in ("stiffness", "gates", "corruptions"):
         found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,10 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 from attnlab._errors import AttnlabError, InputError
+from attnlab._imported import import_from
+from attnlab.stored import StoredRun
 from attnlab.study.lock import claim, owner
 from attnlab.study.store import is_finished, write_failure
 
 BUSY = 75  # EX_TEMPFAIL
+_LOOK_UP = 0.5
 
 Status = Literal["done", "busy", "failed"]
 
@@ -28,6 +35,8 @@ class Job:
     config: str
     measure: str
     directory: str
+    folders: tuple[str, ...] = ()
+    """That classes of the user's own are imported from, behind all others."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -38,7 +47,7 @@ class Job:
         from attnlab.measure import MeasureConfig, missing
 
         directory = Path(self.directory)
-        if not is_finished(directory):
+        if not StoredRun(directory, (self.run_id, directory.name)).is_trained:
             return False
         return not missing(directory, MeasureConfig.model_validate_json(self.measure))
 
@@ -56,6 +65,9 @@ def work(job: Job, threads: int | None = None) -> Outcome:
     """Train and measure the job's run here, from its last checkpoint on, unless someone else does
     or did."""
     directory = Path(job.directory)
+    for folder in job.folders:
+        if Path(folder).is_dir():  # of another machine it may not be
+            import_from(folder)
     if not directory.parent.is_dir():
         # On another machine: without shared storage the results would be lost with the node.
         error = InputError(
@@ -80,7 +92,10 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
     from attnlab.train import RunConfig, identify, train
 
     measure = MeasureConfig.model_validate_json(job.measure)
-    if not is_finished(directory):
+    if is_finished(directory):
+        stored = StoredRun(directory, (job.run_id, directory.name))
+        stored.check("result.json", "config.json", "identity.json")
+    else:
         config = RunConfig.from_json(job.config)
         now = identify(config).run_id
         if now != job.run_id:
@@ -100,13 +115,29 @@ def _record(directory: Path, error: Exception) -> str:
     return message
 
 
+def _end_with(starter: int) -> None:
+    """End this process when the one that started it is gone, as if it had been asked to: what a
+    killed study leaves behind does not go on beside what is started next."""
+
+    def watch() -> None:
+        while os.getppid() == starter:
+            time.sleep(_LOOK_UP)
+        print("the process that started this run is gone: stopped", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
-    """Of a process with a job on standard input.
+    """Of a process with a job on standard input, its directory and the process that started it as
+    arguments. It ends with that one.
 
     Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
     failure.json says why.
     """
-    outcome = work(Job(**json.loads(sys.stdin.read())))
+    job = Job(**json.loads(sys.stdin.read()))
+    _end_with(int(sys.argv[2]))
+    outcome = work(job)
     if outcome.status == "failed":
         print(outcome.message, file=sys.stderr)
     sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])

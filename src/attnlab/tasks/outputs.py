@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor, nn
 
-from attnlab.create import create
 from attnlab.data import Batch
-from attnlab.tasks.task import Task
+from attnlab.tasks.created import CreatedTask
 
 
-class OutputsTask(Task):
+class OutputsTask(CreatedTask):
     """What remains is the loss and the metrics."""
 
-    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
-        return create(backbone, self.facts.outputs, **options)
+    @property
+    def num_classes(self) -> int:
+        return self.facts.outputs
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         outputs: Tensor = network(batch.inputs)
         return outputs.float()
-
-    def inputs(self, batch: Batch) -> Tensor:
-        images: Tensor = batch.inputs
-        return images

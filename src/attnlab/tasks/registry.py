@@ -11,14 +11,19 @@ from attnlab._imported import imported, is_path
 from attnlab._strict import Strict
 from attnlab.data import Facts
 from attnlab.tasks.classification import Classification
+from attnlab.tasks.detection import Detection
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
+from attnlab.tasks.style import Style, StyleFilters
 from attnlab.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
     "multilabel": MultiLabel,
     "regression": Regression,
+    "detection": Detection,
+    "style": Style,
+    "style-filters": StyleFilters,
 }
 
 
@@ -47,6 +52,11 @@ def task_class(config: TaskConfig) -> type[Task]:
     found: Any = TASKS[config.name] if config.name in TASKS else imported("task", config.name, Task)
     check_options(f"Task {config.name!r}", found.__init__, config.options, skip=("facts",))
     return found
+
+
+def task_of_classes(task: Task) -> bool:
+    """Whether it predicts one logit per class, with the metrics top1 and loss."""
+    return isinstance(task, Classification)
 
 
 def build_task(config: TaskConfig, facts: Facts) -> Task:

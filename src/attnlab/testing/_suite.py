@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attnlab._errors import AttnlabError
@@ -13,7 +13,9 @@ from attnlab.testing import (
     _checks_numerics,
     _checks_ranks,
 )
+from attnlab.testing._law import survives
 from attnlab.testing._probe import Build
+from attnlab.testing._tools import Tool
 
 
 class ConformanceError(AttnlabError, AssertionError):
@@ -37,13 +39,17 @@ class Check:
         return self.name
 
 
-def gate_checks() -> list[Check]:
-    """All checks, for `pytest.mark.parametrize("check", gate_checks(), ids=str)`."""
+def gate_checks(tools: Sequence[Tool] | None = None) -> list[Check]:
+    """All checks, for `pytest.mark.parametrize("check", gate_checks(), ids=str)`.
+
+    `tools` are those that a network with the gate must survive; None for `exchanging_tools()`.
+    """
     modules = (_checks_form, _checks_numerics, _checks_learning, _checks_export, _checks_ranks)
-    return [Check(run.__name__, run) for module in modules for run in module.CHECKS]
+    runs = [run for module in modules for run in module.CHECKS]
+    return [Check(run.__name__, run) for run in (*runs, survives(tools))]
 
 
-def check_gate(build: Build) -> None:
+def check_gate(build: Build, tools: Sequence[Tool] | None = None) -> None:
     """Run all checks on the gates that `build(channels)` makes; raise at the first that fails."""
-    for check in gate_checks():
+    for check in gate_checks(tools):
         check(build)

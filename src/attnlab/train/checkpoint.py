@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import re
 import warnings
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from attnlab._errors import WeightsError
 from attnlab._files import remove_partial, write_whole
 
 KEPT = 2
@@ -35,8 +37,10 @@ def save_checkpoint(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest whole state, or None. One that is damaged is passed over with a warning."""
+    """The newest whole state, or None. One that is damaged or cannot be read is passed over with a
+    warning; if none can be read, that is an error."""
     remove_partial(folder)
+    refused: WeightsError | None = None
     for path in _found(folder):
         data = path.read_bytes()
         expected = _parts(path)[1]
@@ -48,9 +52,39 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
                 stacklevel=2,
             )
             continue
-        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        return state
+        try:
+            return _read(path, data)
+        except WeightsError as error:
+            refused = refused or error
+            text = f"{error} Falling back to the one before."
+            warnings.warn(text, CheckpointWarning, stacklevel=2)
+    if refused is not None:
+        raise refused
     return None
+
+
+def _read(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it names {found[1]}" if found else "it is not a plain pickle of tensors"
+        raise WeightsError(
+            f"Refused to read the checkpoint {path}: {reason}, and reading such a file can run "
+            f"code. attnlab did not write it: remove it."
+        ) from None
+    except Exception as error:  # on arbitrary bytes the reader fails with any type of error
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WeightsError(
+            f"The checkpoint {path} cannot be read, though its checksum is right: {first}. Remove "
+            f"it."
+        ) from None
+    if not isinstance(state, dict):
+        raise WeightsError(
+            f"The checkpoint {path} does not hold a run's state, though its checksum is right. "
+            f"Remove it."
+        )
+    return state
 
 
 def _found(folder: Path) -> list[Path]:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, field_validator, model_validator
 
-from attnlab._errors import OptionError
+from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
 from attnlab.data import Augmentation, DataConfig
+from attnlab.insert.where import parse_where
+from attnlab.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 from attnlab.train.recipe import MOVED, Recipe, load_parts
 
@@ -35,8 +37,22 @@ class RunConfig(Strict):
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
     """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
+    branch_scale: PositiveFloat | None = None
+    """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
+    network as short as most gates do at first, the control for them. As built when None."""
+    noise: NoiseConfig | None = None
+    """In every norm of the network, between normalisation and affine; see `attnlab.noise`."""
     seed: NonNegativeInt = 0
     recipe: Recipe
+
+    @field_validator("where")
+    @classmethod
+    def _selects(cls, where: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        try:
+            parse_where(where)
+        except SelectionError as error:
+            raise OptionError(str(error)) from None
+        return where
 
     @model_validator(mode="before")
     @classmethod
@@ -103,7 +119,7 @@ def _with_recipe(settings: dict[str, Any]) -> None:
     task = settings.get("task", {})
     if isinstance(task, TaskConfig):
         task = task.model_dump(exclude_unset=True)
-    if isinstance(task, dict) and task.get("name", "classification") == "classification":
+    if isinstance(task, dict) and task.get("name", "classification") == parts.task:
         options = {**parts.task_options, **task.get("options", {})}
         settings["task"] = {**task, "options": options} if options else task
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import AttnlabError
 
@@ -15,19 +17,27 @@ class NonFiniteLossError(AttnlabError, ArithmeticError):
 
 
 def non_finite_loss(
-    network: nn.Module, images: Tensor, loss: float, epoch: int, step: int, rate: float
+    network: nn.Module,
+    inputs: Any,
+    again: Callable[[], Any],
+    loss: float,
+    epoch: int,
+    step: int,
+    rate: float,
 ) -> NonFiniteLossError:
-    """The error for a loss at `step` of `epoch`, both from 1, before the weights were changed."""
+    """The error for a loss at `step` of `epoch`, both from 1, before the weights were changed;
+    `again` computes it once more."""
     return NonFiniteLossError(
         f"The loss is {loss} at step {step} of epoch {epoch} (learning rate {rate:g}). "
-        f"{offending_layer(network, images)} The run stopped; the last checkpoint is from before. "
-        f"Lower lr, add warmup_epochs or clip, or use precision '32-true'."
+        f"{offending_layer(network, inputs, again)} The run stopped; the last checkpoint is from "
+        f"before. Lower lr, add warmup_epochs or clip, or use precision '32-true'."
     )
 
 
-def offending_layer(network: nn.Module, images: Tensor) -> str:
+def offending_layer(network: nn.Module, inputs: Any, again: Callable[[], Any]) -> str:
     """One sentence on the first layer, in the order of execution, that makes a non-finite value."""
-    if not torch.isfinite(images).all():
+    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
         return "The images themselves are not finite."
     found: list[str] = []
     handles = [
@@ -37,7 +47,7 @@ def offending_layer(network: nn.Module, images: Tensor) -> str:
     ]
     try:
         with torch.no_grad():
-            network(images)
+            again()
     finally:
         for handle in handles:
             handle.remove()

@@ -11,6 +11,7 @@ from attnlab._errors import InputError
 from attnlab._files import remove_partial, write_whole
 from attnlab.data import Data, Facts, MemoryData
 from attnlab.stored import StoredRun
+from attnlab.stored.damage import reading
 from attnlab.train.config import RunConfig
 from attnlab.train.environment import environment
 from attnlab.train.identity import FILE, Identity, check_stored
@@ -29,9 +30,13 @@ def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> 
 
 def read_facts(folder: Path) -> Facts:
     """What the run's data were."""
-    found = StoredRun(folder).data
-    lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
-    return Facts(**{**found, **lists})
+    stored = StoredRun(folder)
+    stored.check("data.json")
+    found = stored.data
+    with reading(folder / "data.json", "Train the run anew, in another directory."):
+        lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
+        lists["categories"] = tuple(found.get("categories", ()))  # of detection only
+        return Facts(**{**found, **lists})
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -41,7 +46,10 @@ def read_config(folder: Path) -> RunConfig:
             f"There is no {str(folder / 'config.json')!r}, so {str(folder)!r} is not a run's "
             f"folder."
         )
-    return RunConfig.resolved(StoredRun(folder).config)
+    stored = StoredRun(folder)
+    stored.check("config.json")
+    with reading(folder / "config.json", "Train the run anew, in another directory."):
+        return RunConfig.resolved(stored.config)
 
 
 def check_data(folder: Path, data: Data) -> None:

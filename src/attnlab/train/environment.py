@@ -21,7 +21,7 @@ def environment() -> dict[str, object]:
         "python": platform.python_version(),
         "packages": {"torch": torch.__version__, **{name: version(name) for name in _PACKAGES}},
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if cuda else "none",
@@ -31,7 +31,8 @@ def environment() -> dict[str, object]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What the system calls it."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():

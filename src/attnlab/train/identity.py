@@ -1,17 +1,15 @@
 """What a run is made from, and so which run it is.
 
 Its id covers what decides its weights and nothing else: the settings that differ from their
-defaults, the content of the data and of a file of weights, and the source of every class that came
-in by a dotted path. A new setting with a default, another place of the data or another label give
-the same id; an edited gate or one image more give another.
+defaults, the content of the data, of a file of weights and of the files of a task, and the source
+of every class that came in by a dotted path. A new setting with a default, another place of the
+data or another label give the same id; an edited gate or one image more give another.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,13 @@ from attnlab._imported import is_path
 from attnlab._sources import source_digest
 from attnlab._strict import Strict
 from attnlab.data import data_checksum
+from attnlab.stored.damage import read_object, reading
+from attnlab.stored.identity import FILE as FILE
+from attnlab.stored.identity import run_id_of
+from attnlab.tasks import task_class
 from attnlab.train.config import RunConfig
 
-FILE = "identity.json"
+_REMEDY = "Remove the run's folder to train it anew, or use another directory."
 
 
 class Identity(Strict):
@@ -41,8 +43,7 @@ class Identity(Strict):
     @property
     def run_id(self) -> str:
         """Twelve hex digits."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return run_id_of(self.model_dump(mode="json"))
 
     def differences(self, now: Identity) -> list[str]:
         """In words, what is not the same in `now`."""
@@ -68,6 +69,9 @@ def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Iden
     settings.get("recipe", {}).pop("name", None)
     for place in ("root", "download"):
         settings.get("data", {}).pop(place, None)
+    for option, file in task_class(config.task).files(config.task.options).items():
+        given = settings.setdefault("task", {}).setdefault("options", {})
+        given[option] = f"sha256:{file_checksum(file)}"
     weights = _weights(config)
     if weights is not None:
         settings["backbone_options"].pop("weights")
@@ -115,8 +119,11 @@ def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
     file = folder / "config.json"
     if not file.is_file():
         return []
-    stored = dict(_flat(_without_places(json.loads(file.read_text(encoding="utf-8")))))
-    now = dict(_flat(_without_places(config.model_dump(mode="json"))))
+    places = task_class(config.task).file_options
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        stored = dict(_flat(_without_places(found, places)))
+    now = dict(_flat(_without_places(config.model_dump(mode="json"), places)))
     return [
         f"{name} was {value!r}, is {now.get(name)!r}"
         for name, value in stored.items()
@@ -129,7 +136,9 @@ def read_identity(folder: Path) -> Identity | None:
     file = folder / FILE
     if not file.is_file():
         return None
-    return Identity(**json.loads(file.read_text(encoding="utf-8")))
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        return Identity(**found)
 
 
 def _data(config: RunConfig, known: dict[str, str]) -> str:
@@ -146,11 +155,19 @@ def _weights(config: RunConfig) -> str | None:
     return file_checksum(Path(given))
 
 
-def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dict[str, Any]:
     data = {k: v for k, v in settings["data"].items() if k not in ("root", "download")}
     recipe = {k: v for k, v in settings["recipe"].items() if k != "name"}
     options = {k: v for k, v in settings["backbone_options"].items() if k != "weights"}
-    return {**settings, "data": data, "recipe": recipe, "backbone_options": options}
+    task = settings.get("task", {})  # 0.1 had one task, and did not say it
+    chosen = {k: v for k, v in task.get("options", {}).items() if k not in task_places}
+    return {
+        **settings,
+        "task": {**task, "options": chosen},
+        "data": data,
+        "recipe": recipe,
+        "backbone_options": options,
+    }
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,22 +15,27 @@ import torch
 from torch import nn
 
 from attnlab import checkpoint
+from attnlab._checked import check_whole
+from attnlab._errors import InputError, OptionError
+from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
 from attnlab.insert.receipt import count_parameters
-from attnlab.record.example import measure
+from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
+from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
 from attnlab.train.directory import begin, write_metrics
 from attnlab.train.evaluate import evaluate, in_layout, summed
+from attnlab.train.gate_norms import check_gate_norms
 from attnlab.train.identity import Identity, check_stored, identify
 from attnlab.train.network import build_network, description
 from attnlab.train.reporters import Progress, Reporter, reporter
-from attnlab.train.schedule import learning_rate
+from attnlab.train.schedule import base_rate, learning_rate, warmup
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
 from attnlab.train.surroundings import deterministic, terminating
 
@@ -65,16 +71,25 @@ def train(
         progress: called with each epoch's record; None shows a bar or prints a line.
         each_epoch: called after each epoch; what it returns is added to the epoch's record.
     """
+    if not isinstance(config, RunConfig):
+        raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
+    check_whole("devices", devices, 1)
+    if threads is not None:
+        check_whole("threads", threads, 1)
     folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
-        return StoredRun(folder).result
+        return StoredRun(folder, (identity.run_id,)).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
     data = load_data(config.data)
-    build_task(config.task, data.facts)
+    build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
     check_batches(data.facts.train, config.recipe, devices)
-    from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+    check_batch_noise(config, data.facts, devices)
+    with needs("study"):
+        from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
     fabric = Fabric(
         accelerator="auto",
@@ -108,6 +123,7 @@ def _run(
     with deterministic(threads):
         task = build_task(config.task, data.facts)
         network = build_network(config, task, data.facts.shape)
+        check_gate_norms(network, data.facts.shape, config.recipe.batch_size // fabric.world_size)
         if fabric.is_global_zero:
             begin(folder, config, identity, data.facts)
         fabric.barrier()
@@ -115,6 +131,8 @@ def _run(
         resume(fabric, state, folder / "checkpoints", identity.run_id)
         shown = progress if fabric.is_global_zero else _silent
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
+        if config.recipe.lr_batch not in (None, config.recipe.batch_size):
+            show.note(_scaled(config))
         try:
             for epoch in range(len(state.history), config.recipe.epochs):
                 record = _epoch(fabric, config, state, task, data, epoch, show)
@@ -176,13 +194,12 @@ def train_epoch(
     recipe, model, optimizer = config.recipe, state.model, state.optimizer
     rank, processes = fabric.global_rank, fabric.world_size
     rate = learning_rate(recipe, epoch)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
     chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, processes)
     batches = data.training(chunks, config.seed, epoch, fabric.device)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
     sums: torch.Tensor | None = None
     names: list[str] = []
+    parts: list[str] = []
     seen, waited, began = 0, 0.0, perf_counter()
     model.train()
     for step, chunk in enumerate(chunks, 1):
@@ -190,22 +207,28 @@ def train_epoch(
         batch = next(batches)
         waited += perf_counter() - asked
         batch = in_layout(batch, recipe.channels_last)
+        factor = warmup(recipe, epoch * len(chunks) + step - 1)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * factor
         # Not after the step: the heap, freed to its top, would go back to the system and be faulted
         # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
         optimizer.zero_grad()
         loss = task.loss(model, batch)
         value = loss.mean.item()
         if not abs(value) < float("inf"):
-            raise non_finite_loss(state.network, task.inputs(batch), value, epoch + 1, step, rate)
+            again = partial(task.loss, state.network, batch)
+            inputs = task.inputs(batch)
+            raise non_finite_loss(state.network, inputs, again, value, epoch + 1, step, rate)
         fabric.backward(loss.mean * chunk.share)
         if recipe.clip is not None:
             fabric.clip_gradients(model, optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
         optimizer.step()
         if state.average is not None:
             state.average.update_parameters(state.network)
-        names = list(loss.figures)
+        names, parts = list(loss.figures), list(loss.parts)
         number = len(chunk.images)
-        means = torch.stack([loss.mean.detach().double(), *loss.figures.values()])
+        others = (*loss.figures.values(), *loss.parts.values())
+        means = torch.stack([loss.mean.detach().double(), *others])
         sums = number * means if sums is None else sums + number * means
         seen += number
         show.step(epoch, step, len(chunks))
@@ -213,10 +236,12 @@ def train_epoch(
     assert sums is not None
     *totals, everyone = summed(fabric, torch.cat([sums, sums.new_tensor([seen])]))
     loss_mean, *figures = (total / everyone for total in totals)
+    shown = dict(zip((*names, *parts), figures, strict=True))
     return {
         "lr": rate,
         "train_loss": loss_mean,
-        "train": dict(zip(names, figures, strict=True)),
+        "train": {name: shown[name] for name in names},
+        **({"loss_parts": {name: shown[name] for name in parts}} if parts else {}),
         "train_seconds": seconds,
         "data_seconds": waited,
         "images_per_second": everyone / seconds,
@@ -260,11 +285,19 @@ def _result(
         best_epoch=history[best]["epoch"],
         train_loss=history[-1]["train_loss"],
         parameters=count_parameters(network),
-        macs=measure(network, task.inputs(batch))[1],
+        macs=fixed_macs(network, task.inputs(batch)),
         train_images_per_second=median(record["images_per_second"] for record in history),
         data_share=sum(r["data_seconds"] for r in history)
         / sum(r["train_seconds"] for r in history),
         seconds=sum(record["seconds"] for record in history),
+    )
+
+
+def _scaled(config: RunConfig) -> str:
+    recipe = config.recipe
+    return (
+        f"{config.label}: lr {recipe.lr:g} is for batches of {recipe.lr_batch}; with "
+        f"{recipe.batch_size} it is {base_rate(recipe):g}"
     )
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from attnlab._errors import InputError
+from attnlab._errors import InputError, OptionError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
 from attnlab.checkpoint import Description, without_weights
-from attnlab.insert import attachments, insert
-from attnlab.tasks import OutputsTask, Task, build_task
+from attnlab.insert import attachments, insert, set_branch_scale
+from attnlab.noise import attach as attach_noise
+from attnlab.tasks import CreatedTask, Task, build_task
 from attnlab.train.config import RunConfig
 from attnlab.train.directory import read_config, read_facts
 
@@ -26,37 +28,56 @@ def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Mod
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
         if config.recipe.sync_batchnorm:
-            # Before the gates go in: the conversion replaces modules, and a gate that acts behind
-            # one of them would be gone without a word.
+            _refuse_other_norms(network)
+            # Before the gates go in, so that a norm that is no plain one is refused at insertion.
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-        if config.attention == "none":
-            return network
-        torch.manual_seed(derive(config.seed, "gate"))
-        where = list(config.where) if isinstance(config.where, tuple) else config.where
-        network, _ = insert(
-            network,
-            config.attention,
-            where,
-            config.start,
-            place=config.place,
-            example=example,
-            inplace=True,
-            **config.gate_options,
-        )
-        if config.recipe.sync_batchnorm:
-            for _, attachment in attachments(network):
-                for name, child in list(attachment.named_children()):
-                    setattr(attachment, name, nn.SyncBatchNorm.convert_sync_batchnorm(child))
+        if config.branch_scale is not None:
+            set_branch_scale(network, config.branch_scale, example)
+        if config.attention != "none":
+            network = _with_gates(config, network, example)
+    if config.noise is not None:
+        attach_noise(network, config.noise.build(), config.noise.during)
     return network
+
+
+def _with_gates(config: RunConfig, network: nn.Module, example: torch.Tensor) -> nn.Module:
+    torch.manual_seed(derive(config.seed, "gate"))
+    where = list(config.where) if isinstance(config.where, tuple) else config.where
+    network, _ = insert(
+        network,
+        config.attention,
+        where,
+        config.start,
+        place=config.place,
+        example=example,
+        inplace=True,
+        **config.gate_options,
+    )
+    if config.recipe.sync_batchnorm:
+        for _, attachment in attachments(network):
+            for name, child in list(attachment.named_children()):
+                setattr(attachment, name, nn.SyncBatchNorm.convert_sync_batchnorm(child))
+    return network
+
+
+def _refuse_other_norms(network: nn.Module) -> None:
+    """torch's conversion makes every batch norm a plain one, whatever else it did."""
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    others = {type(n).__name__ for n in norms if not type(n).__module__.startswith("torch.nn.")}
+    if others:
+        raise OptionError(
+            f"sync_batchnorm would turn {', '.join(sorted(others))} into plain batch norms, and "
+            f"what they do besides would be gone. Leave it out."
+        )
 
 
 def description(config: RunConfig, task: Task) -> Description | None:
     """How anybody builds the network; None where only its task can."""
-    if not isinstance(task, OutputsTask):
+    if not isinstance(task, CreatedTask):
         return None
     return Description(
         config.backbone,
-        task.facts.outputs,
+        task.num_classes,
         without_weights(config.backbone_options),
         None if config.attention == "none" else config.attention,
         list(config.where) if isinstance(config.where, tuple) else config.where,
@@ -64,6 +85,7 @@ def description(config: RunConfig, task: Task) -> Description | None:
         dict(config.gate_options),
         list(task.facts.shape),
         place=config.place,
+        noise=None if config.noise is None else config.noise.model_dump(exclude_none=True),
     )
 
 

@@ -64,6 +64,10 @@ class Recipe(Strict):
     """`cosine`: where it ends."""
     warmup_epochs: NonNegativeInt = 0
     """Epochs in which it rises linearly from near zero to `lr`; the schedule runs on beneath."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps in which it rises linearly from a thousandth, as detectors are trained."""
+    lr_batch: PositiveInt | None = None
+    """The batch size that `lr` is for: with another it is scaled in proportion. None: as it is."""
     clip: PositiveFloat | None = None
     """Largest norm of the gradient."""
     ema: float | None = Field(None, gt=0, lt=1)
@@ -112,6 +116,8 @@ class RecipeParts(NamedTuple):
 
     recipe: Recipe
     augmentation: dict[str, Any]
+    task: str
+    """For which task it is."""
     task_options: dict[str, Any]
 
 
@@ -122,4 +128,5 @@ def load_parts(name: str) -> RecipeParts:
     text = files("attnlab.recipes").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
     augmentation, task = table.pop("augmentation", {}), table.pop("task", {})
-    return RecipeParts(Recipe(name=name, **table), augmentation, task)
+    kind = task.pop("name", "classification")
+    return RecipeParts(Recipe(name=name, **table), augmentation, kind, task)

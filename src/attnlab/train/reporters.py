@@ -16,6 +16,7 @@ Progress = Callable[[Record], None]
 class Reporter(Protocol):
     """Told of every step and epoch."""
 
+    def note(self, text: str) -> None: ...
     def step(self, epoch: int, done: int, steps: int) -> None: ...
     def epoch(self, record: Record) -> None: ...
     def close(self) -> None: ...
@@ -34,6 +35,9 @@ class Calls:
     def __init__(self, function: Progress) -> None:
         self.function = function
 
+    def note(self, text: str) -> None:
+        pass
+
     def step(self, epoch: int, done: int, steps: int) -> None:
         pass
 
@@ -49,6 +53,9 @@ class Lines:
 
     def __init__(self, label: str, epochs: int, metric: Metric) -> None:
         self.label, self.epochs, self.metric = label, epochs, metric
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
 
     def step(self, epoch: int, done: int, steps: int) -> None:
         pass
@@ -73,6 +80,9 @@ class Bar:
         self.task = self.progress.add_task(label, total=None)
         self.progress.start()
 
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False)
+
     def step(self, epoch: int, done: int, steps: int) -> None:
         self.progress.update(self.task, completed=epoch * steps + done, total=self.epochs * steps)
 
@@ -88,8 +98,10 @@ class Bar:
 def line(label: str, record: Record, epochs: int, metric: Metric) -> str:
     """`digits resnet20 se seed 0 · epoch 3/12 · lr 0.05 · loss 0.213 · … · 1520 images/s`."""
     value = record["test"][metric.name]
+    parts = " + ".join(f"{n} {v:.3f}" for n, v in record.get("loss_parts", {}).items())
+    loss = f"loss {record['train_loss']:.3f}{' = ' * bool(parts)}{parts}"
     return (
         f"{label} · epoch {record['epoch']}/{epochs} · lr {record['lr']:.3g} · "
-        f"loss {record['train_loss']:.3f} · {metric.label} {metric.text(value)} · "
+        f"{loss} · {metric.label} {metric.text(value)} · "
         f"{record['images_per_second']:.0f} images/s"
     )

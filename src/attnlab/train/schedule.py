@@ -9,6 +9,9 @@ from attnlab._errors import InputError, check_options
 from attnlab._imported import imported, is_path
 from attnlab.train.recipe import Recipe
 
+_FIRST = 0.001
+"""Of the learning rate, at the first of `warmup_steps`."""
+
 
 class Schedule(ABC):
     """A schedule of one's own: `factor` is multiplied by the recipe's `lr` (and its warm-up).
@@ -24,7 +27,7 @@ class Schedule(ABC):
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:
     """The learning rate of `epoch`, counted from 0."""
-    rate = recipe.lr
+    rate = base_rate(recipe)
     if recipe.schedule == "step":
         rate *= recipe.gamma ** (epoch // recipe.step_epochs)
     elif recipe.schedule == "multistep":
@@ -35,6 +38,18 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
     elif is_path(recipe.schedule):
         rate *= _factor(recipe, epoch)
     return rate * min(1.0, (epoch + 1) / (recipe.warmup_epochs + 1))
+
+
+def base_rate(recipe: Recipe) -> float:
+    """`lr`, in proportion to the batch where the recipe says which one it is for."""
+    return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
+
+
+def warmup(recipe: Recipe, step: int) -> float:
+    """What the learning rate of a step, counted from 0 over all epochs, is multiplied by."""
+    if step >= recipe.warmup_steps:
+        return 1.0
+    return _FIRST + (1 - _FIRST) * step / recipe.warmup_steps
 
 
 def _factor(recipe: Recipe, epoch: int) -> float:

@@ -81,10 +81,11 @@ def resume(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
     content = fabric.broadcast(content)
     if content is None:
         return
-    if content["run_id"] != run_id:
+    found = content.get("run_id")
+    if found != run_id:
         raise InputError(
-            f"The checkpoints in {folder} are of run {content['run_id']}, expected {run_id}. Use "
-            f"another directory."
+            f"The checkpoints in {folder} are of run {found}, expected {run_id}. Use another "
+            f"directory."
         )
     state.network.load_state_dict(content["network"])
     state.optimizer.load_state_dict(content["optimizer"])

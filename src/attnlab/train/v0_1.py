@@ -46,13 +46,14 @@ _RECIPE = (
     "sync_batchnorm",
 )
 _AUGMENTATION = ("crop", "crop_padding", "flip")
+_MEASURE = ("images", "every_epoch", "inference_images")
 _FILES = ("npz", "folder", "hf")
 _EMBEDDED = ("digits", "fake", *SETS)
 
 
 def run_id(config: RunConfig, measure: dict[str, Any]) -> str | None:
     """Of the same run in 0.1, where what was measured was part of a run; None where 0.1 could not
-    have trained it."""
+    have trained it. What is measured today besides makes it no other run."""
     if not _could_train(config):
         return None
     settings = config.model_dump(mode="json")
@@ -63,7 +64,8 @@ def run_id(config: RunConfig, measure: dict[str, Any]) -> str | None:
     recipe["label_smoothing"] = config.task.options.get("label_smoothing", 0.0)
     recipe |= {name: settings["data"]["augmentation"][name] for name in _AUGMENTATION}
     own = {name: settings[name] for name in _RUN}
-    resolved = {**own, "data": data, "recipe": recipe, "measure": measure}
+    resolved = {**own, "data": data, "recipe": recipe}
+    resolved["measure"] = {name: measure[name] for name in _MEASURE}
     text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

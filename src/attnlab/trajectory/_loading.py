@@ -16,7 +16,7 @@ def batches(loader: Iterable[Any], model: nn.Module, progress: bool | None) -> I
     """The inputs of every batch for `model`, with a progress bar on a terminal."""
     with _progress(loader, progress) as watched:
         for batch in watched:
-            yield inputs_of(batch, model)
+            yield from inputs_of(batch, model)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.insert import Observer, SeenGate, SeenStep, Step, StepKey, watching
-from attnlab.record.example import Example, input_shape
+from attnlab.record.example import Example
+from attnlab.record.inputs import number_of_inputs
 from attnlab.trajectory.conventions import StepNorms
 from attnlab.trajectory.norms import norm, step_norms
 from attnlab.trajectory.plan import Plan, plan
@@ -85,7 +86,7 @@ class Captured(Observer):
         self._found.clear()
         self._gates.clear()
         self._branches.clear()
-        self._inputs = (*input_shape(arguments, keywords), 0)[0]
+        self._inputs = number_of_inputs(arguments, keywords)
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.kind != "inserted":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from attnlab._errors import InputError
+from attnlab._checked import check_batches, check_module, check_whole
+from attnlab._errors import InputError, OptionError
 from attnlab.record.example import Example, call, evaluating
 from attnlab.record.inputs import Inputs, head
 from attnlab.trajectory._loading import batches
@@ -47,8 +48,8 @@ def stiffness(
 
     Args:
         model: any network with residual steps.
-        loader: batches: a tensor, a tuple whose first element is one, or a dictionary of keyword
-            inputs (Hugging Face).
+        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
+            images of any sizes, or a dictionary of keyword inputs (Hugging Face).
         convention: of NSI, see `attnlab.trajectory.conventions`.
         grid: the degrees M at which δ and p̂ are evaluated.
         si: on how many inputs, the first ones, to compute SI of every step (slow).
@@ -59,6 +60,11 @@ def stiffness(
     from attnlab.trajectory.meters import Meters  # torchmetrics takes seconds to import
 
     started = time.perf_counter()
+    check_module(model)
+    check_batches(loader)
+    check_whole("si", si, 0)
+    if grid is not None and not isinstance(grid, Grid):
+        raise OptionError(f"Expected grid to be an attnlab.trajectory.Grid but got {grid!r}.")
     grid = regular_grid() if grid is None else grid
     inputs = batches(loader, model, progress)
     first = next(inputs, None)

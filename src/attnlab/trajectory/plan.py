@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert import Step, StepKey, Watchable, watchable
+from attnlab.insert.trunk import trunk
+from attnlab.insert.where import lies_in
 from attnlab.record.example import Example
 from attnlab.record.graph import Graph, Ref
 from attnlab.trajectory.norms import Activation
@@ -55,6 +57,8 @@ class Plan:
 def plan(model: nn.Module, example: Example | None = None) -> Plan:
     """Find the steps of `model` by one run on `example` (or on one made up)."""
     found = watchable(model, example)
+    inside = trunk(model)  # the sums of a detector's pyramid are no steps of a trajectory
+    found = replace(found, steps=tuple(s for s in found.steps if lies_in(s.owner, inside)))
     if not found.steps:
         raise StepsNotFoundError(
             f"{type(model).__name__} has no residual step x + f(x), so it has no trajectory of "

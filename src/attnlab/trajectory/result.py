@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab._files import write_whole
+from attnlab._provenance import Provenance, read_provenance
 from attnlab.plot.render import Spec, to_svg
 from attnlab.trajectory import figures
 from attnlab.trajectory.conventions import Convention
@@ -100,6 +101,8 @@ class StiffnessResult:
     seconds: float
     notes: tuple[str, ...] = field(default=())
     """What to know when reading the numbers."""
+    provenance: Provenance | None = None
+    """Where it comes from, if a command measured it."""
 
     @property
     def depth(self) -> int:
@@ -140,6 +143,7 @@ class StiffnessResult:
         stiffest = most_often_stiffest(steps)
         if data.get("stiffest") is not None:
             stiffest = StiffestStep(**data["stiffest"])
+        data["provenance"] = read_provenance(data.get("provenance"))
         return cls(nsi=steps, **{**_with_nan(data, cls), "stiffest": stiffest})
 
     def save(self, path: str | Path) -> Path:

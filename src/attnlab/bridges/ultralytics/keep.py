@@ -19,7 +19,7 @@ from torch import nn
 
 from attnlab._errors import FoldError, InputError
 from attnlab.fold import fold
-from attnlab.insert import Attachment, attachments, remove
+from attnlab.insert import Attachment, attachments, remove_attachments
 from attnlab.insert.host import attach
 
 
@@ -126,7 +126,7 @@ def _take_off(network: nn.Module) -> Iterator[Attachment]:
             moved[name] = (gate, replace(gate.site, module=f"{block}.{kind}"))
     stay = frozenset(name for name, _ in attachments(network)) - moved.keys()
     copies = {name: copy.deepcopy(gate) for name, (gate, _) in moved.items()}
-    remove(network, keep=stay)
+    remove_attachments(network, keep=stay)
     for name, (_, site) in moved.items():
         copies[name].site = site
         yield copies[name]

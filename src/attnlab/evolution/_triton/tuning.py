@@ -3,14 +3,15 @@
 `fixed` is a choice that compiles without spilling registers on every tested target. On a GPU Triton
 times a few others once for each kind of problem and keeps the fastest. Not so where torch was told
 to be deterministic, because sums over channels are rounded as the blocks fall, nor in the
-interpreter.
+interpreter, nor inside `fixed_blocks`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ import triton
 WARPS = 4
 TILE = 2048
 """Numbers of one operand that a program holds in registers; attention holds several operands."""
+_timing = True
 
 
 class Blocks(NamedTuple):
@@ -54,6 +56,22 @@ def candidates(channels: int, pixels: int, whole: bool) -> list[Blocks]:
     return list(dict.fromkeys([first, *found]))
 
 
+@contextlib.contextmanager
+def fixed_blocks() -> Iterator[None]:
+    """Time nothing inside the block: for many small problems, each of them run a few times."""
+    global _timing
+    before, _timing = _timing, False
+    try:
+        yield
+    finally:
+        _timing = before
+
+
+def _time_blocks() -> bool:
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return _timing and not interpreted and not torch.are_deterministic_algorithms_enabled()
+
+
 def launch(
     kernel: Any,
     arguments: dict[str, Any],
@@ -71,13 +89,13 @@ def launch(
     def grid(meta: dict[str, Any]) -> tuple[int]:
         return (programs(Blocks(meta["BLOCK_C"], meta["BLOCK_P"])),)
 
-    if torch.are_deterministic_algorithms_enabled() or os.environ.get("TRITON_INTERPRET") == "1":
+    if _time_blocks():
+        timed = tuned(kernel, channels, power(pixels), whole)
+        timed[grid](**arguments, enable_fp_fusion=True)
+    else:
         blocks = fixed(channels, pixels, whole)
         sizes = {"BLOCK_C": blocks.channels, "BLOCK_P": blocks.pixels, "num_warps": WARPS}
         kernel[grid](**arguments, **sizes, enable_fp_fusion=True)
-    else:
-        timed = tuned(kernel, channels, power(pixels), whole)
-        timed[grid](**arguments, enable_fp_fusion=True)
 
 
 @functools.cache

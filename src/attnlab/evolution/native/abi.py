@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from attnlab.evolution.window import Window
 
 STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 """What the kernels can read and write; bfloat16 computes in float32."""
@@ -34,16 +37,47 @@ class Problem(ctypes.Structure):
             "dilation_w",
             "pad_h",
             "pad_w",
+            "plane",
+            "out_plane",
+            "group_taps",
+            "accumulate",
             "threads",
         )
     ]
 
 
 def problem(
-    batch: int, groups: int, size: Sequence[int], out_size: Sequence[int], window: list[int]
+    batch: int,
+    groups: int,
+    size: Sequence[int],
+    out_size: Sequence[int],
+    window: list[int],
+    accumulate: bool = False,
 ) -> Problem:
-    """The problem for one call, on as many threads as torch uses."""
-    return Problem(batch, groups, *size, *out_size, *window, torch.get_num_threads())
+    """The problem for one call, on as many threads as torch uses.
+
+    A sequence is an image of one row. Of a video this is the problem of one frame: the window is
+    that of rows and columns, and the planes of a channel are as far apart as its frames are long.
+    """
+    parts = Window.from_flat(window)
+    missing = max(0, 2 - parts.axes)
+    flat = [
+        number
+        for part, one in zip(parts, (1, 1, 1, 0), strict=True)
+        for number in ((one,) * missing + part)[-2:]
+    ]
+    return Problem(
+        batch,
+        groups,
+        *((1,) * missing + tuple(size))[-2:],
+        *((1,) * missing + tuple(out_size))[-2:],
+        *flat,
+        math.prod(size),
+        math.prod(out_size),
+        parts.taps,
+        accumulate,
+        torch.get_num_threads(),
+    )
 
 
 class Attention(ctypes.Structure):
@@ -52,6 +86,7 @@ class Attention(ctypes.Structure):
     _fields_ = [
         ("depth", _INT),
         ("value_depth", _INT),
+        ("row_depth", _INT),
         ("scale", _REAL),
         ("mask", _INT),
         ("bias", _POINTER),

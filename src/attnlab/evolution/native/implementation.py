@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution._plain import Plain, Primitives
+from attnlab.evolution._shift import blocks
 from attnlab.evolution.native import span
 from attnlab.evolution.native.abi import STORAGE, Attention, problem
+from attnlab.evolution.native.frames import av_frames, qk_frames, sc_frames
 from attnlab.evolution.window import Window
 
 
@@ -48,19 +51,23 @@ class Native(Implementation):
 
     def av_into(self, out: Tensor, maps: Tensor, x: Tensor, window: list[int]) -> None:
         """`av` into a contiguous tensor."""
-        self._primitive("av", out, maps, x, maps.shape[1], x.shape[2:], out.shape[2:], window)
+        sizes = (maps.shape[1], x.shape[2:], out.shape[2:])
+        self._primitive("av", av_frames, out, maps, x, *sizes, window)
 
     def qk_into(self, out: Tensor, q: Tensor, x: Tensor, window: list[int]) -> None:
         """`qk` into a contiguous tensor."""
-        self._primitive("qk", out, q, x, out.shape[1], x.shape[2:], q.shape[2:], window)
+        sizes = (out.shape[1], x.shape[2:], q.shape[2:])
+        self._primitive("qk", qk_frames, out, q, x, *sizes, window)
 
     def sc_into(self, out: Tensor, maps: Tensor, y: Tensor, window: list[int]) -> None:
         """`sc` into a contiguous tensor."""
-        self._primitive("sc", out, maps, y, maps.shape[1], out.shape[2:], y.shape[2:], window)
+        sizes = (maps.shape[1], out.shape[2:], y.shape[2:])
+        self._primitive("sc", sc_frames, out, maps, y, *sizes, window)
 
     def _primitive(
         self,
         name: str,
+        by_frames: Callable[..., None],
         out: Tensor,
         first: Tensor,
         second: Tensor,
@@ -69,11 +76,24 @@ class Native(Implementation):
         out_size: Sequence[int],
         window: list[int],
     ) -> None:
-        first, second = planes(first), planes(second)
-        sizes = problem(second.shape[0], groups, size, out_size, window)
+        video = len(size) == 3
+        # Frames add up in the output, so that has to be of the type that sums are made in.
+        dtype = computing(out.dtype) if video else out.dtype
+        first, second = planes(first.to(dtype)), planes(second.to(dtype))
+        into = out.to(dtype)
         channels = second.shape[1] // groups
-        addresses = (*operand(first), *operand(second), out.data_ptr())
-        self._call(name, out.dtype, out_size[-1], sizes, channels, *addresses)
+
+        def call(to: Tensor, first: Tensor, second: Tensor, add: bool) -> None:
+            sizes = problem(second.shape[0], groups, size, out_size, window, add)
+            addresses = (*operand(first), *operand(second), to.data_ptr())
+            self._call(name, dtype, out_size[-1], sizes, channels, *addresses)
+
+        if video:
+            by_frames(call, into, first, second, Window.from_flat(window))
+        else:
+            call(into, first, second, False)
+        if into is not out:
+            out.copy_(into)
 
     def spanned_av(
         self,
@@ -108,6 +128,10 @@ class Native(Implementation):
         mask: bool,
         window: list[int],
     ) -> tuple[Tensor, Tensor]:
+        if parts[0].dim() == 5:
+            return self._by_primitives().attention(
+                parts, bias, relative, heads, scale, mask, window
+            )
         query, key, value = map(planes, thirds(parts))
         batch, size = query.shape[0], query.shape[2:]
         out = value.new_empty(batch, value.shape[1], *size)
@@ -139,6 +163,10 @@ class Native(Implementation):
         mask: bool,
         window: list[int],
     ) -> list[Tensor]:
+        if parts[0].dim() == 5:
+            return self._by_primitives().attention_backward(
+                grad, stats, parts, bias, relative, heads, scale, mask, window
+            )
         gradients = [torch.empty(t.shape, dtype=t.dtype) for t in parts]
         query, key, value = map(planes, thirds(parts))
         grad, stats, batch = planes(grad), stats.contiguous(), query.shape[0]
@@ -163,6 +191,14 @@ class Native(Implementation):
         totals = [t.sum(0) for t in sums if t is not None]
         return gradients + [s.to(t.dtype) for s, t in zip(totals, given, strict=True)]
 
+    def _by_primitives(self) -> Plain:
+        """Attention of videos: an image at a time, with its maps in memory."""
+
+        def of(name: str) -> Callable[..., Tensor]:
+            return lambda *given: getattr(self, name)(*given[:-1], given[-1].flat())
+
+        return Plain(Primitives(of("av"), of("qk"), of("sc"), blocks))
+
 
 def halves_suit(columns: int, vector_bytes: int, item_bytes: int) -> bool:
     """Whether vectors of half the width leave fewer lanes of a short row empty.
@@ -177,7 +213,7 @@ def _positions(
     bias: Tensor | None, relative: list[Tensor], compute: torch.dtype
 ) -> list[Tensor | None]:
     """Bias, row and column embedding as the kernels read them; None where there is none."""
-    given = [bias, *(relative or (None, None))]
+    given = [bias, *[None] * (2 - len(relative)), *relative]
     return [None if t is None else t.to(compute).contiguous() for t in given]
 
 
@@ -192,7 +228,8 @@ def _settings(
     """The C structure; it holds addresses, so `positions` must outlive the call."""
     addresses = (None if t is None else t.data_ptr() for t in positions)
     depths = (query.shape[1] // heads, value.shape[1] // heads)
-    return Attention(*depths, scale, mask, *addresses)
+    row = positions[1]
+    return Attention(*depths, 0 if row is None else row.shape[1], scale, mask, *addresses)
 
 
 def operand(tensor: Tensor) -> tuple[int, int]:

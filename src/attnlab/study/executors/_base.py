@@ -13,6 +13,11 @@ from attnlab.study.worker import Job, Outcome
 class Executor(ABC):
     """Works on jobs, several at a time."""
 
+    @property
+    def at_a_time(self) -> int | None:
+        """How many, where that is known."""
+        return None
+
     @abstractmethod
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """An outcome for each job, as they come in."""

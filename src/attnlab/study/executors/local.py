@@ -12,14 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnlab._errors import OptionError
+from attnlab._checked import check_whole
 from attnlab.study.executors._base import Executor, cores
 from attnlab.study.lock import is_claimed, owner
 from attnlab.study.store import read_failure, write_failure
 from attnlab.study.worker import BUSY, Job, Outcome
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_PROGRAM = "from attnlab.study.worker import main; main()"
+# Ctrl-C reaches all processes of a terminal; it is for the one that started the others to end them.
+_PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from attnlab.study.worker import main; main()"
+)
 _POLL = 0.05
 
 
@@ -35,11 +39,16 @@ class LocalExecutor(Executor):
     divided among the slots, and slot k uses GPU k modulo their number."""
 
     def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
-        if slots is not None and slots < 1:
-            raise OptionError(f"Expected slots to be at least 1 but got {slots}.")
+        for name, value in (("slots", slots), ("threads", threads)):
+            if value is not None:
+                check_whole(name, value, 1)
         self.gpus = _number_of_gpus()
         self.slots = slots or self.gpus or cores()
         self.threads = threads or max(1, cores() // self.slots)
+
+    @property
+    def at_a_time(self) -> int:
+        return self.slots
 
     def describe(self) -> str:
         where = f"{self.gpus} GPUs" if self.gpus else "no GPU"
@@ -76,7 +85,8 @@ class LocalExecutor(Executor):
             environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
         with (directory / "log.txt").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, job.directory],
+                # -P: a file in the current folder is not taken for a module of Python's own.
+                [sys.executable, "-P", "-c", _PROGRAM, job.directory, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

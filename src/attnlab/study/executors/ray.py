@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from attnlab._errors import InputError
 from attnlab.study.executors._base import Executor, missing_package
 from attnlab.study.worker import Job, Outcome, work
 
 _RETRIES = 3
+_LOOK_UP = 2.0
+_PATIENCE = 20.0
+"""Seconds without an answer; Ray itself ends the process, without a word, after 60."""
+
+
+class _HeadLostError(Exception):
+    """Its message is the address."""
+
+
+class _Head:
+    """Whether the head of a cluster can be reached."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.answered = time.monotonic()
+
+    def check(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_UP):
+                self.answered = time.monotonic()
+        except OSError:
+            if time.monotonic() - self.answered > _PATIENCE:
+                raise _HeadLostError(self.address) from None
 
 
 class RayExecutor(Executor):
@@ -40,10 +67,19 @@ class RayExecutor(Executor):
                 scheduling_strategy="SPREAD",
             )
             pending = {task.remote(job, self.cpus): job for job in jobs}
+            head = _Head(ray.get_runtime_context().gcs_address)
             while pending:
-                ready, _ = ray.wait(list(pending), num_returns=1)
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_UP)
+                head.check()
                 for reference in ready:
                     yield self._outcome(reference, pending.pop(reference))
+        except _HeadLostError as error:
+            ours = False  # there is nothing left to shut down, and asking for it would wait
+            raise InputError(
+                f"The head of the Ray cluster at {error} does not answer any more. What is "
+                f"finished is stored. Start the cluster again and run the same command: it resumes "
+                f"from the last checkpoints."
+            ) from None
         finally:
             if ours:
                 ray.shutdown()

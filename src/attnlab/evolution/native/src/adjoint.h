@@ -58,10 +58,12 @@ static inline void adjoint_rows(const Problem& p, const Margins<T>& margins, con
           rows, count, &run, 1, strip.begin, strip.begin, plane, p.kernel_w * margins.pitch, channels,
           [&](int64_t r, int64_t c, Vector<T> value) {
             if (r >= in_block) return;
-            S* to = gx + c * p.size() + (j + r * p.dilation_h) * p.width;
-            if (p.stride_w == 1) return store_first(to + strip.begin, value, strip.lanes, T());
-            for (int64_t lane = 0; lane < strip.lanes; lane++)
-              narrow(to + (strip.begin + lane) * p.stride_w + phase, value[lane]);
+            S* to = gx + c * p.plane + (j + r * p.dilation_h) * p.width;
+            if (p.stride_w == 1) return put(p, to + strip.begin, value, strip);
+            for (int64_t lane = strip.fresh; lane < strip.lanes; lane++) {
+              S* at = to + (strip.begin + lane) * p.stride_w + phase;
+              narrow(at, p.accumulate ? widen(*at) + value[lane] : value[lane]);
+            }
           });
     });
   }
@@ -76,7 +78,7 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
   const int64_t block = p.dilation_h * ROWS;
   const int64_t rows_each = round_up(rows_per_task(p, p.height, row_bytes), block);
   const int64_t tasks_each = ceil_div(p.height, rows_each);
-  const int64_t image = p.out_size();
+  const int64_t image = p.out_plane;
 #pragma omp parallel num_threads(p.threads)
   {
     const int64_t most_rows =
@@ -90,9 +92,9 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
       const int64_t begin = task % tasks_each * rows_each;
       const int64_t end = std::min(p.height, begin + rows_each);
       const int64_t b = task / tasks_each / p.groups, g = task / tasks_each % p.groups;
-      const S* a = maps + b * maps_batch + g * p.taps() * image;
+      const S* a = maps + b * maps_batch + g * p.group_taps * image;
       const S* from = y + b * y_batch + g * channels * image;
-      S* out = gx + (b * p.groups + g) * channels * p.size();
+      S* out = gx + (b * p.groups + g) * channels * p.plane;
       const Span span = readers_of(p, begin, end - 1);
       for (int64_t c = 0; c < channels; c++)
         for (int64_t i = span.begin; i < span.end; i++)

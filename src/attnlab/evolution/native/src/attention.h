@@ -4,9 +4,10 @@
 #include "adjoint.h"
 
 // Mirrors attnlab.evolution.native.abi.Attention. Heads are Problem::groups. Position terms may be
-// null: bias (heads, taps), row (heads, depth/2, kernel_h), column (heads, depth/2, kernel_w).
+// null: bias (heads, taps), row (heads, row_depth, kernel_h), column (heads, depth - row_depth,
+// kernel_w). A sequence is an image of one row whose row_depth is 0.
 struct Attention {
-  int64_t depth, value_depth;
+  int64_t depth, value_depth, row_depth;
   double scale;
   int64_t mask;  // leave pixels outside the image out of the softmax, instead of scoring them zero
   const void *bias, *row, *column;
@@ -22,7 +23,7 @@ struct Scorer {
   const Problem& p;
   const Attention& at;
   RowBlocks blocks;
-  int64_t row_tap, half;
+  int64_t row_tap, row_depth, column_depth;
   const T *bias, *row, *column;  // of this head
   Buffer<T> queries, scores, row_terms, column_terms, column_mask;
   std::vector<RowTap<T>> rows;
@@ -34,7 +35,8 @@ struct Scorer {
         at(at),
         blocks(p.stride_h, p.dilation_h),
         row_tap(p.kernel_w * ROWS * L),
-        half(at.depth / 2),
+        row_depth(at.row_depth),
+        column_depth(at.depth - at.row_depth),
         queries(at.depth * ROWS * L, true),
         scores((p.kernel_h + blocks.step * (ROWS - 1)) * row_tap, true),
         row_terms(p.kernel_h * ROWS * L, true),
@@ -45,8 +47,8 @@ struct Scorer {
 
   void head(int64_t h) {
     bias = at.bias ? static_cast<const T*>(at.bias) + h * p.taps() : nullptr;
-    row = at.row ? static_cast<const T*>(at.row) + h * half * p.kernel_h : nullptr;
-    column = at.column ? static_cast<const T*>(at.column) + h * half * p.kernel_w : nullptr;
+    row = at.row ? static_cast<const T*>(at.row) + h * row_depth * p.kernel_h : nullptr;
+    column = at.column ? static_cast<const T*>(at.column) + h * column_depth * p.kernel_w : nullptr;
   }
   // The vector of tap (u, v) for row r of the block.
   int64_t tap(int64_t u, int64_t v, int64_t r) const {
@@ -75,14 +77,15 @@ struct Scorer {
     for (int64_t r = 0; r < in_block; r++) {
       for (int64_t u = 0; u < p.kernel_h; u++) {
         Vector<T> sum{};
-        for (int64_t d = 0; d < half; d++)
+        for (int64_t d = 0; d < row_depth; d++)
           sum += load(queries.get() + (d * ROWS + r) * L) * row[d * p.kernel_h + u];
         store(row_terms.get() + (u * ROWS + r) * L, sum);
       }
       for (int64_t v = 0; v < p.kernel_w; v++) {
         Vector<T> sum{};
-        for (int64_t d = 0; d < half; d++)
-          sum += load(queries.get() + ((half + d) * ROWS + r) * L) * column[d * p.kernel_w + v];
+        for (int64_t d = 0; d < column_depth; d++)
+          sum +=
+              load(queries.get() + ((row_depth + d) * ROWS + r) * L) * column[d * p.kernel_w + v];
         store(column_terms.get() + (v * ROWS + r) * L, sum);
       }
     }
@@ -97,20 +100,20 @@ struct Scorer {
                          for (int64_t r = first; r < last; r++)
                            store(scores.get() + rr * row_tap + (v * ROWS + r) * L, splat(missing));
                      });
-    pack(queries.get(), q + h * p.out_width, at.depth, p.out_size(), blocks.apart * p.out_width,
+    pack(queries.get(), q + h * p.out_width, at.depth, p.out_plane, blocks.apart * p.out_width,
          in_block, strip, T(at.scale));
     products<T, ROWS>(rows.data(), count, runs.data(), run_count, strip.begin, 0, queries.get(),
                       at.depth, planes.plane, L);
     const bool edge = at.mask && mask_columns(strip);
-    if (row) position_terms(in_block);
-    if (!edge && !row && !bias) return;
+    if (column) position_terms(in_block);
+    if (!edge && !column && !bias) return;
     for (int64_t r = 0; r < in_block; r++)
       for (int64_t u = 0; u < p.kernel_h; u++)
         for (int64_t v = 0; v < p.kernel_w; v++) {
           T* to = scores.get() + tap(u, v, r);
           Vector<T> score = load(to);
           if (bias) score += bias[u * p.kernel_w + v];
-          if (row)
+          if (column)
             score += load(row_terms.get() + (u * ROWS + r) * L) +
                      load(column_terms.get() + (v * ROWS + r) * L);
           if (edge) score += load(column_mask.get() + v * L);
@@ -133,7 +136,7 @@ static void attention(const Problem& p, const Attention& at, const S* q, int64_t
       (at.depth + at.value_depth) * (p.width + 16) * p.stride_h * int64_t(sizeof(T));
   const int64_t rows_each = rows_per_task(p, p.out_height, row_bytes);
   const int64_t tasks_each = ceil_div(p.out_height, rows_each);
-  const int64_t image = p.out_size();
+  const int64_t image = p.out_plane;
 #pragma omp parallel num_threads(p.threads)
   {
     Planes<T> planes(p, std::min(p.height, input_rows(p, 0, rows_each).end + p.pad_h + p.stride_h));
@@ -145,9 +148,9 @@ static void attention(const Problem& p, const Attention& at, const S* q, int64_t
       const int64_t end = std::min(p.out_height, begin + rows_each);
       const int64_t b = task / tasks_each / p.groups, head = task / tasks_each % p.groups;
       const Span span = input_rows(p, begin, end);
-      planes.fill(keys.get(), k + b * k_batch + head * at.depth * p.size(), at.depth, p, span.begin,
+      planes.fill(keys.get(), k + b * k_batch + head * at.depth * p.plane, at.depth, p, span.begin,
                   span.end);
-      planes.fill(values.get(), v + b * v_batch + head * at.value_depth * p.size(), at.value_depth,
+      planes.fill(values.get(), v + b * v_batch + head * at.value_depth * p.plane, at.value_depth,
                   p, span.begin, span.end);
       scorer.head(head);
       const S* query = q + b * q_batch + head * at.depth * image;

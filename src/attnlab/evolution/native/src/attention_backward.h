@@ -27,15 +27,15 @@ struct QueryPass {
         by_row(p.kernel_h * ROWS * L),
         by_column(p.kernel_w * ROWS * L),
         bias_sum(at.bias ? p.taps() * L : 0),
-        row_sum(at.row ? scorer.half * p.kernel_h * L : 0),
-        column_sum(at.row ? scorer.half * p.kernel_w * L : 0) {}
+        row_sum(scorer.row_depth * p.kernel_h * L),
+        column_sum(scorer.column_depth * p.kernel_w * L) {}
 
   void start(int64_t head) {
     scorer.head(head);
     if (at.bias) memset(bias_sum.get(), 0, sizeof(T) * p.taps() * L);
-    if (at.row) {
-      memset(row_sum.get(), 0, sizeof(T) * scorer.half * p.kernel_h * L);
-      memset(column_sum.get(), 0, sizeof(T) * scorer.half * p.kernel_w * L);
+    if (at.column) {
+      memset(row_sum.get(), 0, sizeof(T) * scorer.row_depth * p.kernel_h * L);
+      memset(column_sum.get(), 0, sizeof(T) * scorer.column_depth * p.kernel_w * L);
     }
   }
   // Probabilities into scorer.scores and gradients of the scores into grads.
@@ -47,13 +47,13 @@ struct QueryPass {
     for (int64_t r = 0; r < in_block; r++) {
       const T* row = saved + h * p.out_width + r * row_step + strip.begin;
       const Vector<T> most = load_first(row, strip.lanes, T());
-      const Vector<T> inverse = load_first(row + p.out_size(), strip.lanes, T());
+      const Vector<T> inverse = load_first(row + p.out_plane, strip.lanes, T());
       scorer.each(scorer.scores.get(), r, [&](T* s) {
         const Vector<T> probability = exponential(load(s) - most) * inverse;
         store(s, inside ? probability : Vector<T>{});
       });
     }
-    Scorer<S, T>::pack(queries_out.get(), grad + h * p.out_width, at.value_depth, p.out_size(),
+    Scorer<S, T>::pack(queries_out.get(), grad + h * p.out_width, at.value_depth, p.out_plane,
                        row_step, in_block, strip, T(1));
     std::vector<RowTap<T>>& rows = scorer.rows;
     scorer.count = row_taps(rows.data(), p, scorer.blocks, h, in_block, values, planes, grads.get(),
@@ -89,18 +89,18 @@ struct QueryPass {
           add(by_row.get() + (u * ROWS + r) * L, g);
           add(by_column.get() + (v * ROWS + r) * L, g);
         }
-      if (!at.row) continue;
-      for (int64_t d = 0; d < scorer.half; d++) {
-        const T* query = scorer.queries.get() + (d * ROWS + r) * L;
-        const Vector<T> upper = fresh ? load(query) : Vector<T>{};
-        const Vector<T> lower = fresh ? load(query + scorer.half * ROWS * L) : Vector<T>{};
-        for (int64_t u = 0; u < p.kernel_h; u++)
-          add(row_sum.get() + (d * p.kernel_h + u) * L,
-              upper * load(by_row.get() + (u * ROWS + r) * L));
-        for (int64_t v = 0; v < p.kernel_w; v++)
-          add(column_sum.get() + (d * p.kernel_w + v) * L,
-              lower * load(by_column.get() + (v * ROWS + r) * L));
-      }
+      if (!at.column) continue;
+      // Channels of the query, times a sum of gradients along the other axis of the window.
+      auto collect = [&](T* to, const T* sums, int64_t first, int64_t depth, int64_t taps) {
+        for (int64_t d = 0; d < depth; d++) {
+          const Vector<T> any = load(scorer.queries.get() + ((first + d) * ROWS + r) * L);
+          const Vector<T> query = fresh ? any : Vector<T>{};
+          for (int64_t k = 0; k < taps; k++)
+            add(to + (d * taps + k) * L, query * load(sums + (k * ROWS + r) * L));
+        }
+      };
+      collect(row_sum.get(), by_row.get(), 0, scorer.row_depth, p.kernel_h);
+      collect(column_sum.get(), by_column.get(), scorer.row_depth, scorer.column_depth, p.kernel_w);
     }
   }
   static void add(T* to, Vector<T> value) { store(to, load(to) + value); }
@@ -108,13 +108,13 @@ struct QueryPass {
   // What the relative embeddings add to the gradient of query channel c, row r of the block.
   Vector<T> through_positions(int64_t c, int64_t r) const {
     Vector<T> sum{};
-    if (c < scorer.half)
+    if (c < scorer.row_depth)
       for (int64_t u = 0; u < p.kernel_h; u++)
         sum += load(by_row.get() + (u * ROWS + r) * L) * scorer.row[c * p.kernel_h + u];
     else
       for (int64_t v = 0; v < p.kernel_w; v++)
         sum += load(by_column.get() + (v * ROWS + r) * L) *
-               scorer.column[(c - scorer.half) * p.kernel_w + v];
+               scorer.column[(c - scorer.row_depth) * p.kernel_w + v];
     return sum;
   }
   void finish(const PositionGradients<T>& to, int64_t task) const {
@@ -122,8 +122,8 @@ struct QueryPass {
       for (int64_t i = 0; i < count; i++) out[task * count + i] = sum_lanes<T>(load(sums + i * L));
     };
     if (at.bias) reduce(to.bias, bias_sum.get(), p.taps());
-    if (at.row) reduce(to.row, row_sum.get(), scorer.half * p.kernel_h);
-    if (at.row) reduce(to.column, column_sum.get(), scorer.half * p.kernel_w);
+    if (at.row) reduce(to.row, row_sum.get(), scorer.row_depth * p.kernel_h);
+    if (at.column) reduce(to.column, column_sum.get(), scorer.column_depth * p.kernel_w);
   }
 };
 
@@ -134,7 +134,7 @@ static void attention_backward(const Problem& p, const Attention& at, const S* q
                                int64_t gq_batch, S* gk, int64_t gk_batch, S* gv, int64_t gv_batch,
                                PositionGradients<T> positions) {
   const Margins<T> margins(p);
-  const int64_t image = p.out_size();
+  const int64_t image = p.out_plane;
 #pragma omp parallel num_threads(p.threads)
   {
     Planes<T> planes(p, p.height);
@@ -154,8 +154,8 @@ static void attention_backward(const Problem& p, const Attention& at, const S* q
       const S* incoming = grad + b * grad_batch + value_at * image;
       const T* saved = stats + task * 2 * image;
       S* query_grad = gq + b * gq_batch + key_at * image;
-      planes.fill(keys.get(), k + b * k_batch + key_at * p.size(), at.depth, p, 0, p.height);
-      planes.fill(values.get(), v + b * v_batch + value_at * p.size(), at.value_depth, p, 0,
+      planes.fill(keys.get(), k + b * k_batch + key_at * p.plane, at.depth, p, 0, p.height);
+      planes.fill(values.get(), v + b * v_batch + value_at * p.plane, at.value_depth, p, 0,
                   p.height);
       auto spread = [&](T* to, const S* from, int64_t channels, T scale) {
         for (int64_t c = 0; c < channels; c++)
@@ -172,12 +172,12 @@ static void attention_backward(const Problem& p, const Attention& at, const S* q
           scorer.compute(query, keys.get(), planes, h, in_block, strip);
           pass.softmax_gradients(incoming, keys.get(), values.get(), planes, saved, h, in_block,
                                  strip);
-          if (at.bias || at.row) pass.position_gradients(in_block, strip);
+          if (at.bias || at.column) pass.position_gradients(in_block, strip);
           accumulate_all<T>(scorer.rows.data(), scorer.count, scorer.runs.data(), scorer.run_count,
                             strip.begin, 0, planes.plane, LANES<T>, at.depth,
                             [&](int64_t r, int64_t c, Vector<T> value) {
                               if (r >= in_block) return;
-                              if (at.row) value += pass.through_positions(c, r);
+                              if (at.column) value += pass.through_positions(c, r);
                               store_first(query_grad + c * image + h * p.out_width + r * row_step +
                                               strip.begin,
                                           value * T(at.scale), strip.lanes, T());
@@ -205,9 +205,9 @@ static void attention_backward(const Problem& p, const Attention& at, const S* q
         for (int64_t j = base; j < std::min(base + p.dilation_h, p.height); j++) {
           const int64_t in_block = std::min<int64_t>(ROWS, ceil_div(p.height - j, p.dilation_h));
           adjoint_rows(p, margins, score_ring, queries.get(), 0, plane, at.depth, j, in_block,
-                       rows.data(), gk + b * gk_batch + key_at * p.size());
+                       rows.data(), gk + b * gk_batch + key_at * p.plane);
           adjoint_rows(p, margins, probability_ring, grads.get(), 0, plane, at.value_depth, j,
-                       in_block, rows.data(), gv + b * gv_batch + value_at * p.size());
+                       in_block, rows.data(), gv + b * gv_batch + value_at * p.plane);
         }
       }
       pass.finish(positions, task);

@@ -8,15 +8,17 @@
 
 #include "partial.h"
 
-// Mirrors attnlab.evolution.native.abi.Problem. Planes are contiguous; batches may be apart.
+// Mirrors attnlab.evolution.native.abi.Problem. One plane of a channel is contiguous, the next is
+// `plane` (of the input) or `out_plane` (of the output, and of the next tap of maps) further on: in a
+// video they are the frames of one moment. Maps of a group have `group_taps` planes, of which a call
+// takes kernel_h * kernel_w; `accumulate` adds to the output of av and sc what other calls put there.
 struct Problem {
   int64_t batch, groups;
   int64_t height, width, out_height, out_width;
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
+  int64_t plane, out_plane, group_taps, accumulate;
   int64_t threads;
   int64_t taps() const { return kernel_h * kernel_w; }
-  int64_t out_size() const { return out_height * out_width; }
-  int64_t size() const { return height * width; }
 };
 
 static inline int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
@@ -60,6 +62,27 @@ static inline void for_strips(int64_t width, F f) {
     const int64_t begin = std::max<int64_t>(0, std::min<int64_t>(w, width - LANES<T>));
     f(Strip{begin, std::min<int64_t>(LANES<T>, width - begin), w - begin});
   }
+}
+
+// Write the lanes of a strip, or add them; lanes that an earlier strip had are added once.
+template <class S, class T>
+static inline void put_as(const Problem& p, S* to, Vector<T> value, Strip strip, T zero) {
+  if (p.accumulate) {
+    const Vector<T> before = load_first(to, strip.lanes, zero);
+    Mask<T> fresh;
+    for (int lane = 0; lane < LANES<T>; lane++) fresh[lane] = lane >= strip.fresh ? -1 : 0;
+    value = fresh ? before + value : before;
+  }
+  store_first(to, value, strip.lanes, zero);
+}
+static inline void put(const Problem& p, float* to, Vector<float> value, Strip strip) {
+  put_as(p, to, value, strip, 0.0f);
+}
+static inline void put(const Problem& p, bfloat16* to, Vector<float> value, Strip strip) {
+  put_as(p, to, value, strip, 0.0f);
+}
+static inline void put(const Problem& p, double* to, Vector<double> value, Strip strip) {
+  put_as(p, to, value, strip, 0.0);
 }
 
 // One row of taps: where the shifted operand and the weights of that row begin, and which output

@@ -118,7 +118,7 @@ static void av(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
   const int64_t row_bytes = channels * (p.width + 16) * p.stride_h * int64_t(sizeof(T));
   const int64_t rows_each = rows_per_task(p, p.out_height, row_bytes);
   const int64_t tasks_each = ceil_div(p.out_height, rows_each);
-  const int64_t image = p.out_size(), taps = p.kernel_h + blocks.step * (ROWS - 1);
+  const int64_t image = p.out_plane, taps = p.kernel_h + blocks.step * (ROWS - 1);
   // Maps of one channel are read once: straight from where they are. Others are packed first.
   const bool direct = std::is_same<S, T>::value && p.out_width >= LANES<T> && channels < 4;
 #pragma omp parallel num_threads(p.threads)
@@ -134,9 +134,9 @@ static void av(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
       const int64_t end = std::min(p.out_height, begin + rows_each);
       const int64_t b = task / tasks_each / p.groups, g = task / tasks_each % p.groups;
       const Span span = input_rows(p, begin, end);
-      planes.fill(scratch.get(), x + b * x_batch + g * channels * p.size(), channels, p, span.begin,
+      planes.fill(scratch.get(), x + b * x_batch + g * channels * p.plane, channels, p, span.begin,
                   span.end);
-      const S* a = maps + b * maps_batch + g * p.taps() * image;
+      const S* a = maps + b * maps_batch + g * p.group_taps * image;
       S* out = y + (b * p.groups + g) * channels * image;
       const int run_count = planes.runs(runs.data(), p, direct ? image : ROWS * LANES<T>);
       for_row_blocks(blocks, begin, end, [&](int64_t h, int64_t in_block) {
@@ -170,9 +170,8 @@ static void av(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
                   direct ? strip.begin : s * strip_size, planes.plane, w_row, c,
                   [&](int64_t r, int64_t c, Vector<T> value) {
                     if (r < in_block)
-                      store_first(
-                          out + c * image + h * p.out_width + r * row_step + strip.begin, value,
-                          strip.lanes, T());
+                      put(p, out + c * image + h * p.out_width + r * row_step + strip.begin, value,
+                          strip);
                   });
             }
           });
@@ -190,7 +189,7 @@ static void qk(const Problem& p, int64_t channels, const S* q, int64_t q_batch, 
   const int64_t row_bytes = channels * (p.width + 16) * p.stride_h * int64_t(sizeof(T));
   const int64_t rows_each = rows_per_task(p, p.out_height, row_bytes);
   const int64_t tasks_each = ceil_div(p.out_height, rows_each);
-  const int64_t image = p.out_size(), taps = p.kernel_h + blocks.step * (ROWS - 1);
+  const int64_t image = p.out_plane, taps = p.kernel_h + blocks.step * (ROWS - 1);
   const bool direct = std::is_same<S, T>::value;  // write products where they belong
 #pragma omp parallel num_threads(p.threads)
   {
@@ -205,10 +204,10 @@ static void qk(const Problem& p, int64_t channels, const S* q, int64_t q_batch, 
       const int64_t end = std::min(p.out_height, begin + rows_each);
       const int64_t b = task / tasks_each / p.groups, g = task / tasks_each % p.groups;
       const Span span = input_rows(p, begin, end);
-      planes.fill(scratch.get(), x + b * x_batch + g * channels * p.size(), channels, p, span.begin,
+      planes.fill(scratch.get(), x + b * x_batch + g * channels * p.plane, channels, p, span.begin,
                   span.end);
       const S* query = q + b * q_batch + g * channels * image;
-      S* out = maps + (b * p.groups + g) * p.taps() * image;
+      S* out = maps + (b * p.groups + g) * p.group_taps * image;
       const int run_count = planes.runs(runs.data(), p, direct ? image : ROWS * LANES<T>);
       for_row_blocks(blocks, begin, end, [&](int64_t h, int64_t in_block) {
         const int64_t row_step = blocks.apart * p.out_width;

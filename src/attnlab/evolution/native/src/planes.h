@@ -32,7 +32,7 @@ struct Planes {
     for (int64_t c = 0; c < channels; c++)
       for (int64_t h = begin; h < end; h++) {
         T* row = to + c * plane + (h - begin) * pitch;
-        const S* source = from + c * p.size() + h * p.width;
+        const S* source = from + c * p.plane + h * p.width;
         if (stride == 1)
           copy_row(row + pad, source, p.width, T(1));
         else

@@ -1,0 +1,35 @@
+"""Packages that only some parts need: `pip install 'attnlab[study]'`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attnlab._errors import AttnlabError
+
+DISTRIBUTIONS = {
+    "lightning_fabric": "lightning-fabric",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "vl_convert": "vl-convert-python",
+}
+"""By the name that is imported."""
+
+
+class MissingPackageError(AttnlabError, ImportError):
+    """A package that is needed for this and not installed; the message says how to install it."""
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Around the import of a package that comes with `extra`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in DISTRIBUTIONS:
+            raise
+        raise MissingPackageError(
+            f"This needs {DISTRIBUTIONS[package]}, which is not installed: "
+            f"pip install 'attnlab[{extra}]'."
+        ) from None

@@ -1,0 +1,162 @@
+"""Boxes as files have them, checked before anything is trained on them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from attnlab._errors import InputError
+from attnlab.data.boxes import BoxImage, as_target
+
+_SHOWN = 5
+_SLACK = 1.0
+"""Pixels that a box may stick out of its image, as rounded boxes do; it is cut off there."""
+_OPENED_FIRST = 20_000
+
+
+class BoxNote(UserWarning):
+    """Boxes were left out because `bad = "drop"` says so."""
+
+
+@dataclass(frozen=True)
+class FoundBox:
+    """A box as a file has it."""
+
+    place: str
+    """`instances.json, annotation 3 (id 17)`: for messages."""
+    category: Any
+    edges: tuple[float, ...]
+    """Left, top, right, bottom, in pixels."""
+    crowd: bool = False
+    area: float | None = None
+
+
+@dataclass(frozen=True)
+class FoundImage:
+    """An image as a file has it."""
+
+    path: Path
+    width: int
+    height: int
+    boxes: tuple[FoundBox, ...]
+
+
+def checked_images(
+    images: Sequence[FoundImage], labels: Mapping[Any, int], bad: str, what: str
+) -> list[BoxImage]:
+    """The images with their targets. `labels`: the label of every category. `bad`: whether boxes
+    that cannot be used are an error or are dropped."""
+    check_files(images, what)
+    problems: list[str] = []
+    found = [_checked(image, labels, problems) for image in images]
+    total = sum(len(image.boxes) for image in images)
+    if not total:
+        raise InputError(f"{what} has no box in {len(images)} images.")
+    if problems and bad == "error":
+        raise InputError(
+            f"{what}: {len(problems)} of {total} boxes cannot be used:\n{listed(problems)}\n"
+            f'Repair them, or set data.options.bad = "drop" to leave them out.'
+        )
+    if problems:
+        warnings.warn(
+            f"{what}: {len(problems)} of {total} boxes are left out:\n{listed(problems)}",
+            BoxNote,
+            stacklevel=2,
+        )
+    return found
+
+
+def listed(problems: Sequence[str]) -> str:
+    """The first of them, and how many there are besides."""
+    lines = [f"  {problem}" for problem in problems[:_SHOWN]]
+    more = len(problems) - _SHOWN
+    return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
+
+
+def _checked(image: FoundImage, labels: Mapping[Any, int], problems: list[str]) -> BoxImage:
+    kept = []
+    for box in image.boxes:
+        reason = problem(box, image.width, image.height, labels)
+        if reason:
+            problems.append(f"{box.place} of {image.path.name!r} {reason}.")
+        else:
+            kept.append(box)
+    size = torch.tensor([image.width, image.height] * 2)
+    edges = torch.tensor([box.edges for box in kept], dtype=torch.float64).reshape(-1, 4)
+    edges = edges.clamp_min(0).minimum(size)
+    area = (edges[:, 2:] - edges[:, :2]).prod(1)
+    for number, box in enumerate(kept):
+        if box.area is not None:
+            area[number] = box.area
+    target = as_target(
+        edges,
+        torch.tensor([labels[box.category] for box in kept]),
+        area,
+        torch.tensor([box.crowd for box in kept]),
+    )
+    return BoxImage(image.path, target)
+
+
+def problem(box: FoundBox, width: int, height: int, labels: Mapping[Any, int]) -> str:
+    """Why a box cannot be used; empty if it can."""
+    if box.category not in labels:
+        known = ", ".join(map(str, list(labels)[:8]))
+        return f"has the category {box.category!r}, which is not one of {known}, …"
+    if len(box.edges) != 4:
+        return f"has {len(box.edges)} numbers, expected 4"
+    if not all(map(math.isfinite, box.edges)):
+        return f"is not finite: {_shown(box)}"
+    if box.area is not None and not 0 <= box.area < math.inf:
+        return f"has the area {box.area}"
+    left, top, right, bottom = box.edges
+    if right <= left or bottom <= top:
+        return f"has no area: {_shown(box)}"
+    outside = max(-left, -top, right - width, bottom - height)
+    inside = min(right, width) > max(left, 0) and min(bottom, height) > max(top, 0)
+    if outside > _SLACK or not inside:
+        return f"is outside of the image, which is {width}×{height}: {_shown(box)}"
+    return ""
+
+
+def _shown(box: FoundBox) -> str:
+    left, top, right, bottom = (f"{edge:g}" for edge in box.edges)
+    return f"left {left}, top {top}, right {right}, bottom {bottom}"
+
+
+def check_files(images: Sequence[FoundImage], what: str) -> None:
+    """Every image must be there; up to a number all, then some, evenly spread, are opened."""
+    if not images:
+        raise InputError(f"{what} has no image.")
+    missing = [f"{str(image.path)!r}" for image in images if not image.path.is_file()]
+    if missing:
+        raise InputError(
+            f"{what}: {len(missing)} of {len(images)} images are not there:\n{listed(missing)}"
+        )
+    looked = images[:: max(1, len(images) // _OPENED_FIRST)]
+    damaged = [reason for image in looked if (reason := _damage(image))]
+    if damaged:
+        raise InputError(
+            f"{what}: {len(damaged)} of {len(looked)} images cannot be used:\n{listed(damaged)}"
+        )
+
+
+def _damage(image: FoundImage) -> str:
+    try:
+        with Image.open(image.path) as opened:
+            size = opened.size
+            opened.verify()
+    except Exception as error:  # on arbitrary bytes the readers fail with any type of error
+        return f"{str(image.path)!r} is not a readable image ({error})."
+    if size != (image.width, image.height):
+        return (
+            f"{str(image.path)!r} is {size[0]}×{size[1]}, but its annotation says "
+            f"{image.width}×{image.height}."
+        )
+    return ""

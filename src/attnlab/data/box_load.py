@@ -1,0 +1,99 @@
+"""From settings to images with boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from attnlab._errors import InputError, OptionError, check_options, unknown_name
+from attnlab.data.box_checks import checked_images
+from attnlab.data.box_sets import FoundSets, some
+from attnlab.data.boxes import BoxData
+from attnlab.data.coco import coco
+from attnlab.data.config import DataConfig
+from attnlab.data.data import Data, Facts
+from attnlab.data.folder import IMAGENET
+from attnlab.data.shapes import load_shapes, shapes_checksum
+from attnlab.data.voc import voc
+from attnlab.data.yolo import yolo
+
+FORMATS: dict[str, Callable[..., FoundSets]] = {"coco": coco, "voc": voc, "yolo": yolo}
+MEMORY_LIMIT = 2**30
+"""Bytes of pixels up to which images are read into memory."""
+_BAD = ("error", "drop")
+
+
+def load_boxes(config: DataConfig) -> Data:
+    """The images of `config`; every problem that can be seen before training is an error here."""
+    _check_augmentation(config)
+    if config.name == "shapes":
+        return load_shapes(config)
+    found = _found(config)
+    bad = str(config.options.get("bad", "error"))
+    train = checked_images(found.train, found.labels, bad, f"{config.name} (training)")
+    test = checked_images(found.test, found.labels, bad, f"{config.name} (test)")
+    if sum(3 * image.width * image.height for image in (*found.train, *found.test)) <= MEMORY_LIMIT:
+        train, test = ([replace(image, image=image.pixels()) for image in p] for p in (train, test))
+    first = found.test[0]
+    facts = Facts(
+        config.name,
+        "boxes",
+        len(found.categories),
+        (3, first.height, first.width),
+        len(train),
+        len(test),
+        *IMAGENET,
+        found.checksum(_root(config)),
+        found.categories,
+    )
+    return BoxData(facts, train, test, config.augmentation)
+
+
+def boxes_checksum(config: DataConfig) -> str:
+    """What tells these images from others."""
+    if config.name == "shapes":
+        return shapes_checksum(config)
+    return _found(config).checksum(_root(config))
+
+
+def _found(config: DataConfig) -> FoundSets:
+    reader = FORMATS[config.name]
+    options = {name: value for name, value in config.options.items() if name != "bad"}
+    check_options(f"Data {config.name!r}", reader, options, skip=("root",))
+    if config.options.get("bad", "error") not in _BAD:
+        raise unknown_name("option bad =", config.options["bad"], _BAD)
+    if config.size is not None:
+        raise OptionError(
+            f"data.size is not for {config.name!r}: detectors resize by themselves, see the task's "
+            f"options min_size and max_size."
+        )
+    found = reader(_root(config), **options)
+    return replace(
+        found,
+        train=some(found.train, config.train_subset),
+        test=some(found.test, config.test_subset),
+    )
+
+
+def _root(config: DataConfig) -> Path:
+    if config.root is None:
+        raise OptionError(f"Data {config.name!r} needs its folder, root = 'path/of/the/data'.")
+    root = Path(config.root)
+    if not root.is_dir():
+        raise InputError(f"There is no folder {str(root)!r}.")
+    return root
+
+
+def _check_augmentation(config: DataConfig) -> None:
+    augmentation = config.augmentation
+    if augmentation.crop != "none":
+        raise OptionError(
+            f"crop = {augmentation.crop!r} would cut boxes: data {config.name!r} takes crop = "
+            f"'none' only. The recipe 'detection_1x' sets it; else write data.augmentation = "
+            f"{{ crop = 'none' }}."
+        )
+    if augmentation.transform is not None:
+        raise OptionError(
+            f"A transform would move pixels and not boxes: data {config.name!r} takes none."
+        )

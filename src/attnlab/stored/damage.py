@@ -1,0 +1,70 @@
+"""Files that attnlab wrote and that cannot be read any more: each is named, with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from attnlab._errors import AttnlabError
+
+
+class DamagedFileError(AttnlabError, ValueError):
+    """A file that is empty, cut off, of another run, or of another version of attnlab."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged: {reason}. {remedy}")
+        self.path = path
+
+
+@contextmanager
+def reading(path: Path, remedy: str) -> Iterator[None]:
+    """Whatever is wrong with the content of `path` is a `DamagedFileError`."""
+    try:
+        yield
+    except DamagedFileError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DamagedFileError(path, f"it cannot be read ({reason})", remedy) from None
+    except UnicodeDecodeError:
+        raise DamagedFileError(path, "it is not UTF-8 text", remedy) from None
+    except json.JSONDecodeError as error:
+        raise DamagedFileError(path, _not_json(error), remedy) from None
+    except KeyError as error:
+        raise DamagedFileError(path, f"it lacks {error}", remedy) from None
+    except (AttnlabError, AttributeError, IndexError, TypeError, ValueError) as error:
+        raise DamagedFileError(path, _first(error), remedy) from None
+
+
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file."""
+    with reading(path, remedy):
+        return parsed_object(path.read_text(encoding="utf-8"))
+
+
+def parsed_object(text: str) -> dict[str, Any]:
+    """The JSON object in a text."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a JSON object but got {str(found)[:40]}")
+    return found
+
+
+def _not_json(error: json.JSONDecodeError) -> str:
+    if not error.doc.strip("\0 \t\r\n"):
+        return "it is empty"
+    return f"it is not JSON (line {error.lineno}, column {error.colno})"
+
+
+def _first(error: Exception) -> str:
+    """The first problem, without the full stop."""
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        return f"{place}: {problem['msg']}"
+    return str(error).partition("\n")[0].rstrip(".")

@@ -1,0 +1,66 @@
+"""How fast the networks of a study are, timed in turns at its end; speed.json of its directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attnlab._errors import OptionError
+from attnlab._files import write_whole
+from attnlab._strict import Strict
+
+FILE = "speed.json"
+
+
+class Timed(Strict):
+    """One network against the first of its group."""
+
+    folder: str
+    """Of the run whose network it is."""
+    milliseconds: float
+    """Of one image in a batch: the ratio times the reference's."""
+    ratio: float
+    low: float
+    """Of the 95 % interval of the ratio."""
+    high: float
+
+
+class GroupSpeed(Strict):
+    """The rows of one group, and the folded forms of those that fold."""
+
+    reference: str
+    """The row that the ratios are to."""
+    rows: dict[str, Timed] = {}
+    folded: dict[str, Timed] = {}
+    rounds: int = 0
+    batch: int = 0
+    threads: int = 0
+    device: str = ""
+    processor: str = ""
+    narrow: bool = True
+    """Whether every interval became as narrow as asked."""
+    busy: str = ""
+    """What kept them wide."""
+
+
+class StudySpeed(Strict):
+    """By the name of the group; and why there is none, where there is none."""
+
+    groups: dict[str, GroupSpeed] = {}
+    why_not: str = ""
+    when: float = 0.0
+
+
+def write_speed(directory: Path, speed: StudySpeed) -> Path:
+    return write_whole(directory / FILE, speed.model_dump_json(indent=1) + "\n")
+
+
+def read_speed(directory: Path) -> StudySpeed | None:
+    """None where nothing was timed in turns."""
+    file = directory / FILE
+    if not file.is_file():
+        return None
+    try:
+        return StudySpeed(**json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OptionError) as error:
+        return StudySpeed(why_not=f"{FILE} is damaged: {str(error).splitlines()[0]}")

@@ -1,0 +1,307 @@
+"""Images with boxes: made in code and from files."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.detection import written
+
+from attnlab._errors import InputError, OptionError, UnknownNameError
+from attnlab.data import Augmentation, DataConfig, data_checksum, load_data
+from attnlab.data.batches import Chunk
+from attnlab.data.box_checks import BoxNote
+from attnlab.data.shapes import mask_box, object_mask
+
+WHOLE = Augmentation(crop="none", flip=False)
+CPU = torch.device("cpu")
+
+
+def loaded(name: str, root: Path, options: dict | None = None):
+    config = DataConfig(name=name, root=str(root), options=options or {}, augmentation=WHOLE)
+    return load_data(config)
+
+
+def batch_of(data, number: int):
+    return next(data.testing([torch.tensor([number])], CPU))
+
+
+def test_shapes_boxes_are_tight():
+    rows, columns = np.mgrid[0:50, 0:50].astype(np.float32)
+    for label in (1, 2, 3):
+        mask = object_mask(label, columns - 22.3, rows - 27.9, 17.2)
+        inside = [(x, y) for y in range(50) for x in range(50) if mask[y, x]]
+        xs, ys = zip(*inside, strict=True)
+        assert mask_box(mask) == [min(xs), min(ys), max(xs) + 1, max(ys) + 1]
+        assert 17 <= max(xs) + 1 - min(xs) <= 18
+
+
+def test_shapes_boxes_lie_where_the_objects_are():
+    # A square has one colour and noise of 0.06, up to its last pixel and no further.
+    data = load_data(DataConfig(name="shapes", test_subset=60, augmentation=WHOLE))
+    squares = 0
+    for batch in data.testing(list(torch.arange(60).split(20)), CPU):
+        for image, target in zip(batch.inputs, batch.targets, strict=True):
+            for box, label in zip(target["boxes"].int().tolist(), target["labels"], strict=True):
+                left, top, right, bottom = box
+                inside = image[:, top:bottom, left:right].flatten(1)
+                rim = image[:, top - 1 : bottom + 1, left - 1 : left].flatten(1)
+                mean = inside.median(1, keepdim=True).values
+                far = ((rim - mean).abs() > 0.3).any(0).float().mean() > 0.9
+                if label == 2 and far:
+                    squares += 1
+                    edges = torch.cat(
+                        [
+                            image[:, top:bottom, left],
+                            image[:, top:bottom, right - 1],
+                            image[:, top, left:right],
+                            image[:, bottom - 1, left:right],
+                        ],
+                        1,
+                    )
+                    assert ((edges - mean).abs() < 0.3).float().mean() > 0.99
+    assert squares >= 20
+
+
+def test_shapes_are_the_same_each_time_and_training_is_not_testing():
+    config = DataConfig(name="shapes", train_subset=4, test_subset=4, augmentation=WHOLE)
+    one, other = load_data(config), load_data(config)
+    assert torch.equal(batch_of(one, 2).inputs[0], batch_of(other, 2).inputs[0])
+    train = next(one.training([Chunk(torch.tensor([2]), 1.0)], 0, 0, CPU))
+    assert not torch.equal(train.inputs[0], batch_of(one, 2).inputs[0])
+    assert one.facts.categories == ("disc", "square", "triangle")
+    assert one.facts.checksum == data_checksum(config) == "shapes-1:96:4:4"
+
+
+def test_mirrored_images_have_mirrored_boxes(tmp_path):
+    options = written.write_coco(tmp_path)
+    plain = loaded("coco", tmp_path, options)
+    config = DataConfig(
+        name="coco",
+        root=str(tmp_path),
+        options=options,
+        augmentation=Augmentation(crop="none", flip=True),
+    )
+    data = load_data(config)
+    chunk = Chunk(torch.tensor([0]), 1.0)
+    original = batch_of(plain, 0).inputs[0]
+    seen = set()
+    for epoch in range(12):
+        batch = next(data.training([chunk], 0, epoch, CPU))
+        (image,), (target,) = batch
+        flipped = torch.equal(image, original.flip(2)) and not torch.equal(image, original)
+        seen.add(flipped)
+        # 10…30 of 60 pixels, from the other side 30…50; the crowd is not trained on.
+        expected = [30.0, 5.0, 50.0, 15.0] if flipped else [10.0, 5.0, 30.0, 15.0]
+        assert target["boxes"].tolist() == [expected]
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("name", ["coco", "voc", "yolo"])
+def test_formats_say_the_same(tmp_path, name):
+    options = getattr(written, f"write_{name}")(tmp_path)
+    data = loaded(name, tmp_path, options)
+    assert data.facts.shape == (3, 40, 60)
+    assert data.facts.categories == ("car", "dog")
+    assert (data.facts.train, data.facts.test, data.facts.outputs) == (2, 2, 2)
+    (image,), (target,) = batch_of(data, 0)
+    assert tuple(image.shape) == (3, 40, 60)
+    assert 0.99 < image.max() <= 1
+    order = target["labels"].argsort()
+    boxes = target["boxes"][order]
+    torch.testing.assert_close(
+        boxes, torch.tensor([[0.0, 0, 60, 40], [10, 5, 30, 15]]), atol=1e-5, rtol=0
+    )
+    assert target["labels"][order].tolist() == [1, 2]
+    # YOLO knows no crowds; VOC's difficult objects and COCO's crowds do not count.
+    assert target["iscrowd"][order].tolist() == [0 if name == "yolo" else 1, 0]
+    area = 150.0 if name == "coco" else 200.0
+    assert target["area"][order].tolist() == pytest.approx([2400.0, area])
+    (image,), (target,) = batch_of(data, 1)
+    assert tuple(image.shape) == (3, 50, 50)
+    assert target["boxes"].shape == (0, 4)
+
+
+def test_images_that_are_read_while_they_are_used(tmp_path, monkeypatch):
+    options = written.write_coco(tmp_path)
+    expected = batch_of(loaded("coco", tmp_path, options), 0)
+    monkeypatch.setattr("attnlab.data.box_load.MEMORY_LIMIT", 0)
+    found = batch_of(loaded("coco", tmp_path, options), 0)
+    assert torch.equal(found.inputs[0], expected.inputs[0])
+    assert torch.equal(found.targets[0]["boxes"], expected.targets[0]["boxes"])
+
+
+def test_checksum_is_of_the_content(tmp_path):
+    options = written.write_coco(tmp_path)
+    config = DataConfig(name="coco", root=str(tmp_path), options=options, augmentation=WHOLE)
+    before = data_checksum(config)
+    assert load_data(config).facts.checksum == before
+    written.write_image(tmp_path / "pictures" / "b.png", 51, 50)
+    assert data_checksum(config) != before
+
+
+BAD = {
+    "no area": (
+        {"bbox": [1, 2, 0, 5]},
+        "has no area: left 1, top 2, right 1, bottom 7",
+    ),
+    "outside": (
+        {"bbox": [50, 2, 20, 5]},
+        "is outside of the image, which is 60×40: left 50, top 2, right 70, bottom 7",
+    ),
+    "far away": (
+        {"bbox": [-20, 2, 20, 5]},
+        "is outside of the image, which is 60×40: left -20, top 2, right 0, bottom 7",
+    ),
+    "not finite": (
+        {"bbox": [1, float("nan"), 2, 5]},
+        "is not finite: left 1, top nan, right 3, bottom nan",
+    ),
+    "category": (
+        {"category_id": 4},
+        "has the category 4, which is not one of 3, 18, …",
+    ),
+    "numbers": ({"bbox": [1, 2, 3]}, "has 3 numbers, expected 4"),
+    "area": ({"area": float("nan")}, "has the area nan"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_boxes_are_named(tmp_path, name):
+    changed, reason = BAD[name]
+    content = written.coco_content()
+    content["annotations"][0] |= changed
+    options = written.write_coco(tmp_path, content)
+    expected = (
+        f"coco (training): 1 of 2 boxes cannot be used:\n"
+        f"  boxes.json, annotation 0 (id 1) of 'a.png' {reason}.\n"
+        f'Repair them, or set data.options.bad = "drop" to leave them out.'
+    )
+    with pytest.raises(InputError, match=re.escape(expected)):
+        loaded("coco", tmp_path, options)
+    with pytest.warns(BoxNote, match=re.escape("1 of 2 boxes are left out:\n  boxes.json, anno")):
+        data = loaded("coco", tmp_path, {**options, "bad": "drop"})
+    assert batch_of(data, 0).targets[0]["labels"].tolist() == [1]
+
+
+def test_many_bad_boxes_are_counted(tmp_path):
+    content = written.coco_content()
+    wrong = {"image_id": 9, "category_id": 3, "bbox": [0, 0, 0, 0]}
+    content["annotations"] += [{"id": 10 + n, **wrong} for n in range(9)]
+    options = written.write_coco(tmp_path, content)
+    with pytest.raises(InputError, match=r"9 of 11 boxes(.|\n)*annotation 6 (.|\n)*  and 4 more"):
+        loaded("coco", tmp_path, options)
+
+
+def test_broken_files_are_named(tmp_path):
+    options = written.write_coco(tmp_path)
+
+    def refused(change, expected):
+        content = written.coco_content()
+        change(content)
+        (tmp_path / "boxes.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=re.escape(expected)):
+            loaded("coco", tmp_path, options)
+
+    file = str(tmp_path / "boxes.json")
+    refused(
+        lambda c: c["images"][1].update(id=7),
+        f"{file!r}: 1 ids of images are there more than once, the first of them 7.",
+    )
+    refused(
+        lambda c: c["annotations"][1].update(id=1),
+        f"{file!r}: 1 ids of annotations are there more than once, the first of them 1.",
+    )
+    refused(
+        lambda c: c["annotations"][1].update(image_id=8),
+        f"{file!r}: 1 of 2 annotations are of images that it does not list:\n"
+        f"  boxes.json, annotation 1 (id 2) is of image 8.",
+    )
+    refused(
+        lambda c: c["images"][1].update(file_name="c.png"),
+        f"coco (training): 1 of 2 images are not there:\n"
+        f"  {str(tmp_path / 'pictures' / 'c.png')!r}",
+    )
+    refused(
+        lambda c: c["images"][1].update(width=49),
+        f"{str(tmp_path / 'pictures' / 'b.png')!r} is 50×50, but its annotation says 49×50.",
+    )
+    refused(
+        lambda c: c.pop("categories"),
+        f"{file!r} is not a file of COCO annotations: it has no list 'categories'.",
+    )
+    refused(lambda c: c.update(annotations=[]), "coco (training) has no box in 2 images.")
+    (tmp_path / "pictures" / "b.png").write_bytes(b"no image")
+    refused(lambda _: None, "coco (training): 1 of 2 images cannot be used:\n")
+
+
+def test_voc_and_yolo_name_their_files(tmp_path):
+    written.write_voc(tmp_path / "voc")
+    file = tmp_path / "voc" / "Annotations" / "a.xml"
+    text = file.read_text()
+    file.write_text(text.replace("<xmin>11<", "<xmin>x<"))
+    with pytest.raises(InputError, match=r"a number as bndbox/xmin of object 0 but got 'x'\."):
+        loaded("voc", tmp_path / "voc", {"train": "all.txt", "test": "all.txt"})
+    file.write_text('<!DOCTYPE a [<!ENTITY b "c">]>' + text)
+    with pytest.raises(InputError, match="declares entities, which no annotation needs"):
+        loaded("voc", tmp_path / "voc", {"train": "all.txt", "test": "all.txt"})
+    written.write_yolo(tmp_path / "yolo")
+    file = tmp_path / "yolo" / "labels" / "val" / "a.txt"
+    file.write_text("1 0.5 0.5 0.2 0.2\n2 0.5 0.5 0.2 0.2\n")
+    expected = "a.txt, line 2 of 'a.png' has the category '2', which is not one of 0, 1, …"
+    with pytest.raises(InputError, match=re.escape(expected)):
+        loaded("yolo", tmp_path / "yolo")
+
+
+def test_settings_that_are_not_for_boxes(tmp_path):
+    with pytest.raises(OptionError, match="crop = 'padded' would cut boxes"):
+        load_data(DataConfig(name="shapes"))
+    with pytest.raises(OptionError, match=r"coco, voc and yolo; 'shapes' has none\."):
+        DataConfig(name="shapes", options={"train": "x"})
+    written.write_coco(tmp_path)
+    with pytest.raises(OptionError, match=r"Data 'coco' has no option 'trian'\. Did you mean"):
+        loaded("coco", tmp_path, {"trian": "boxes.json"})
+    with pytest.raises(UnknownNameError, match=r"Unknown option bad = 'ignore'"):
+        loaded("coco", tmp_path, {"bad": "ignore"})
+    with pytest.raises(OptionError, match=r"data\.size is not for 'coco'"):
+        load_data(DataConfig(name="coco", root=str(tmp_path), size=64, augmentation=WHOLE))
+    with pytest.raises(OptionError, match=r"Data 'voc' needs its folder"):
+        load_data(DataConfig(name="voc", augmentation=WHOLE))
+
+
+@written.needs_voc100
+def test_photographs_in_two_formats(tmp_path):
+    # The JSON was made of the XML with VOC's pixel numbers as they are: 1 to the right and below.
+    names = sorted(file.stem for file in (written.VOC100 / "annotations").glob("*.xml"))
+    (tmp_path / "all.txt").write_text("\n".join(names))
+    for folder in ("annotations", "images"):
+        (tmp_path / folder).symlink_to((written.VOC100 / folder).resolve())
+    everything = {"train": "all.txt", "test": "all.txt"}
+    voc = loaded("voc", tmp_path, {**everything, "annotations": "annotations", "images": "images"})
+    coco = loaded(
+        "coco",
+        written.VOC100,
+        {
+            "train": "instances.json",
+            "test": "instances.json",
+            "train_images": "images",
+            "test_images": "images",
+        },
+    )
+    assert sorted(voc.facts.categories) == sorted(coco.facts.categories)
+    found = []
+    for data, moved in ((voc, 0.0), (coco, 1.0)):
+        (batch,) = data.testing([torch.arange(100)], CPU)
+        names = ("", *data.facts.categories)
+        found.append(
+            Counter(
+                (names[label], *(box - moved * torch.tensor([1.0, 1, 0, 0])).clamp_min(0).tolist())
+                for target in batch.targets
+                for box, label in zip(target["boxes"], target["labels"].tolist(), strict=True)
+            )
+        )
+    assert found[0] == found[1]
+    assert found[0].total() == 273
