@@ -86,5 +86,4 @@ def test_a_pipe_that_is_closed_is_no_success(tmp_path: Path) -> None:
     os.close(reading)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 141
-    assert "stopped because nobody reads its output any more: 0 of 3 runs are done in runs." in said
     assert "Traceback" not in said
