@@ -222,17 +222,17 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "create-path-attr",
         lambda _: attnlab.create("math.Net"),
-        "Module 'math' has no subclass of torch.nn.Module named 'Net' for the net",
+        "Module 'math' is a part of Python itself and holds no network, so ",
     ),
     (
         "create-path-nonmodule",
         lambda _: attnlab.create("collections.OrderedDict"),
-        "Module 'collections' has no subclass of torch.nn.Module named 'OrderedDi",
+        "Module 'collections' is a part of Python itself and holds no network, so ",
     ),
     (
         "create-path-stdlib",
         lambda _: attnlab.create("antigravity.Net"),
-        "Module 'antigravity' has no subclass of torch.nn.Module named 'Net' for",
+        "Module 'antigravity' is a part of Python itself and holds no network, so ",
     ),
     (
         "insert-none",
@@ -786,12 +786,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-loader-strings",
         lambda x: attnlab.stiffness(x.net, ["a", "b"]),
-        "Expected batches that are a tensor, start with one, or are a dictionary",
+        "Expected batches that are ",
     ),
     (
         "stiffness-loader-arrays",
         lambda x: attnlab.stiffness(x.net, [numpy.zeros((2, 3, 32, 32), "float32")]),
-        "Expected batches that are a tensor, start with one, or are a dictionary",
+        "Expected batches that are ",
     ),
     (
         "stiffness-loader-shape",
@@ -901,7 +901,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-loader-str",
         lambda x: attnlab.stripe(x.seen, ["x"]),
-        "Expected batches that are a tensor, start with one, or are a dictionary",
+        "Expected batches that are ",
     ),
     (
         "save-none",
@@ -1116,7 +1116,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-own-kind",
         lambda _: attnlab.data.load_data(attnlab.data.DataConfig(name="collections.OrderedDict")),
-        "Module 'collections' has no subclass of torch.utils.data.Dataset named '",
+        "Module 'collections' is a part of Python itself and holds no data, so ",
     ),
     (
         "data-resized",
@@ -1410,7 +1410,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "study-load",
         lambda _: attnlab.study.load_study("demoo"),
-        "Unknown study 'demoo'. Did you mean 'demo'? Expected one of: asr-table5,",
+        "Unknown study 'demoo'. Did you mean 'demo'? Expected one of: ",
     ),
     (
         "study-load-missing",
