@@ -1410,7 +1410,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "study-load",
         lambda _: attnlab.study.load_study("demoo"),
-        "Unknown study 'demoo'. Did you mean 'demo'? Expected one of: ",
+        "Unknown study 'demoo'. Did you mean 'demo'",
     ),
     (
         "study-load-missing",
