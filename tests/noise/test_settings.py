@@ -94,7 +94,7 @@ def test_random_noise_repeats_with_the_seed_and_acts_in_training_only(tmp_path: 
         assert torch.equal(network(x), expected)
 
 
-def test_compiled_averaged_and_in_two_processes(tmp_path: Path) -> None:
+def test_averaged_and_in_two_processes(tmp_path: Path) -> None:
     recipe = {"ema": 0.9, "drop_last": True}
     config = small(1, recipe, noise={"kind": "batch", "n": 4})
     train(config, tmp_path / "run", threads=1, devices=2, progress=quiet)
