@@ -141,9 +141,9 @@ def test_messages(settings: dict[str, float], message: str) -> None:
 
 def test_what_a_function_takes_is_not_known() -> None:
     with pytest.raises(OptionError) as caught:
-        attnlab.latency(print, print)
+        attnlab.latency(len, len)
     assert str(caught.value) == (
-        "Expected an example to call <built-in function print> with, or () if it takes nothing: "
+        "Expected an example to call <built-in function len> with, or () if it takes nothing: "
         "only of a network is it known what it takes."
     )
     with pytest.raises(OptionError, match="Expected at least 2 networks to compare but got 1"):

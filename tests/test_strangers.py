@@ -72,11 +72,11 @@ def test_a_class_is_imported_from_where_the_user_says(
         with pytest.raises(SystemExit) as ended:
             main(["study", command, str(study), "--out", str(tmp_path / "runs")])
         assert ended.value.code == 2
-        assert capsys.readouterr().err.endswith(
+        assert (
             "There is no module 'own_gates_of_a_study' for the class "
             "'own_gates_of_a_study.Half'. Install it, or put the folder that holds it on "
-            "PYTHONPATH; for a study, also --import-from FOLDER.\n"
-        )
+            "PYTHONPATH; for a study, also --import-from FOLDER."
+        ) in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     given = ["--out", str(tmp_path / "runs"), "--import-from", "mine"]
     for command in ("plan", "run", "status"):

@@ -14,11 +14,11 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import benchmark
 
 from attnlab._errors import OptionError
 from attnlab.record.example import Example, as_call, evaluating, example_input, input_shape
@@ -164,7 +164,7 @@ def _rounds(
     """Seconds of one run of each, round by round."""
     repeats = [_repeats(call) for call in calls]
     taken: list[tuple[float, ...]] = []
-    began, check = benchmark.timer(), _FEWEST
+    began, check = _now(), _FEWEST
     while True:
         # The order turns round and round, and back, so that none always follows the same one.
         order = [(len(taken) + place) % len(calls) for place in range(len(calls))]
@@ -174,7 +174,7 @@ def _rounds(
         taken.append(tuple(times[which] for which in range(len(calls))))
         if len(taken) < _FEWEST:
             continue
-        if benchmark.timer() - began > seconds:
+        if _now() - began > seconds:
             return taken
         if len(taken) >= check:
             if all(is_narrow(_ratios(taken, which), precision) for which in range(1, len(calls))):
@@ -215,10 +215,10 @@ def _repeats(call: Callable[[], object]) -> int:
 
 
 def _timed(call: Callable[[], object], repeats: int) -> float:
-    began = benchmark.timer()  # waits for a GPU
+    began = _now()  # waits for a GPU
     for _ in range(repeats):
         call()
-    return float(benchmark.timer() - began) / repeats
+    return (_now() - began) / repeats
 
 
 def _call(
@@ -249,3 +249,10 @@ def _threads(number: int | None) -> Iterator[None]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _now() -> float:
+    """Seconds, when all that a GPU was given is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return perf_counter()

@@ -73,8 +73,8 @@ EXAMPLES = "Expected a gate such as 'se', 'asr:se' or 'asr:se*2', or several joi
             f"'asr' needs the attention module to learn, as in 'asr:se'. It takes: {ON_VECTOR}.",
         ),
         ("se*2", "Only ASR gates take a number: write 'asr:se*2' instead of 'se*2'."),
-        ("asr:se*0", "Expected a number of at least 1 after '*' but got '0' in 'asr:se*0'."),
-        ("asr:se*x", "Expected a number of at least 1 after '*' but got 'x' in 'asr:se*x'."),
+        ("asr:se*0", "Expected a number from 1 to 64 after '*' but got '0' in 'asr:se*0'."),
+        ("asr:se*x", "Expected a number from 1 to 64 after '*' but got 'x' in 'asr:se*x'."),
         (
             "rsa:se",
             "Unknown prefix 'rsa' in the gate specification 'rsa:se'. The only prefix is 'asr', as "

@@ -10,12 +10,10 @@ from tests.bridges.boxes import SIZE, write_boxes
 
 from attnlab.cli import main
 
-pytest.importorskip(
-    "ultralytics",
-    reason='needs Ultralytics: pip install "attnlab[ultralytics]"',
-    exc_type=ImportError,
-)
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # theirs
+    pytest.mark.usefixtures("ultralytics"),
+]
 
 
 def test_train_then_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,17 +14,17 @@ from tests.bridges.boxes import SIZE, write_boxes
 from attnlab import AttnlabError
 from attnlab.insert import attachments
 
-ultralytics = pytest.importorskip(
-    "ultralytics",
-    reason='needs Ultralytics: pip install "attnlab[ultralytics]"',
-    exc_type=ImportError,  # also where a library that it loads is missing
-)
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # theirs
+    pytest.mark.usefixtures("ultralytics"),
+]
 
 
-def yolo(name: str = "yolo11n.yaml") -> Any:
+def yolo(name: str | Path = "yolo11n.yaml") -> Any:
+    from ultralytics import YOLO
+
     torch.manual_seed(0)
-    return ultralytics.YOLO(name)
+    return YOLO(name)
 
 
 def trained_somewhat(network: torch.nn.Module) -> None:
@@ -128,8 +128,9 @@ def test_fuse_keeps_or_folds(gate: str, more: dict[str, Any], left: int) -> None
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
+def run(tmp_path_factory: pytest.TempPathFactory, ultralytics: Any) -> tuple[Any, Path, Path]:
     """Two epochs with ASR and SE, as a user would do it."""
+    del ultralytics
     from attnlab.bridges.ultralytics import with_attention
 
     folder = tmp_path_factory.mktemp("yolo")
@@ -217,7 +218,7 @@ def test_resume_in_a_fresh_process_keeps_the_gates(tmp_path: Path) -> None:
 
 def test_validation_and_prediction(run: tuple[Any, Path, Path]) -> None:
     _, folder, data = run
-    model = ultralytics.YOLO(folder / "run" / "weights" / "best.pt")
+    model = yolo(folder / "run" / "weights" / "best.pt")
     metrics = model.val(data=str(data), **options(folder))
     assert 0 <= metrics.box.map <= 1
     picture = next((folder / "boxes" / "images" / "val").glob("*.png"))
@@ -228,7 +229,7 @@ def test_validation_and_prediction(run: tuple[Any, Path, Path]) -> None:
 def test_export_to_onnx(run: tuple[Any, Path, Path]) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     _, folder, _ = run
-    model = ultralytics.YOLO(folder / "run" / "weights" / "best.pt")
+    model = yolo(folder / "run" / "weights" / "best.pt")
     expected = answer(model.model.float(), images(1))
     file = model.export(format="onnx", imgsz=SIZE, simplify=False)
     session = onnxruntime.InferenceSession(str(file))

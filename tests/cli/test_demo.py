@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_demo() -> None:
     assert ended.returncode == 0, ended.stderr
     shown = ended.stdout
     assert "  1.0     identity   layer1.0" in shown
-    rows = {line.split()[0]: line.split() for line in shown.splitlines() if "%" in line}
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if re.search(r"\d%", line)}
     # SE at C = 16, 32, 64: (49, 162, 580) parameters, three of each; the adaptor's 6 C act on the
     # steps with an identity shortcut: three, two and two.
     assert rows["se"][1:3] == ["9", f"+{3 * (49 + 162 + 580):,}"]

@@ -45,7 +45,7 @@ class Scaled(VectorGate):
         nn.init.zeros_(self.weight)
         return 0.5
 """
-OWN = "asr:their_gates.Scaled"
+OWN = "asr:gates_of_these_lines.Scaled"
 LOGS = "model,seed,top1\nplain,0,70\nplain,1,71\nse,0,72\nse,1,71.5\n"
 ELSEWHERE = {"yolo"}
 """Commands of other packages, whose lines are run where these are tested."""
@@ -81,6 +81,8 @@ STYLE = "--losses filters --norm batch --attention asr:se --size 24 --width 4 --
 TABLE = [
     Entry("doctor"),
     Entry("modules"),
+    Entry("networks --match resnet2*"),
+    Entry("insert resnet20 --gate asr:se -o r.safetensors", "assert network is not None"),
     Entry(f"operators {SMALL}"),
     Entry(f"operators {SMALL} --no-time"),
     Entry(f"operators {SMALL} --device cpu --no-time"),
@@ -157,7 +159,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the commands run: a finished study, a run with a gate of one's own, weights."""
     made = tmp_path_factory.mktemp("session")
     (made / "small.toml").write_text(STUDY)
-    (made / "their_gates.py").write_text(THEIRS)
+    (made / "gates_of_these_lines.py").write_text(THEIRS)
     (made / "logs.csv").write_text(LOGS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)

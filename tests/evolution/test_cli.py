@@ -29,7 +29,7 @@ def test_an_even_window_is_an_error(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["operators", "--kernel-size", "4"])
     assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("attnlab: Expected an odd kernel_size but got 4")
+    assert capsys.readouterr().err.startswith("attnlab: Expected --kernel-size to be odd but got 4")
 
 
 def test_times_are_positive_and_leave_no_gradient():

@@ -269,7 +269,7 @@ def test_a_card(monkeypatch):
     [
         ("--out a.json", "--out goes with --device: `attnlab operators --device cuda`."),
         ("--dtype float16", "--dtype goes with --device: `attnlab operators --device cuda`."),
-        ("--device cpu --kernel-size 4", "Expected an odd kernel_size but got 4"),
+        ("--device cpu --kernel-size 4", "Expected --kernel-size to be odd but got 4"),
     ],
 )
 def test_options_of_the_command(arguments, message, capsys):

@@ -152,6 +152,7 @@ def test_bad_data():
     with pytest.raises(InputError) as raised:
         attnlab.fold(network, constants=["images"])
     assert str(raised.value) == (
-        "Expected batches that are a tensor, start with one, or are a dictionary of inputs but got "
+        "Expected batches that are a tensor, start with one or with a list of images, or are a "
+        "dictionary of inputs but got "
         "str."
     )

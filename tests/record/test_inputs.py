@@ -19,10 +19,10 @@ def test_tensors_and_dictionaries(dtype):
     model = nn.Linear(3, 3).to(dtype)
     labels = torch.arange(4)
     for batch in (IMAGES, (IMAGES, labels), [IMAGES, labels]):
-        assert torch.equal(inputs_of(batch, model), IMAGES.to(dtype))
+        assert torch.equal(next(inputs_of(batch, model)), IMAGES.to(dtype))
     for kind in (dict, UserDict):  # Hugging Face's batches are of the second kind
         batch = kind(pixel_values=IMAGES, ids=labels, nested=[IMAGES], flag=True)
-        found = inputs_of(batch, model)
+        found = next(inputs_of(batch, model))
         assert found.keys() == batch.keys()
         assert torch.equal(found["pixel_values"], IMAGES.to(dtype))
         assert torch.equal(found["ids"], labels)
@@ -31,7 +31,7 @@ def test_tensors_and_dictionaries(dtype):
 
 
 def test_a_network_without_parameters_takes_them_as_they_are():
-    assert inputs_of(IMAGES, nn.Identity()) is IMAGES
+    assert next(inputs_of(IMAGES, nn.Identity())) is IMAGES
 
 
 def test_the_first_of_a_batch():
@@ -44,8 +44,9 @@ def test_the_first_of_a_batch():
 @pytest.mark.parametrize("batch", ["photo.png", [], ({1, 2},)])
 def test_others_are_refused(batch):
     with pytest.raises(InputError) as caught:
-        inputs_of(batch, nn.Identity())
+        next(inputs_of(batch, nn.Identity()))
     assert str(caught.value) == (
-        "Expected batches that are a tensor, start with one, or are a dictionary of inputs but got "
+        "Expected batches that are a tensor, start with one or with a list of images, or are a "
+        "dictionary of inputs but got "
         f"{type(batch).__name__}."
     )

@@ -209,12 +209,13 @@ def test_nothing_stays_on_the_network():
         ),
         (
             lambda: stripe(_with_gate("se"), ["photo.png"]),
-            "Expected batches that are a tensor, start with one, or are a dictionary of inputs but "
+            "Expected batches that are a tensor, start with one or with a list of images, or are a "
+            "dictionary of inputs but "
             "got str.",
         ),
         (
             lambda: stripe(_with_gate("se"), _batches(4), sample=0),
-            "Expected sample and channels to be at least 1 but got 0 and 64.",
+            "Expected sample to be at least 1 but got 0.",
         ),
     ],
 )

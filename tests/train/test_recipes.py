@@ -34,7 +34,7 @@ TABLES = {
 
 
 def test_every_recipe_is_known() -> None:
-    assert set(list_recipes()) == {*TABLES, "digits", "shapes"}
+    assert set(list_recipes()) == {*TABLES, "digits", "shapes", "style"}
 
 
 @pytest.mark.parametrize("name", TABLES)

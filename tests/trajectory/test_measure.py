@@ -194,7 +194,8 @@ def test_loader_messages(network):
     with pytest.raises(_errors.InputError) as error:
         stiffness(network, ["image.png"])
     assert str(error.value) == (
-        "Expected batches that are a tensor, start with one, or are a dictionary of inputs but got "
+        "Expected batches that are a tensor, start with one or with a list of images, or are a "
+        "dictionary of inputs but got "
         "str."
     )
 

@@ -7,8 +7,7 @@ from collections import Counter
 from attnlab.report.parts import Cell, Section, Table
 from attnlab.report.read import RunRecord, StudyRecord
 
-_WORDS = {"done": "done", "begun": "begun", "waiting": "waiting", "failed": "failed"}
-_ORDER = ("begun", "failed", "waiting", "done")
+_ORDER = ("begun", "damaged", "failed", "waiting", "done")
 
 
 def is_open(record: StudyRecord) -> bool:
@@ -25,7 +24,7 @@ def progress_section(record: StudyRecord) -> list[Section]:
     columns = ["run", "state", "epoch", "training loss", metric.title]
     table = Table(columns, [_row(run, metric.name, record) for run in runs], names=2)
     count = Counter(run.state for run in record.runs)
-    states = ", ".join(f"{count[state]} {_WORDS[state]}" for state in _ORDER if count[state])
+    states = ", ".join(f"{count[state]} {state}" for state in _ORDER if count[state])
     to_do = (
         f"`attnlab study run {record.table.study}` goes on where it stopped; `attnlab study status "
         f"{record.table.study} --watch` shows it on a terminal, and `attnlab report RUNS --serve` "
@@ -38,12 +37,12 @@ def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
     history, epochs = run.stored.history, run.stored.config.get("recipe", {}).get("epochs")
     label = Cell(f"{record.label_of(run)}")
     if not history:
-        return [label, Cell(_WORDS[run.state]), Cell("—"), Cell("—"), Cell("—")]
+        return [label, Cell(run.state), Cell("—"), Cell("—"), Cell("—")]
     last = history[-1]
     value, loss = last["test"].get(name), last.get("train_loss")
     return [
         label,
-        Cell(_WORDS[run.state]),
+        Cell(run.state),
         Cell(f"{len(history)}" + ("" if epochs is None else f" / {epochs}"), order=len(history)),
         Cell("—") if loss is None else Cell(f"{loss:.3f}", order=loss),
         Cell("—") if value is None else Cell(record.metric.text(value), order=value),

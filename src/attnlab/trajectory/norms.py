@@ -60,7 +60,10 @@ def _eager(x: Tensor, f: Tensor, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
         _norm_into(norms[1, part], f[part], dtype)
         if space is not None:
             # relu(x + f) − x = max(f, −x): one temporary less, and no cancellation.
-            change = torch.neg(x[part], out=space[: len(x[part])])
+            out = space[: len(x[part])]
+            # `neg` is the quicker one, and does not widen half types.
+            same = x.dtype == dtype
+            change = torch.neg(x[part], out=out) if same else torch.mul(x[part], -1, out=out)
             _norm_into(norms[2, part], torch.maximum(f[part], change, out=change), dtype)
     return norms[0], norms[1], norms[2 if relu else 1]
 
