@@ -80,6 +80,7 @@ def test_the_loss_of_the_head_ends_within_a_minute(cluster: Any, tmp_path: Path)
     recipe = {"name": "digits", "epochs": 400, "batch_size": 50}
     study = small_study(attention="none", recipe=recipe)
     (run,) = planned_runs(study)
+    address = cluster.address  # not known any more when the head is gone
     lost: list[float] = []
 
     def lose_the_head() -> None:
@@ -91,10 +92,10 @@ def test_the_loss_of_the_head_ends_within_a_minute(cluster: Any, tmp_path: Path)
     killer = threading.Thread(target=lose_the_head, daemon=True)
     killer.start()
     with pytest.raises(InputError) as error:
-        run_study(study, tmp_path, RayExecutor(cluster.address))
+        run_study(study, tmp_path, RayExecutor(address))
     assert time.monotonic() - lost[0] < 60
     assert str(error.value) == (
-        f"The head of the Ray cluster at {cluster.address} does not answer any more. What is "
+        f"The head of the Ray cluster at {address} does not answer any more. What is "
         f"finished is stored. Start the cluster again and run the same command: it resumes from "
         f"the last checkpoints."
     )
