@@ -41,7 +41,7 @@ def speed(
         sizes: of the images.
         classes: one number for each size.
         batches: images at a time.
-        seconds: for the pairs of one row; at least three pairs are timed.
+        seconds: for one row at most; at least ten rounds are timed.
         threads: of torch on the CPU; as they are when not given.
         device: cpu or cuda; a GPU where there is one.
         out: JSON, written after every row; what it has is not timed again.
@@ -88,7 +88,7 @@ def speed(
 def _report(row: SpeedRow) -> None:
     print(
         f"{row.images.size} px, batch {row.images.batch}, {row.gate} {row.form}: {row.ratio:.3f} "
-        f"[{row.low:.3f}, {row.high:.3f}], {row.pairs} pairs",
+        f"[{row.low:.3f}, {row.high:.3f}], {row.rounds} rounds",
         flush=True,
     )
 
@@ -112,11 +112,11 @@ def _print(images: Images, rows: list[SpeedRow], network: str) -> None:
                 f"{row.images_per_second:.1f}",
                 f"{row.ratio:.3f}",
                 f"{row.low:.3f} to {row.high:.3f}",
-                str(row.pairs),
+                str(row.rounds),
                 *printed,
             ]
         )
-    heads = ["network", "parameters", "images/s", "time / plain", "95 % interval", "pairs"]
+    heads = ["network", "parameters", "images/s", "time / plain", "95 % interval", "rounds"]
     heads += [f"paper ({column})", "authors' page"] if column else []
     title = f"{network}, {images.size} px, {images.classes} classes, batch {images.batch}"
     console().print(numbers_table(heads, shown, title=title))

@@ -18,7 +18,7 @@ from attnlab.create import create
 from attnlab.fold import fold
 from attnlab.insert import insert
 from attnlab.insert.receipt import count_parameters
-from attnlab.measure.pairs import paired_time
+from attnlab.latency import latency
 from attnlab.train.environment import environment
 
 FORMAT = "attnlab speed 1"
@@ -68,7 +68,7 @@ class SpeedRow:
     low: float
     """Of the 95 % interval of the ratio."""
     high: float
-    pairs: int
+    rounds: int
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -100,7 +100,8 @@ def speed_table(
         images: sizes, classes and batches.
         gates: as for `insert`; `none` is the plain network, timed against itself.
         network: a name for `attnlab.create`.
-        seconds: for the pairs of one row; at least three pairs are timed, however long they take.
+        seconds: for one row at most, but at least ten rounds are timed; fewer seconds are enough
+            where the interval is soon narrow.
         device: `cpu` or `cuda`; a GPU where there is one when None.
         file: JSON to write after every row; rows that it has are not timed again.
         report: called with each row.
@@ -150,18 +151,18 @@ def _rows(
         built = _built(plain, gate, form, torch.randn(1, 3, size, size, device=device))
         for each in left:
             given = torch.randn(each.batch, 3, size, size, device=device)
-            time = paired_time(_call(built, given), _call(plain, given), seconds, device)
+            time = latency(plain, built, given, seconds=seconds)
             yield SpeedRow(
                 each,
                 gate,
                 form,
                 count_parameters(built),
-                each.batch / time.seconds,
-                each.batch / time.reference_seconds,
+                each.batch / time.after,
+                each.batch / time.before,
                 time.ratio,
                 time.low,
                 time.high,
-                time.pairs,
+                time.rounds,
             )
         del built
         gc.collect()
@@ -174,14 +175,6 @@ def _built(plain: nn.Module, gate: str, form: Form, example: Tensor) -> nn.Modul
     # Partial: of ASR(SE)+SE the SE stays.
     folded, _ = fold(network, fuse=form == "fused", partial=True, example=example)
     return folded
-
-
-def _call(network: nn.Module, images: Tensor) -> Callable[[], object]:
-    def run() -> object:
-        with torch.inference_mode():
-            return network(images)
-
-    return run
 
 
 def _device(given: str | None) -> torch.device:
