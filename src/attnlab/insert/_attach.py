@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -21,19 +21,32 @@ from attnlab.insert.host import attach
 from attnlab.insert.site import Site
 
 
-def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start: str) -> None:
-    """Attach a gate of `item` at each of `sites`; of a stage gate, one per stage."""
+def attach_gate(
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site] = (),
+) -> None:
+    """Attach a gate of `item` at each of `sites`; of a stage gate, one per stage. At those
+    `over_tokens` it looks over all tokens of a sequence."""
     # First those at additions: gates draw their first weights in this order.
     for site in sorted(sites, key=lambda site: site.host != "addition"):
         if item.form != "stage":
             gate = item.build(site).requires_grad_(item.trainable)
-            attach(network, _attachment(network, gate, site, _started(gate, start)))
+            attachment = _attachment(network, gate, site, _started(gate, start))
+            attachment.over_tokens = site in over_tokens
+            attach(network, attachment)
     if item.form == "stage":
-        _attach_stage_gates(network, item, sites, start)
+        _attach_stage_gates(network, item, sites, start, over_tokens)
 
 
 def _attach_stage_gates(
-    network: nn.Module, item: Resolved, sites: Sequence[Site], start: str
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site],
 ) -> None:
     series: dict[tuple[int, int], list[Site]] = {}
     for site in sites:
@@ -54,6 +67,7 @@ def _attach_stage_gates(
                 scale=scale,
             )
             _match(network, attachment, site)
+            attachment.over_tokens = site in over_tokens
             attach(network, attachment)
 
 
