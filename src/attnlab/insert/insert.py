@@ -18,6 +18,7 @@ from attnlab.insert._causal import is_token_site, looks_over_tokens, refuse_leak
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
 from attnlab.insert.choose import find_sites, frozen_notes, place_notes
@@ -168,6 +169,7 @@ def _attach(
                 f"of a call are left out"
             )
         attach_gate(network, item, sites, start, over_tokens)
+        notes += start_notes(network, sites) if item.constant and start == "paper" else []
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
 
