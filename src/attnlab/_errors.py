@@ -48,6 +48,11 @@ class GateLostError(SiteError):
     gate, the module that is gone, and what to do."""
 
 
+class NoiseLostError(AttnlabError, ValueError):
+    """A norm that was given noise is gone, because its network was changed afterwards; the message
+    names the norm and what to do."""
+
+
 class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
 
