@@ -29,6 +29,7 @@ KNOWS = {
     "fold": {"attention", "insert", "record"},
     "trajectory": {"_native", "insert", "plot", "record"},
     "stripe": {"attention", "insert", "plot", "record"},
+    "place": {"insert", "plot", "record", "stripe", "trajectory"},
     "checkpoint": {"backbones", "fold", "insert", "noise", "record"},
     "data": {"record"},
     "tasks": {"backbones", "data", "stored"},

@@ -64,6 +64,8 @@ class Description:
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
     """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
+    shared: bool = False
+    """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None
     """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
 
@@ -84,6 +86,7 @@ class Description:
                 self.where,
                 self.start,
                 place=self.place,
+                shared=self.shared,
                 example=self.example(network),
                 inplace=True,
                 **self.gate_options,

@@ -31,6 +31,7 @@ def fold(
     where: tuple[str, ...] = (),
     start: Literal["paper", "identity"] = "paper",
     place: Literal["auto", "branch", "norm"] = "branch",
+    shared: bool = False,
     size: int | None = None,
     weights: str | None = None,
     fuse: bool = False,
@@ -62,10 +63,11 @@ def fold(
         model: the network of a file that does not say it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
-        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module
-            names.
+        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 |
+            norms | in:module | module names.
         start: as given to insert.
         place: as given to insert, whose own default is auto.
+        shared: as given to insert: one gate for all chosen blocks of a stage.
         size: side of the images; what the network says of itself if left out.
         weights: of a network given by name: a file, timm's "pretrained", torchvision's "DEFAULT".
         fuse: also merge norms and re-parameterisable branches, for the fastest network.
@@ -97,6 +99,7 @@ def fold(
         start=start,
         input_size=None if size is None else [3, size, size],
         place=place,
+        shared=shared,
     )
     torch.manual_seed(0)
     network, description, lines = _network(source, given, weights, trust)
@@ -200,8 +203,8 @@ def _of_file(
         return load(path, given), given, [made, read]
     if _about_gates(given) or given.num_classes is not None:
         raise OptionError(
-            "--gate, --where, --start, --place and --num-classes need --model, the network they "
-            "belong to."
+            "--gate, --where, --start, --place, --shared and --num-classes need --model, the "
+            "network they belong to."
         )
     description = describe(path)
     if description is None:
@@ -225,7 +228,7 @@ def _of_file(
 
 def _about_gates(given: Description) -> bool:
     changed = given.gate is not None or given.where is not None
-    return changed or given.start != "paper" or given.place != "branch"
+    return changed or given.shared or given.start != "paper" or given.place != "branch"
 
 
 def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | None) -> None:

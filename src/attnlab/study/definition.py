@@ -57,6 +57,8 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    shared: bool = False
+    """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
     backbone_options: dict[str, Value] = {}
     """Options of the backbone for this row alone: a network built otherwise, to compare with."""
     branch_scale: PositiveFloat | None = None

@@ -105,6 +105,7 @@ def _config(
         where=where,
         start=entry.start,
         place=entry.place,
+        shared=entry.shared,
         branch_scale=entry.branch_scale,
         noise=backbone.noise,
         seed=seed,

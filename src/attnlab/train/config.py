@@ -37,6 +37,8 @@ class RunConfig(Strict):
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
     """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
+    shared: bool = False
+    """Whether the chosen blocks of a stage have one gate in common, as in EAN."""
     branch_scale: PositiveFloat | None = None
     """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
     network as short as most gates do at first, the control for them. As built when None."""

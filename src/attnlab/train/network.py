@@ -49,6 +49,7 @@ def _with_gates(config: RunConfig, network: nn.Module, example: torch.Tensor) ->
         where,
         config.start,
         place=config.place,
+        shared=config.shared,
         example=example,
         inplace=True,
         **config.gate_options,
@@ -85,6 +86,7 @@ def description(config: RunConfig, task: Task) -> Description | None:
         dict(config.gate_options),
         list(task.facts.shape),
         place=config.place,
+        shared=config.shared,
         noise=None if config.noise is None else config.noise.model_dump(exclude_none=True),
     )
 
