@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
 from attnlab.tasks import Task, build_task
+from attnlab.track import TrackConfig, TrackedRun, Tracking, check_installed, chosen
 from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
@@ -54,6 +55,8 @@ def train(
     devices: int = 1,
     progress: Progress | None = None,
     each_epoch: EachEpoch | None = None,
+    track: Sequence[str | TrackConfig] = (),
+    group: str = "",
 ) -> RunResult:
     """Train the network of `config` in `directory`; return its result.
 
@@ -70,6 +73,9 @@ def train(
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
         each_epoch: called after each epoch; what it returns is added to the epoch's record.
+        track: trackers that get the curves too, names of `attnlab.track.list_trackers()` or
+            settings. The run and its result are the same with and without.
+        group: what trackers put the run under, such as the name of its study.
     """
     if not isinstance(config, RunConfig):
         raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
@@ -79,6 +85,8 @@ def train(
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
+    trackers = chosen(track)
+    check_installed(trackers)
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
@@ -101,7 +109,7 @@ def train(
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
         result: RunResult = fabric.launch(
-            launched, config, identity, folder, data, threads, progress, each_epoch
+            launched, config, identity, folder, data, threads, progress, each_epoch, trackers, group
         )
     return result
 
@@ -119,6 +127,8 @@ def _run(
     threads: int | None,
     progress: Progress | None,
     each_epoch: EachEpoch | None,
+    trackers: Sequence[TrackConfig],
+    group: str,
 ) -> RunResult:
     with deterministic(threads):
         task = build_task(config.task, data.facts)
@@ -129,11 +139,14 @@ def _run(
         fabric.barrier()
         state = build_state(fabric, config, network)
         resume(fabric, state, folder / "checkpoints", identity.run_id)
+        run = TrackedRun(folder, identity.run_id, config.label, config.model_dump(), group)
+        tracking = Tracking(trackers if fabric.is_global_zero else (), run)
         shown = progress if fabric.is_global_zero else _silent
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
         try:
+            tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
                 record = _epoch(fabric, config, state, task, data, epoch, show)
                 if each_epoch is not None:
@@ -142,6 +155,7 @@ def _run(
                 save_state(fabric, state, folder / "checkpoints", identity.run_id)
                 if fabric.is_global_zero:
                     write_metrics(folder, state.history)
+                tracking.write(state.history)
                 show.epoch(record)
         except (KeyboardInterrupt, SystemExit):
             if fabric.is_global_zero:
@@ -149,6 +163,7 @@ def _run(
             raise
         finally:
             show.close()
+            tracking.close(finished=len(state.history) == config.recipe.epochs)
         return _finish(fabric, config, identity, state, task, data, folder)
 
 
