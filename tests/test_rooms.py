@@ -33,7 +33,17 @@ KNOWS = {
     "checkpoint": {"backbones", "fold", "insert", "noise", "record"},
     "data": {"record"},
     "tasks": {"backbones", "data", "stored"},
-    "train": {"backbones", "checkpoint", "data", "insert", "noise", "record", "stored", "tasks"},
+    "train": {
+        "backbones",
+        "checkpoint",
+        "data",
+        "insert",
+        "noise",
+        "place",
+        "record",
+        "stored",
+        "tasks",
+    },
     "measure": {
         "checkpoint",
         "data",
