@@ -40,6 +40,7 @@ KNOWS = {
         "data",
         "insert",
         "noise",
+        "place",
         "record",
         "stored",
         "tasks",

@@ -226,7 +226,8 @@ def test_the_command(capsys, tmp_path) -> None:
         (
             ["--budget", "3", "--strategy", "effects", "--data", "fake"],
             "attnlab: Unknown strategy 'effects'. Did you mean 'effect' or 'stiffest'? Expected "
-            "one of: all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, effect.\n",
+            "one of: all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, "
+            "effect.\n",
         ),
     ],
 )

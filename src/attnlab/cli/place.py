@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -84,7 +84,7 @@ def place(
     lines = asked.python(repr(network), None if weights is None else repr(weights))
     loader = None
     if data is not None:
-        options = {"limit": limit, "batch": batch, "root": str(root), "size": size}
+        options: dict[str, Any] = {"limit": limit, "batch": batch, "root": str(root), "size": size}
         loader = images_for(model, data, part="train", **options)
         lines = [
             "from attnlab.data import images_for",

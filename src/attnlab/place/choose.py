@@ -40,13 +40,13 @@ def picked(asked: Asked, found: Picked) -> list[BlockScore]:
 
 def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list[Margin]]:
     """The best blocks of every group, and how far they are from the next."""
-    best = {block: _best_step(block, found) for block in asked.blocks}
+    best = {block: step for block in asked.blocks if (step := _best_step(block, found))}
     unscored = found.unscored or "no score"
-    groups = [[block for block in group if best[block]] for group in asked.groups]
+    groups = [[block for block in group if block in best] for group in asked.groups]
     for before, after in zip(asked.groups, groups, strict=True):
         if not after:
             raise InputError(f"No block of {listed(before)} has a {found.quantity} ({unscored}).")
-    left_out = any(best[block] is None for block in asked.blocks)
+    left_out = len(best) < len(asked.blocks)
     check_budget(asked, groups, unscored if left_out else "")
     assert asked.budget is not None
     sign = 1 if found.largest else -1
@@ -73,8 +73,8 @@ def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list
             block.stage,
             block.name,
             block in chosen,
-            None if best[block] is None else found.scores[best[block]],
-            chosen.get(block, "" if best[block] else unscored),
+            found.scores[best[block]] if block in best else None,
+            chosen.get(block, "" if block in best else unscored),
         )
         for block in asked.blocks
     ]
@@ -87,8 +87,7 @@ def _best_step(block: Block, found: Scored) -> str | None:
     return max(known, key=lambda step: found.scores[step], default=None)
 
 
-def _reason(found: Scored, step: str | None, rank: int, number: int, where: str) -> str:
-    assert step is not None
+def _reason(found: Scored, step: str, rank: int, number: int, where: str) -> str:
     end = "largest" if found.largest else "smallest"
     detail = f" {found.details[step]}" if step in found.details else ""
     place = end if rank == 1 else f"number {rank} from the {end}"

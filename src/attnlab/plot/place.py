@@ -43,6 +43,7 @@ def place_figure(placement: Mapping[str, Any]) -> Spec:
         "type": "nominal",
         "sort": None,
         "title": "block (stage.block)",
+        "scale": {"domain": [row["block"] for row in rows]},
         "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
     }
     axis: Spec | None = {} if scored else None

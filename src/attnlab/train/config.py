@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveFloat, field_validator, model_valid
 from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
 from attnlab.data import Augmentation, DataConfig
-from attnlab.insert.where import parse_where
+from attnlab.insert.where import measured_word, parse_where
 from attnlab.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 from attnlab.train.recipe import MOVED, Recipe, load_parts
@@ -51,7 +51,7 @@ class RunConfig(Strict):
     @classmethod
     def _selects(cls, where: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         try:
-            parse_where(where)
+            measured_word(parse_where(where))
         except SelectionError as error:
             raise OptionError(str(error)) from None
         return where

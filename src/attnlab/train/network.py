@@ -18,6 +18,7 @@ from attnlab.noise import attach as attach_noise
 from attnlab.tasks import CreatedTask, Task, build_task
 from attnlab.train.config import RunConfig
 from attnlab.train.directory import read_config, read_facts
+from attnlab.train.measured_where import with_placement
 
 
 def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Module:
@@ -97,7 +98,7 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    config = read_config(folder)
+    config = with_placement(read_config(folder), folder)
     config = config.model_copy(
         update={"backbone_options": without_weights(config.backbone_options)}
     )
