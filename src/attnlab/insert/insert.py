@@ -14,7 +14,7 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._causal import is_token_site, looks_over_tokens, refuse_leaks
+from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
 from attnlab.insert._norms import replace_norms
 from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
@@ -173,6 +173,11 @@ def _attach(
         if shared:
             notes.append(_shared_note(item, sites))
         over_tokens = _over_tokens(network, run, example, item, sites)
+        if over_tokens and on_meta(network):
+            notes.append(
+                f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+                f"seen on the meta device"
+            )
         if over_tokens and mask_position(network) is not None:
             notes.append(
                 f"{item.label} looks over all tokens; those that are padding by the attention_mask "
@@ -191,7 +196,8 @@ def _over_tokens(
     tokens = [site for site in sites if is_token_site(site)]
     if not tokens or not looks_over_tokens(item, tokens[0]):
         return []
-    refuse_leaks(network, run, example, item.label, tokens)
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
     refuse_hidden_mask(network, example, item.label)
     return tokens
 
