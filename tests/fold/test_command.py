@@ -303,7 +303,7 @@ def test_the_flag_that_the_refusal_advises(tmp_path, capsys, monkeypatch):
     save(network, source, description)
     command = (str(source), "--trust", "-o", str(output))
     message = fails(capsys, *command)
-    assert "Give norms without affine parameters some, which adds keys: add_affine=True." in message
+    assert "Give norms without affine parameters some, which adds keys: --add-affine." in message
     assert not output.exists()
     main(["fold", *command, "--add-affine"])
     assert "added affine parameters, so new keys, to norm" in capsys.readouterr().out

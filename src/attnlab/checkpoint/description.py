@@ -89,7 +89,7 @@ class Description:
                 shared=self.shared,
                 example=self.example(network),
                 inplace=True,
-                **self.gate_options,
+                **options_for_loading(self.gate, self.gate_options),
             )
             if self.kept is not None:
                 remove_attachments(network, keep=frozenset(self.kept))
@@ -150,6 +150,12 @@ class Description:
         default = Description(self.model)
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: v for name, v in values.items() if v != getattr(default, name)}
+
+
+def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a gate whose values come from a file: how it would start does not matter."""
+    learned = any(term.strip().startswith("asr:") for term in gate.split("+"))
+    return {**options, "smallest": 0.0} if learned else dict(options)
 
 
 def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:

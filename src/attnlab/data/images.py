@@ -41,6 +41,8 @@ def images_for(
     root: str | Path = "data",
     size: int | Sequence[int] | None = None,
     part: Part = "any",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> DataLoader[Any]:
     """Batches of images and labels as `network` takes them.
 
@@ -53,6 +55,9 @@ def images_for(
         size: side of the images, or channels, height and width, if not what the network says.
         part: `train` for training images alone, on which a choice may be made that test images
             then judge; a folder is taken as it is. `any`: all digits, the test images of cifar10.
+        mean: of each channel, pixels 0 to 1, with which the network was trained; what a network of
+            timm says, ImageNet's for others, when None.
+        std: likewise.
     """
     check_module(network, "the network")
     channels, height, width = example_input(network).shape[1:]
@@ -71,8 +76,8 @@ def images_for(
     known = configuration if isinstance(configuration, Mapping) else {}
     preprocessing = Preprocessing(
         (channels, height, width),
-        tuple(known.get("mean") or IMAGENET[0]),
-        tuple(known.get("std") or IMAGENET[1]),
+        tuple(mean or known.get("mean") or IMAGENET[0]),
+        tuple(std or known.get("std") or IMAGENET[1]),
     )
     return image_batches(data, preprocessing, root=Path(root), batch=batch, limit=limit, part=part)
 

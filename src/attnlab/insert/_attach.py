@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -22,12 +22,18 @@ from attnlab.insert.site import Site
 
 
 def attach_gate(
-    network: nn.Module, item: Resolved, sites: Sequence[Site], start: str, *, shared: bool = False
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site] = (),
+    *,
+    shared: bool = False,
 ) -> None:
     """Attach a gate of `item` at each of `sites`; of a stage gate, and of others with `shared`, one
-    per stage."""
+    per stage. At those `over_tokens` it looks over all tokens of a sequence."""
     if item.form == "stage":
-        _attach_stage_gates(network, item, sites, start)
+        _attach_stage_gates(network, item, sites, start, over_tokens)
         return
     owners: dict[tuple[int, int], tuple[OwnedAttachment, float | None]] = {}
     # First those at additions: gates draw their first weights in this order.
@@ -35,17 +41,24 @@ def attach_gate(
         stage = (site.series, site.channels)
         if shared and stage in owners:
             owner, scale = owners[stage]
-            attach(network, _attachment(network, owner.gate_module, site, scale, owner))
+            borrowed = _attachment(network, owner.gate_module, site, scale, owner)
+            borrowed.over_tokens = site in over_tokens
+            attach(network, borrowed)
             continue
         gate = item.build(site).requires_grad_(item.trainable)
         scale = _started(gate, start)
         attachment = _attachment(network, gate, site, scale)
+        attachment.over_tokens = site in over_tokens
         owners[stage] = attachment, scale
         attach(network, attachment)
 
 
 def _attach_stage_gates(
-    network: nn.Module, item: Resolved, sites: Sequence[Site], start: str
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site],
 ) -> None:
     series: dict[tuple[int, int], list[Site]] = {}
     for site in sites:
@@ -66,6 +79,7 @@ def _attach_stage_gates(
                 scale=scale,
             )
             _match(network, attachment, site)
+            attachment.over_tokens = site in over_tokens
             attach(network, attachment)
 
 

@@ -15,6 +15,7 @@ from attnlab._errors import SiteError
 from attnlab.attention import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
 from attnlab.insert._fx import record_whole, was_handed
 from attnlab.insert._layout import gate_to_layout, to_channel_first
+from attnlab.insert._padding import of_valid_tokens, padding_now
 from attnlab.insert.site import Site
 from attnlab.record.recorder import RecordedWhole
 
@@ -28,6 +29,8 @@ class Attachment(RecordedWhole, ABC):
     """
 
     scale: Tensor | None
+    over_tokens = False
+    """Whether the gate looks over all tokens of a sequence, so that it must not see padding."""
 
     def __init__(self, site: Site, scale: float | None = None) -> None:
         super().__init__()
@@ -154,6 +157,11 @@ class BranchAttachment(OwnedAttachment):
         super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
         return self._placed(self._call(self._seen(branch)), branch)
 
@@ -172,6 +180,11 @@ class StepAttachment(OwnedAttachment):
         super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         assert shortcut is not None, "a step gate is only ever attached to an addition"
         return self._placed(self._call(self._seen(shortcut), self._seen(branch)), branch)
 
@@ -219,6 +232,12 @@ class StageAttachment(Attachment):
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
+        if self.over_tokens and padding_now() is not None:
+            raise SiteError(
+                f"The gate {self.name!r} ({type(self.gate_module).__name__}) hands a memory from "
+                f"block to block and looks over all tokens, so it cannot leave padding out. Use "
+                f"batches without padding, or another gate, such as 'se'."
+            )
         before = self._before()
         gate, after = self._shared[0](self._seen(branch), before)
         self._memory.value = None if self._last else after

@@ -21,6 +21,7 @@ from attnlab.insert._guard import Guard, acting_in, lost_gates
 from attnlab.insert._hosted import hosted_by
 from attnlab.insert._norms import plain_norms
 from attnlab.insert._outputs import HOOK, OutputHook, host_behind
+from attnlab.insert._padding import mask_position
 from attnlab.insert.attachment import Attachment, OwnedAttachment
 
 
@@ -48,7 +49,11 @@ def attach(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
-    _guard(network).add(attachment)
+    guard = _guard(network)
+    guard.add(attachment)
+    if attachment.over_tokens:
+        guard.over_tokens = True
+        guard.mask_position = mask_position(network)
 
 
 def guard_norms(network: nn.Module) -> None:

@@ -14,8 +14,11 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
+from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
 from attnlab.insert._norms import replace_norms
+from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
 from attnlab.insert.choose import find_sites, frozen_notes, place_notes
@@ -88,7 +91,7 @@ def insert(
     trains = all(item.trainable for item in resolved)
     notes = _notes(network, kept, trains)
     try:
-        sites, more = _attach(network, run, resolved, where, start, place, shared)
+        sites, more = _attach(network, run, example, resolved, where, start, place, shared)
         after = answer(network, example, calls)
     except Exception:
         if inplace:
@@ -129,6 +132,7 @@ def _macs_after(run: Run, before: Answer, after: Answer) -> int:
 def _attach(
     network: nn.Module,
     run: Run,
+    example: Example | None,
     resolved: Sequence[Resolved],
     where: Where,
     start: Start,
@@ -168,9 +172,34 @@ def _attach(
         notes += frozen_notes(network, sites)
         if shared:
             notes.append(_shared_note(item, sites))
-        attach_gate(network, item, sites, start, shared=shared)
+        over_tokens = _over_tokens(network, run, example, item, sites)
+        if over_tokens and on_meta(network):
+            notes.append(
+                f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+                f"seen on the meta device"
+            )
+        if over_tokens and mask_position(network) is not None:
+            notes.append(
+                f"{item.label} looks over all tokens; those that are padding by the attention_mask "
+                f"of a call are left out"
+            )
+        attach_gate(network, item, sites, start, over_tokens, shared=shared)
+        notes += start_notes(network, sites) if item.constant and start == "paper" else []
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
+
+
+def _over_tokens(
+    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
+) -> list[Site]:
+    """The sites at which the gate looks over all tokens of a sequence, if it may."""
+    tokens = [site for site in sites if is_token_site(site)]
+    if not tokens or not looks_over_tokens(item, tokens[0]):
+        return []
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
+    refuse_hidden_mask(network, example, item.label)
+    return tokens
 
 
 def _shown(site: Site) -> str:

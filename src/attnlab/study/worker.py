@@ -42,6 +42,10 @@ class Job:
     directory: str
     folders: tuple[str, ...] = ()
     """That classes of the user's own are imported from, behind all others."""
+    track: str = "[]"
+    """Trackers and their options."""
+    study: str = ""
+    """Under which they put the run."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -94,6 +98,7 @@ def work(job: Job, threads: int | None = None) -> Outcome:
 def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
     from attnlab.measure import MeasureConfig, measure_run
     from attnlab.measure.epoch import epoch_record
+    from attnlab.track import TrackConfig
     from attnlab.train import RunConfig, identify, train
 
     measure = MeasureConfig.model_validate_json(job.measure)
@@ -110,7 +115,15 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
             )
         every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
         source = _finish_source(config, directory, partial(train, each_epoch=every_epoch), threads)
-        train(config, directory, threads=threads, each_epoch=every_epoch, source=source)
+        train(
+            config,
+            directory,
+            threads=threads,
+            each_epoch=every_epoch,
+            source=source,
+            track=[TrackConfig(**each) for each in json.loads(job.track)],
+            group=job.study,
+        )
     measure_run(directory, measure, threads=threads)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,7 @@ from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
 from attnlab.stored.placement import PlacementRecord
 from attnlab.tasks import Task, build_task
+from attnlab.track import TrackConfig, TrackedRun, Tracking, check_installed, chosen
 from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
@@ -59,6 +60,8 @@ def train(
     progress: Progress | None = None,
     each_epoch: EachEpoch | None = None,
     source: str | Path | None = None,
+    track: Sequence[str | TrackConfig] = (),
+    group: str = "",
 ) -> RunResult:
     """Train the network of `config` in `directory`; return its result.
 
@@ -78,6 +81,9 @@ def train(
         source: of a `where` that asks for a measurement, the directory of the run that is measured
             (`attnlab.train.placement`), which is trained first where it is not finished; `source`
             below `directory` when None.
+        track: trackers that get the curves too, names of `attnlab.track.list_trackers()` or
+            settings. The run and its result are the same with and without.
+        group: what trackers put the run under, such as the name of its study.
     """
     if not isinstance(config, RunConfig):
         raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
@@ -87,6 +93,8 @@ def train(
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
+    trackers = chosen(track)
+    check_installed(trackers)
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
@@ -128,7 +136,17 @@ def train(
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
         result: RunResult = fabric.launch(
-            launched, config, identity, folder, data, threads, progress, each_epoch, placement
+            launched,
+            config,
+            identity,
+            folder,
+            data,
+            threads,
+            progress,
+            each_epoch,
+            placement,
+            trackers,
+            group,
         )
     return result
 
@@ -147,6 +165,8 @@ def _run(
     progress: Progress | None,
     each_epoch: EachEpoch | None,
     placement: PlacementRecord | None,
+    trackers: Sequence[TrackConfig],
+    group: str,
 ) -> RunResult:
     placed = config if placement is None else with_placement(config, folder)
     with deterministic(threads):
@@ -158,11 +178,14 @@ def _run(
         fabric.barrier()
         state = build_state(fabric, config, network)
         resume(fabric, state, folder / "checkpoints", identity.run_id)
+        run = TrackedRun(folder, identity.run_id, config.label, config.model_dump(), group)
+        tracking = Tracking(trackers if fabric.is_global_zero else (), run)
         shown = progress if fabric.is_global_zero else _silent
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
         try:
+            tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
                 record = _epoch(fabric, config, state, task, data, epoch, show)
                 if each_epoch is not None:
@@ -171,6 +194,7 @@ def _run(
                 save_state(fabric, state, folder / "checkpoints", identity.run_id)
                 if fabric.is_global_zero:
                     write_metrics(folder, state.history)
+                tracking.write(state.history)
                 show.epoch(record)
         except (KeyboardInterrupt, SystemExit):
             if fabric.is_global_zero:
@@ -178,6 +202,7 @@ def _run(
             raise
         finally:
             show.close()
+            tracking.close(finished=len(state.history) == config.recipe.epochs)
         return _finish(fabric, placed, identity, state, task, data, folder, placement)
 
 

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from attnlab._errors import InputError, OptionError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
-from attnlab.checkpoint import Description, without_weights
+from attnlab.checkpoint import Description, options_for_loading, without_weights
 from attnlab.insert import attachments, insert, set_branch_scale
 from attnlab.noise import attach as attach_noise
 from attnlab.tasks import CreatedTask, Task, build_task
@@ -100,7 +100,10 @@ def load_network(directory: str | Path) -> nn.Module:
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
     config = with_placement(read_config(folder), folder)
     config = config.model_copy(
-        update={"backbone_options": without_weights(config.backbone_options)}
+        update={
+            "backbone_options": without_weights(config.backbone_options),
+            "gate_options": options_for_loading(config.attention, config.gate_options),
+        }
     )
     facts = read_facts(folder)
     network = build_network(config, build_task(config.task, facts), facts.shape)
