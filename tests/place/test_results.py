@@ -43,6 +43,14 @@ def test_what_it_says(network, images) -> None:
     assert [a.site.label for _, a in attachments(gated)] == [b.label for b in found.chosen]
 
 
+def test_gates_that_are_there_already_are_told(network, images) -> None:
+    gated, _ = attnlab.insert(network, "se", where="stages:1")
+    found = attnlab.place(gated, 1, loader=images, per_stage=True)
+    assert found.notes == (
+        "the network carries 3 of our gates; what is measured is the network with them",
+    )
+
+
 def test_a_near_tie_is_told() -> None:
     from attnlab.plot.place import margin_in_words
 
@@ -145,6 +153,11 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
             {"strategy": "hand", "budget": 2, "where": "blocks:0,3,5"},
             "where='blocks:0,3,5' names 3 blocks, and the budget is 2. Leave the budget out, or "
             "name as many.",
+        ),
+        (
+            {"strategy": "hand", "budget": 1, "where": "blocks:0,3,5", "per_stage": True},
+            "where='blocks:0,3,5' names 2 blocks of stage 2, and the budget is 1. Leave the budget "
+            "out, or name as many.",
         ),
         (
             {"strategy": "spread", "budget": 1, "gate": "asr:se", "loader": LABELLED},

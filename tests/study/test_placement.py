@@ -13,7 +13,12 @@ from tests.study._small import HereExecutor, small_study
 
 from attnlab._errors import AttnlabError, OptionError, SelectionError
 from attnlab.insert import attachments
-from attnlab.report.placements import null_sentence, placed_rows, random_like
+from attnlab.report.placements import (
+    null_sentence,
+    placed_rows,
+    placement_answer,
+    random_like,
+)
 from attnlab.report.read import read_record
 from attnlab.report.study_page import study_page
 from attnlab.report.tables import numbers, to_csv
@@ -215,6 +220,8 @@ def test_the_page_says_where(done) -> None:
     assert null_sentence(stiffest, drawn) == (
         f"above {above} of 3 random placements (p = {(1 + at_least) / 4:.2g}, one-sided)"
     )
+    assert "of 5 rows with fewer gates" in placement_answer(record)
+    assert "of 2 ways to choose is above all random placements" in placement_answer(record)
     (section,) = (each for each in study_page(record).sections if each.title == "Where?")
     assert [part.kind for part in section.parts] == [
         "heading",

@@ -21,11 +21,14 @@ def by_hand(asked: Asked) -> Picked:
     chosen = select([s for s in sites if (s.stage, s.block) in inside], asked.where)
     named = {(site.stage, site.block) for site in chosen}
     blocks = [block for block in asked.blocks if (block.stage, block.number) in named]
-    if asked.budget is not None and not asked.per_stage and len(blocks) != asked.budget:
-        raise OptionError(
-            f"where={asked.where!r} names {len(blocks)} blocks, and the budget is {asked.budget}. "
-            f"Leave the budget out, or name as many."
-        )
+    for group in asked.groups:
+        number = len(set(group) & set(blocks))
+        if asked.budget is not None and number != asked.budget:
+            stage = f" of stage {group[0].stage}" if asked.per_stage else ""
+            raise OptionError(
+                f"where={asked.where!r} names {number} blocks{stage}, and the budget is "
+                f"{asked.budget}. Leave the budget out, or name as many."
+            )
     return Picked(blocks, f"named by hand: {asked.where}")
 
 

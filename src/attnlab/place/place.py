@@ -11,6 +11,7 @@ from torch import nn
 
 from attnlab._checked import check_batches, check_module, check_whole
 from attnlab._errors import InputError, OptionError
+from attnlab.insert import attachments
 from attnlab.insert.where import MEASURED, measured_word, split_inside
 from attnlab.place.block import find_blocks
 from attnlab.place.choose import check_budget, chosen_by_score, picked
@@ -68,7 +69,14 @@ def place(
         "se" if gate is None else gate,
     )
     _check_budget(chosen, asked)
-    return placed(asked, chosen, chosen.run(asked), began=began, name=name)
+    found = placed(asked, chosen, chosen.run(asked), began=began, name=name)
+    gates = sum(True for _ in attachments(network))
+    if gates and found.quantity:
+        note = (
+            f"the network carries {gates} of our gates; what is measured is the network with them"
+        )
+        found = replace(found, notes=(*found.notes, note))
+    return found
 
 
 def placed(

@@ -13,7 +13,7 @@ from attnlab.plot.stiffness import stiffest_step
 from attnlab.report.block_figures import counts_figure, heat_figure, stiffness_figure
 from attnlab.report.glossary import words
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
-from attnlab.report.placements import placement_parts
+from attnlab.report.placements import placement_answer, placement_parts
 from attnlab.report.read import StudyRecord
 from attnlab.report.surfaces import surface_parts
 from attnlab.stored.table import Group
@@ -135,6 +135,9 @@ def _against_result(record: StudyRecord) -> list[Figure]:
     return figures
 
 
+_FEW_OR_MANY = "Few gates against many."
+
+
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
     title = "Where?"
@@ -164,7 +167,10 @@ def where_section(record: StudyRecord) -> Section:
         'tell whether fewer would do. Add `where = ["all", "stages:1", "every:3"]` to its file to '
         "ask."
     )
-    return Section(title, lead, parts, _where_answer(counts, bool(measured)), to_do)
+    answer = " ".join(
+        text for text in (placement_answer(record), _where_answer(counts, bool(measured))) if text
+    )
+    return Section(title, lead, parts, answer or _FEW_OR_MANY, to_do)
 
 
 def _counted(record: StudyRecord, counts: Sequence[tuple[str, int]]) -> Part:
@@ -180,7 +186,7 @@ def _counted(record: StudyRecord, counts: Sequence[tuple[str, int]]) -> Part:
 
 def _where_answer(counts: Sequence[tuple[str, int]], measured: bool) -> str:
     if not measured:
-        return "Few gates against many, and blocks that were chosen against blocks that were drawn."
+        return ""
     if not counts:
         return "Which block is the stiffest is not stored."
     block, number = max(counts, key=lambda count: count[1])

@@ -77,11 +77,12 @@ def null_sentence(chosen: Placed, drawn: Sequence[Placed]) -> str:
 
 
 def random_like(chosen: Placed, rows: Sequence[Placed]) -> list[Placed]:
-    """The random placements that cost the same."""
+    """The random placements that cost the same and have the same seeds, if finished."""
     return [
         each
         for each in rows
-        if each.strategy == RANDOM and (each.gate, each.sites) == (chosen.gate, chosen.sites)
+        if each.strategy == RANDOM
+        and (each.gate, each.sites, each.row.seeds) == (chosen.gate, chosen.sites, chosen.row.seeds)
     ]
 
 
@@ -139,8 +140,8 @@ def answers(record: StudyRecord, rows: Sequence[Placed]) -> list[str]:
             f"{each.row.label} ({each.sites} gates): {metric.difference_text(each.delta)}, "
             f"{null_sentence(each, drawn)}."
         )
-    nulls = {(each.gate, each.sites): random_like(each, rows) for each in rows}
-    for (gate, sites), drawn in nulls.items():
+    nulls = {(e.gate, e.sites, e.row.seeds): random_like(e, rows) for e in rows}
+    for (gate, sites, _), drawn in nulls.items():
         if len(drawn) > 1:
             low, high = min(e.delta for e in drawn), max(e.delta for e in drawn)
             found.append(
@@ -149,6 +150,31 @@ def answers(record: StudyRecord, rows: Sequence[Placed]) -> list[str]:
                 f"{metric.signed(low)} to {metric.signed(high)}."
             )
     return found
+
+
+def placement_answer(record: StudyRecord) -> str:
+    """In a sentence or two: what is as good as all, and whether choosing beats drawing."""
+    found = []
+    for group in record.table.groups:
+        rows = placed_rows(record, group)
+        equal = [r.equivalence for r in group.rows if r.equivalence is not None and not r.plain]
+        if equal:
+            shown = sum(each.verdict == "equivalent" for each in equal)
+            found.append(
+                f"{shown or 'None'} of {len(equal)} rows with fewer gates "
+                f"{'are' if shown > 1 else 'is'} shown to be as good as {equal[0].to}, within "
+                f"±{equal[0].margin:g}."
+            )
+        ways = [each for each in rows if each.strategy not in (PLAIN, ALL, RANDOM)]
+        judged = [(each, drawn) for each in ways if (drawn := random_like(each, rows))]
+        above = [e.row.label for e, drawn in judged if all(e.delta > r.delta for r in drawn)]
+        if judged:
+            names = f": {', '.join(above)}" if above else ""
+            found.append(
+                f"{len(above) or 'None'} of {len(judged)} ways to choose is above all random "
+                f"placements of the same cost{names}."
+            )
+    return " ".join(found)
 
 
 def _equivalence_table(record: StudyRecord, group: Group) -> Table | None:
