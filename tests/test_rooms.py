@@ -45,6 +45,7 @@ KNOWS = {
         "track",
     },
     "measure": {
+        "backbones",
         "checkpoint",
         "data",
         "fold",

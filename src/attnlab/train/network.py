@@ -95,11 +95,18 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    config = read_config(folder)
-    config = config.model_copy(
-        update={"backbone_options": without_weights(config.backbone_options)}
-    )
-    facts = read_facts(folder)
-    network = build_network(config, build_task(config.task, facts), facts.shape)
+    network = untrained_network(folder)
     load_weights(network, weights)
     return network.eval()
+
+
+def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module:
+    """The network of a run with its first weights, if nothing had to be read or fetched for them;
+    with `gates=False`, the plain one."""
+    folder = Path(directory)
+    config = read_config(folder)
+    changed = {"backbone_options": without_weights(config.backbone_options)}
+    plain = {} if gates else {"attention": "none"}
+    config = config.model_copy(update={**changed, **plain})
+    facts = read_facts(folder)
+    return build_network(config, build_task(config.task, facts), facts.shape)
