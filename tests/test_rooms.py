@@ -48,6 +48,7 @@ KNOWS = {
         "track",
     },
     "measure": {
+        "backbones",
         "checkpoint",
         "data",
         "fold",
