@@ -131,6 +131,15 @@ TABLE = [
         same=("m.safetensors",),
     ),
     Entry(
+        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "-o n.safetensors",
+        same=("n.safetensors",),
+    ),
+    Entry(
+        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
+    ),
+    Entry(
         "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
         "assert [row.gate for row in rows] == ['none', 'none', 'se']",
     ),
