@@ -32,10 +32,11 @@ import attnlab
 from attnlab.data import load_data
 from attnlab.data.batches import Chunk
 from attnlab.repair import Distil, Lesson, distil
-from attnlab.statistics import paired_difference
 from attnlab.train.directory import read_config
 
-ABLATION_IMAGES = 512
+IMAGES = 1000
+"""Training images without labels that choose, make constants and repair."""
+ABLATION_IMAGES = 256
 CALIBRATION_IMAGES = 256
 REPAIR = Distil(epochs=10)
 
@@ -64,7 +65,7 @@ def measure(run: Path) -> dict[str, Any]:
     train, test, classes = images_of(run)
     network = attnlab.load(run).eval()
     plain, receipt = attnlab.fold(
-        network, constants=alternating(train, test, classes), budget="all"
+        network, constants=alternating(train, test[:IMAGES], classes[:IMAGES]), budget="all"
     )
     assert receipt.curve is not None
     repaired = copy.deepcopy(plain)
@@ -105,11 +106,11 @@ def images_of(run: Path) -> tuple[Tensor, Tensor, Tensor]:
     config = read_config(run)
     as_they_are = config.data.augmentation.model_copy(update={"crop": "none", "flip": False})
     data = load_data(config.data.model_copy(update={"augmentation": as_they_are}))
-    cpu, number = torch.device("cpu"), data.facts.test
+    cpu, number = torch.device("cpu"), min(IMAGES, data.facts.test)
     mixed = torch.randperm(data.facts.train, generator=torch.Generator().manual_seed(0))
     chunk = Chunk(mixed[:number], number)
     (train,) = data.training([chunk], 0, 0, cpu)
-    (test,) = data.testing([torch.arange(number)], cpu)
+    (test,) = data.testing([torch.arange(data.facts.test)], cpu)
     return train.inputs, test.inputs, test.targets
 
 
@@ -122,11 +123,15 @@ def alternating(train: Tensor, test: Tensor, classes: Tensor) -> Iterator[tuple[
 
 
 def compared(before: Tensor, after: Tensor, classes: Tensor) -> dict[str, float]:
-    """Accuracy in percent, share of other answers, relative change of the output."""
-    right = after.argmax(1) == classes
+    """In percent: accuracy, its difference with the standard error image by image, and the share of
+    other answers; and the relative change of the output."""
+    first, second = (each.argmax(1) for each in (before, after))
+    gained = (second == classes).double() - (first == classes).double()
     return {
-        "accuracy": 100 * float(right.double().mean()),
-        "answers": 100 * float((before.argmax(1) != after.argmax(1)).double().mean()),
+        "accuracy": 100 * float((second == classes).double().mean()),
+        "gained": 100 * float(gained.mean()),
+        "error": 100 * float(gained.std(correction=0)) / len(gained) ** 0.5,
+        "answers": 100 * float((first != second).double().mean()),
         "change": float((after - before).norm() / before.norm()),
     }
 
@@ -142,41 +147,57 @@ def in_int8(
 def tables(backbone: str, runs: list[dict[str, Any]]) -> str:
     """What docs/se-out.md shows."""
     return "\n\n".join(
-        (f"## {backbone}", _curve(runs), _prediction(runs), _ablation(runs), _int8(runs))
+        (
+            f"## {backbone}, {len(runs)} runs",
+            _curve(runs),
+            _final(runs),
+            _prediction(runs),
+            _ablation(runs),
+            _int8(runs),
+        )
     )
 
 
-def _difference(runs: list[dict[str, Any]], after: list[float], before: list[float]) -> str:
-    seeds = [run["seed"] for run in runs]
-    found = paired_difference(
-        dict(zip(seeds, after, strict=True)), dict(zip(seeds, before, strict=True))
-    )
-    each = ", ".join(f"{a - b:+.2f}" for a, b in zip(after, before, strict=True))
-    interval = f" [{found.low:+.2f}, {found.high:+.2f}]" if found.low is not None else ""
-    return f"{found.mean:+.2f}{interval} | {each}"
+def _difference(gained: list[float], errors: list[float]) -> str:
+    """The mean over runs with its interval over images, and every run's."""
+    half = 1.96 * float(np.sqrt(np.square(errors).sum())) / len(errors)
+    mean = float(np.mean(gained))
+    each = ", ".join(f"{value:+.2f}" for value in gained)
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] | {each}"
 
 
 def _curve(runs: list[dict[str, Any]]) -> str:
     lines = [
-        "| gates constant | predicted | measured | accuracy | Δ to SE [95 %] | by seed |",
+        "| gates constant | predicted | measured | accuracy | Δ to SE [95 %] | by run |",
         "|---|---|---|---|---|---|",
     ]
-    before = [100 * run["curve"]["accuracy"] for run in runs]
-    lines.append(f"| 0 | | | {np.mean(before):.2f} | | |")
+    before = [run["curve"]["accuracy"] for run in runs]
+    lines.append(f"| 0 | | | {100 * np.mean(before):.2f} | | |")
     for number in range(len(runs[0]["curve"]["points"])):
         points = [run["curve"]["points"][number] for run in runs]
         mean = {k: np.mean([p[k] for p in points]) for k in ("predicted", "measured", "accuracy")}
-        delta = _difference(runs, [100 * p["accuracy"] for p in points], before)
+        gained = [100 * (p["accuracy"] - old) for p, old in zip(points, before, strict=True)]
+        delta = _difference(gained, [100 * p["accuracy_error"] for p in points])
         lines.append(
             f"| {number + 1} | {mean['predicted']:.3f} | {mean['measured']:.3f} | "
             f"{100 * mean['accuracy']:.2f} | {delta} |"
         )
-    repaired = [run["float"]["SE out, repaired"] for run in runs]
-    delta = _difference(runs, [each["accuracy"] for each in repaired], before)
-    lines.append(
-        f"| all, repaired | | {np.mean([each['change'] for each in repaired]):.3f} | "
-        f"{np.mean([each['accuracy'] for each in repaired]):.2f} | {delta} |"
-    )
+    return "\n".join(lines)
+
+
+def _final(runs: list[dict[str, Any]]) -> str:
+    lines = [
+        "| network | parameters | MACs | accuracy | Δ to SE [95 %] | by run | other answers, % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, name in enumerate(runs[0]["float"]):
+        rows = [run["float"][name] for run in runs]
+        size, macs = (runs[0][key][min(number, 1)] for key in ("parameters", "macs"))
+        delta = _difference([row["gained"] for row in rows], [row["error"] for row in rows])
+        lines.append(
+            f"| {name} | {size:,} | {macs:,} | {np.mean([row['accuracy'] for row in rows]):.2f} | "
+            f"{delta} | {np.mean([row['answers'] for row in rows]):.2f} |"
+        )
     return "\n".join(lines)
 
 
@@ -198,32 +219,32 @@ def _prediction(runs: list[dict[str, Any]]) -> str:
 
 def _ablation(runs: list[dict[str, Any]]) -> str:
     lines = ["| constants | change | other answers, % | Δ accuracy |", "|---|---|---|---|"]
-    before = [100 * run["curve"]["accuracy"] for run in runs]
     for label in runs[0]["ablation"]:
         rows = [run["ablation"][label] for run in runs]
-        deltas = [row["accuracy"] - old for row, old in zip(rows, before, strict=True)]
-        change, others = (np.mean([row[name] for row in rows]) for name in ("change", "answers"))
-        lines.append(f"| {label} | {change:.4f} | {others:.2f} | {np.mean(deltas):+.2f} |")
+        change, others, gained = (
+            np.mean([row[name] for row in rows]) for name in ("change", "answers", "gained")
+        )
+        lines.append(f"| {label} | {change:.4f} | {others:.2f} | {gained:+.2f} |")
     return "\n".join(lines)
 
 
 def _int8(runs: list[dict[str, Any]]) -> str:
     lines = [
-        "| network | float | int8 | int8 − float [95 %] | by seed | other answers, % | "
+        "| network | float | int8 | int8 − float [95 %] | by run | other answers, % | "
         "operators in int8 | in float |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in runs[0]["int8"]:
         rows = [run["int8"][name] for run in runs]
-        floats = [run["float"][name]["accuracy"] for run in runs]
-        ints = [row["accuracy"] for row in rows]
+        floats = np.mean([run["float"][name]["accuracy"] for run in runs])
+        delta = _difference([row["gained"] for row in rows], [row["error"] for row in rows])
         lines.append(
-            f"| {name} | {np.mean(floats):.2f} | {np.mean(ints):.2f} | "
-            f"{_difference(runs, ints, floats)} | {np.mean([r['answers'] for r in rows]):.2f} | "
-            f"{rows[0]['in_int8']} | {rows[0]['in_float']} |"
+            f"| {name} | {floats:.2f} | {np.mean([row['accuracy'] for row in rows]):.2f} | {delta} "
+            f"| {np.mean([row['answers'] for row in rows]):.2f} | {rows[0]['in_int8']} | "
+            f"{rows[0]['in_float']} |"
         )
     kinds = {name: runs[0]["int8"][name]["float_operators"] for name in runs[0]["int8"]}
-    lines += ["", f"Operators in float, first run: {kinds}"]
+    lines += ["", f"Operators in float: {kinds}"]
     return "\n".join(lines)
 
 

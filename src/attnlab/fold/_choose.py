@@ -120,7 +120,14 @@ def choose(
                 measured = held_out.judge(model)
             statistics.append(moved)
             points.append(
-                CurvePoint(names[keys[-1]], *predicted[:2], measured.value, measured.accuracy)
+                CurvePoint(
+                    names[keys[-1]],
+                    predicted.value,
+                    predicted.bound,
+                    measured.value,
+                    measured.accuracy,
+                    measured.accuracy_error,
+                )
             )
     curve = Curve(cost, whole.images, held_out.images, tuple(points), held_out.accuracy)
     by_key = {place.key: place for place in ready}
