@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import tyro
 from scipy.stats import spearmanr
+from se_out_figure import write_figure
 from se_out_int8 import int8
 from se_out_variants import VARIANTS, answers, made_constant
 from torch import Tensor
@@ -44,9 +45,10 @@ REPAIR = Distil(epochs=10)
 def main(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (),
     json_file: Annotated[Path, tyro.conf.arg(name="json")] = Path("se_out.json"),
+    figure: Path | None = None,
     threads: int = 1,
 ) -> None:
-    """Measure the runs that the file does not have yet; print the tables."""
+    """Measure the runs that the file does not have yet; print the tables, draw the figure."""
     torch.set_num_threads(threads)
     found = json.loads(json_file.read_text()) if json_file.is_file() else {}
     for run in runs:
@@ -54,9 +56,13 @@ def main(
             print(f"measuring {run}", flush=True)
             found[run.name] = measure(run)
             json_file.write_text(json.dumps(found, indent=1) + "\n")
-    for backbone in sorted({each["backbone"] for each in found.values()}):
-        of_backbone = [each for each in found.values() if each["backbone"] == backbone]
-        print(tables(backbone, sorted(of_backbone, key=lambda each: each["seed"])))
+    by_backbone: dict[str, list[dict[str, Any]]] = {}
+    for each in sorted(found.values(), key=lambda each: (each["backbone"], each["seed"])):
+        by_backbone.setdefault(each["backbone"], []).append(each)
+    for backbone, of_backbone in by_backbone.items():
+        print(tables(backbone, of_backbone))
+    if figure is not None:
+        print(f"wrote {write_figure(by_backbone, figure)}")
 
 
 def measure(run: Path) -> dict[str, Any]:
