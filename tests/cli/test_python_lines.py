@@ -139,6 +139,15 @@ TABLE = [
         same=("m.safetensors",),
     ),
     Entry(
+        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "-o n.safetensors",
+        same=("n.safetensors",),
+    ),
+    Entry(
+        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
+    ),
+    Entry(
         "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
         "assert [row.gate for row in rows] == ['none', 'none', 'se']",
     ),
@@ -185,6 +194,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             }
         )
         train(config, made / "own", threads=1, progress=lambda _: None)
+        data = {"name": "digits", "train_subset": 40, "test_subset": 40}
+        config = RunConfig.model_validate({**config.model_dump(), "data": data, "attention": "se"})
+        train(config, made / "gated", threads=1, progress=lambda _: None)
         torch.manual_seed(0)
         description = Description("resnet20", num_classes=5, gate="asr:se")
         network = stir_gates(stir(description.build())).eval()
@@ -219,7 +231,9 @@ def test_printed_lines_do_the_same(
         for run in planned_runs(load_study(folder / "small.toml"))
         if run.config.attention == "asr:se"
     ]
-    command = entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own")
+    command = (
+        entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own").replace("GATED", "gated")
+    )
     main(command.split())
     lines = printed_lines(capsys.readouterr().out)
     before = {name: (folder / name).read_bytes() for name in entry.same}
