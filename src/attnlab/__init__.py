@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attnlab.insert import steps as steps
     from attnlab.latency import latency as latency
     from attnlab.reporting import report as report
+    from attnlab.shorten import shorten as shorten
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
     from attnlab.trajectory import stiffness as stiffness
@@ -100,6 +101,7 @@ class _Package(ModuleType):
     steps = _Public("attnlab.insert")
     latency = _Public("attnlab.latency")
     report = _Public("attnlab.reporting")
+    shorten = _Public("attnlab.shorten")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")
     stiffness = _Public("attnlab.trajectory")
