@@ -5,7 +5,7 @@
 
 Seven networks: five of `benchmarks/shorten_networks.py`, which trains them, and where there are
 files `cifar10_resnet20_basic_optionA.pth` and `cifar10_resnet32_basic_optionA.pth` in the folder
-`--weights`, two public ones. Steps are ranked on 200 training images and judged on up to 1,000 test
+`--weights`, two public ones. Steps are ranked on 100 training images and judged on up to 500 test
 images. Two questions, each with 95 % intervals:
 
 * Spearman's rank correlation of a ranking's scores with the accuracy that is lost when a step is
@@ -13,7 +13,8 @@ images. Two questions, each with 95 % intervals:
 * accuracy as steps go one after the other, all but the last: its mean over depths, minus that of
   block influence, bootstrap over test images (paired).
 
-About ten minutes on one core, after the training.
+A few minutes on one core, after the training. What is measured of a network is kept in the folder,
+so that the command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import attnlab
 from attnlab.measure import subject_of
 from attnlab.shorten import RANKINGS, Trial, removal_order
 
-RANKED, JUDGED, BATCH = 200, 1000, 100
+RANKED, JUDGED, BATCH = 100, 500, 100
 DRAWS = 2000
 PUBLIC = ("resnet20", "resnet32")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -55,16 +56,17 @@ class Case:
 
 
 def cases(folder: Path, cifar10: Path, weights: Path | None) -> Iterator[Case]:
-    """All networks, the small ones first."""
-    for name in TRAINED:
-        subject = subject_of(folder / name)
-        images = list(subject.training(RANKED, BATCH))
-        yield Case(name, subject.network, images, list(subject.batches(JUDGED, BATCH)))
+    """All networks."""
     for name in PUBLIC if weights is not None else ():
+        assert weights is not None
         file = weights / f"cifar10_{name}_basic_optionA.pth"
         network = attnlab.create(name, weights=file, shortcut="zero_pad").eval()
         images = _public_images(cifar10, "train", RANKED)
-        yield Case(f"public {name}", network, images, _public_images(cifar10, "test", JUDGED))
+        yield Case(f"public-{name}", network, images, _public_images(cifar10, "test", JUDGED))
+    for name in reversed(TRAINED):
+        subject = subject_of(folder / name)
+        images = list(subject.training(RANKED, BATCH))
+        yield Case(name, subject.network, images, list(subject.batches(JUDGED, BATCH)))
 
 
 def _public_images(cifar10: Path, part: str, number: int) -> list[tuple[Tensor, Tensor]]:
@@ -199,10 +201,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("shorten.json"))
     given = parser.parse_args()
     train_missing(given.folder, given.cifar10)
-    found = [measured(case) for case in cases(given.folder, given.cifar10, given.weights)]
+    every = cases(given.folder, given.cifar10, given.weights)
+    found = [_once(case, given.folder / "measured") for case in every]
     tables = summary(found)
     given.json.write_text(json.dumps({**tables, "networks": [_short(f) for f in found]}) + "\n")
     print_tables(tables)
+
+
+def _once(case: Case, folder: Path) -> dict[str, Any]:
+    file = folder / f"{case.name}.json"
+    if not file.is_file():
+        folder.mkdir(exist_ok=True)
+        file.write_text(json.dumps(measured(case)))
+    kept: dict[str, Any] = json.loads(file.read_text())
+    return kept
 
 
 def _short(each: dict[str, Any]) -> dict[str, Any]:

@@ -280,6 +280,14 @@ def test_a_network_without_blocks() -> None:
     assert receipt.sites == ("1.0:2",)
 
 
+def test_no_second_name_keeps_a_block() -> None:
+    network = made(lambda: attnlab.create("resnet20"))
+    network.favourite = network.layer1[1]
+    shorter, _ = attnlab.shorten(network, ["layer1.1"], example=SMALL)
+    assert not [key for key in shorter.state_dict() if key.startswith("favourite")]
+    assert shorter.favourite is shorter.layer1[1]
+
+
 def test_twice_is_the_same_as_at_once() -> None:
     network = made(vit)
     once, _ = attnlab.shorten(network, ["blocks.1", "1.2"], example=SMALL)

@@ -61,15 +61,17 @@ def take_out(network: nn.Module, replaced: Mapping[str, str]) -> None:
     if not replaced:
         return
     for name, word in replaced.items():
-        home, _, attribute = name.rpartition(".")
         try:
-            parent = network.get_submodule(home)
-            old = parent.get_submodule(attribute)
+            old = network.get_submodule(name)
         except AttributeError:
             raise WeightsError(
                 f"{type(network).__name__} has no module {name!r} that could be taken out."
             ) from None
-        setattr(parent, attribute, stand_in(word).train(old.training))
+        new = stand_in(word).train(old.training)
+        for module in list(network.modules()):
+            for attribute, child in list(module._modules.items()):
+                if child is old:  # a network may have it under several names
+                    setattr(module, attribute, new)
     here = [name for name, _ in attachments(network)]
     remove(network, only_lost=True)
     if here != [name for name, _ in attachments(network)]:
