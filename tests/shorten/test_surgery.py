@@ -9,7 +9,7 @@ import timm
 import torch
 import torchvision
 from tests.fold.networks import relative, stir, stir_gates
-from tests.shorten.by_hand import answer
+from tests.shorten.by_hand import answer, zeroed
 from torch import nn
 from torch.nn import functional as F
 
@@ -145,7 +145,7 @@ CASES = {
         [f"{ENCODER}0.self_attention", f"{ENCODER}1.mlp"],
         {
             f"{ENCODER}0.ln_1": "identity",
-            f"{ENCODER}0.self_attention": "first:2",
+            f"{ENCODER}0.self_attention": "identity:2",
             f"{ENCODER}0.dropout": "nothing",
             f"{ENCODER}1.ln_2": "identity",
             f"{ENCODER}1.mlp": "nothing",
@@ -278,6 +278,23 @@ def test_a_network_without_blocks() -> None:
     # Only that one can go, so it is the most.
     _, receipt = attnlab.shorten(made(Bare), 1, images=[SMALL])
     assert receipt.sites == ("1.0:2",)
+
+
+@pytest.mark.parametrize("label", ["1.0", "1.1:1"])
+def test_a_transformer_of_hugging_face(label: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2}
+    images = {"image_size": 32, "patch_size": 8, "num_attention_heads": 2}
+    config = transformers.ViTConfig(**sizes, **images)
+    network = made(lambda: transformers.ViTForImageClassification(config))
+    shorter, receipt = attnlab.shorten(network, [label], example=SMALL)
+    layer, part = int(label[2]), "mlp" if label.endswith(":1") else "attention"
+    (end,) = [name for name, _ in network.named_modules() if name.endswith(f"{layer}.{part}")]
+    with zeroed(network, [end]), torch.no_grad():
+        expected = network(SMALL).logits
+    with torch.no_grad():
+        assert torch.equal(shorter(SMALL).logits, expected)
+    assert receipt.replaced[end].startswith("nothing")
 
 
 def test_no_second_name_keeps_a_block() -> None:

@@ -120,10 +120,13 @@ def _replaced(
         reason = _stuck(graph, step, nodes)
         if reason:
             raise refused(step, reason)
-        replaced |= _passing(network, modules_within(graph, nodes), example)
         end = end_of(graph, graph.nodes[step.branch_node], step.owner)
         assert end is not None
-        replaced[end] = "nothing"
+        words = _passing(network, modules_within(graph, nodes), example)
+        around = [name for name in words if end.startswith(f"{name}.")]
+        for name in around or [end]:
+            words[name] = words.get(name, "identity").replace("identity", "nothing")
+        replaced |= words
     return outermost(replaced)
 
 
@@ -134,7 +137,7 @@ def _passing(network: nn.Module, modules: list[str], example: Example | None) ->
     def note(name: str) -> Any:
         def hook(_module: nn.Module, _arguments: Any, output: Any) -> None:
             several = isinstance(output, tuple) and len(output) > 1
-            words[name] = f"first:{len(output)}" if several else "identity"
+            words[name] = f"identity:{len(output)}" if several else "identity"
 
         return hook
 

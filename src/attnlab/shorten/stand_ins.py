@@ -2,7 +2,8 @@
 
 A word says which, so that a file of weights can hold it: `identity` and `relu` for a whole block,
 `identity` for a module of the step's branch, and `nothing` for the one at its end, whose result is
-added. `first:2` answers with two values where the module did, of which the network reads the first.
+added. `identity:2` and `nothing:2` answer with two values where the module did, of which the
+network reads the first.
 """
 
 from __future__ import annotations
@@ -27,17 +28,26 @@ class PassOn(nn.Identity):
 
     def forward(self, *given: Any, **named: Any) -> Any:
         first = given[0] if given else next(iter(named.values()))
-        return first if self.results == 1 else (first, *[None] * (self.results - 1))
+        return _several(first, self.results)
 
 
 class Nothing(nn.Module):
     """Zeros, as many as it is given: what a step adds that is left out."""
 
+    def __init__(self, results: int = 1) -> None:
+        super().__init__()
+        self.results = results
+
     def forward(self, *given: Any, **named: Any) -> Any:
-        return torch.zeros_like(given[0] if given else next(iter(named.values())))
+        zeros = torch.zeros_like(given[0] if given else next(iter(named.values())))
+        return _several(zeros, self.results)
 
 
-_FORM = re.compile(r"identity|relu|nothing|first:([2-9])")
+def _several(first: Any, results: int) -> Any:
+    return first if results == 1 else (first, *[None] * (results - 1))
+
+
+_FORM = re.compile(r"relu|(identity|nothing)(?::([2-9]))?")
 
 
 def stand_in(word: str) -> nn.Module:
@@ -45,14 +55,13 @@ def stand_in(word: str) -> nn.Module:
     match = _FORM.fullmatch(word)
     if match is None:
         raise OptionError(
-            f"Expected what takes a module's place to be identity, relu, nothing or first:N but "
-            f"got {word!r}."
+            f"Expected what takes a module's place to be relu, identity or nothing, or identity:N "
+            f"or nothing:N for N results, but got {word!r}."
         )
     if word == "relu":
         return nn.ReLU()
-    if word == "nothing":
-        return Nothing()
-    return PassOn(int(match[1] or 1))
+    results = int(match[2] or 1)
+    return Nothing(results) if match[1] == "nothing" else PassOn(results)
 
 
 def take_out(network: nn.Module, replaced: Mapping[str, str]) -> None:
