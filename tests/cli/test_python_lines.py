@@ -152,6 +152,19 @@ TABLE = [
         "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
     ),
     Entry(
+        "shorten RUN --remove 2 --limit 8 --repair -o t.safetensors",
+        "assert receipt.repaired == 17",
+        same=("t.safetensors",),
+    ),
+    Entry(
+        "shorten resnet20 --data fake --limit 4 --remove 1.1 3.2 --most 2 --out u -o v.safetensors",
+        "import json; assert [[p.output_change for p in c.points] for c in result.curves] == "
+        "[[p['output_change'] for p in c['points']] "
+        "for c in json.load(open('u/shorten.json'))['curves']]",
+        same=("v.safetensors",),
+    ),
+    Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
+    Entry(
         "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
         "assert [row.gate for row in rows] == ['none', 'none', 'se']",
     ),
