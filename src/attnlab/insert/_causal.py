@@ -72,6 +72,11 @@ def _values(gate: nn.Module, branch: Tensor) -> Tensor:
     return gate(branch)
 
 
+def on_meta(network: nn.Module) -> bool:
+    """Whether nothing can be seen in the network's states, because they have no values."""
+    return any(parameter.is_meta for parameter in network.parameters())
+
+
 def refuse_leaks(
     network: nn.Module, run: Run, example: Example | None, label: str, sites: Sequence[Site]
 ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert import Step, StepKey, Watchable, watchable
 from attnlab.insert.trunk import trunk
@@ -75,6 +76,7 @@ def plan(
     tokens: Tokens = "all",
 ) -> Plan:
     """Find the steps of `model` by one run on `example` (or on one made up)."""
+    check_module(model)
     signature = signature_of(model)
     check_tokens(tokens)
     check_granularity(granularity)
