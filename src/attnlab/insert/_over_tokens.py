@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from attnlab.insert._causal import is_token_site, looks_over_tokens, refuse_leaks
+from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
 from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved
 from attnlab.insert.site import Site
@@ -20,16 +20,23 @@ def sites_over_tokens(
     tokens = [site for site in sites if is_token_site(site)]
     if not tokens or not looks_over_tokens(item, tokens[0]):
         return []
-    refuse_leaks(network, run, example, item.label, tokens)
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
     refuse_hidden_mask(network, example, item.label)
     return tokens
 
 
-def padding_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
+def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
     """For the receipt."""
-    if not over_tokens or mask_position(network) is None:
-        return []
-    return [
-        f"{item.label} looks over all tokens; those that are padding by the attention_mask of a "
-        f"call are left out"
-    ]
+    notes = []
+    if over_tokens and on_meta(network):
+        notes.append(
+            f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+            f"seen on the meta device"
+        )
+    if over_tokens and mask_position(network) is not None:
+        notes.append(
+            f"{item.label} looks over all tokens; those that are padding by the attention_mask of "
+            f"a call are left out"
+        )
+    return notes

@@ -14,8 +14,8 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._causal import on_meta
 from attnlab.insert._norms import replace_norms
+from attnlab.insert._over_tokens import sites_over_tokens, token_notes
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
@@ -171,17 +171,8 @@ def _attach(
         notes += frozen_notes(network, sites)
         if shared:
             notes.append(_shared_note(item, sites))
-        over_tokens = _over_tokens(network, run, example, item, sites)
-        if over_tokens and on_meta(network):
-            notes.append(
-                f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
-                f"seen on the meta device"
-            )
-        if over_tokens and mask_position(network) is not None:
-            notes.append(
-                f"{item.label} looks over all tokens; those that are padding by the attention_mask "
-                f"of a call are left out"
-            )
+        over_tokens = sites_over_tokens(network, run, example, item, sites)
+        notes += token_notes(network, item, over_tokens)
         attach_gate(network, item, sites, start, over_tokens, shared=shared)
         notes += start_notes(network, sites) if item.constant and start == "paper" else []
         placed += [(_shown(site), site.label) for site in sites]
