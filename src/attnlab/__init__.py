@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.latency import latency as latency
+    from attnlab.place import place as place
     from attnlab.reporting import report as report
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
@@ -99,6 +100,7 @@ class _Package(ModuleType):
     remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     latency = _Public("attnlab.latency")
+    place = _Public("attnlab.place")
     report = _Public("attnlab.reporting")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")

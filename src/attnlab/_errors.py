@@ -68,9 +68,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not one of `valid`."""
     names = list(valid)
-    return UnknownNameError(
-        f"Unknown {kind} {got!r}.{nearest(str(got), names)} Expected one of: {', '.join(names)}."
-    )
+    near = nearest(got, names) if isinstance(got, str) else ""
+    return UnknownNameError(f"Unknown {kind} {got!r}.{near} Expected one of: {', '.join(names)}.")
 
 
 def check_options(

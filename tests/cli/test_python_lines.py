@@ -111,6 +111,14 @@ TABLE = [
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry(
+        "place resnet20 --budget 2 --data digits --limit 8 --out t",
+        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+    ),
+    Entry(
+        "place resnet20 --budget 1 --per-stage --strategy random --seed 3",
+        "assert len(receipt.sites) == 3",
+    ),
     Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",

@@ -60,7 +60,7 @@ class Taps(Observer):
         if tap is not None and tap.held_at is not None:
             sizes = [1] * seen.value.dim()
             sizes[seen.gate.channel_axis] = -1
-            return tap.held_at.to(seen.value).reshape(sizes)
+            return tap.held_at.to(seen.value).reshape(sizes).expand_as(seen.value)
         if tap is not None:
             tap.see(seen.by_channel())
         return None

@@ -13,6 +13,7 @@ from attnlab.report.compare_page import compare_page
 from attnlab.report.fold_page import fold_page
 from attnlab.report.noise_page import noise_page
 from attnlab.report.page import render
+from attnlab.report.place_page import place_page
 from attnlab.report.read import RENDERED, read_record
 from attnlab.report.run_page import run_page
 from attnlab.report.stiffness_page import comparison_page, names_of, stiffness_page
@@ -28,6 +29,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
+    "attnlab place 1": place_page,
 }
 """By the format of the file."""
 

@@ -58,6 +58,8 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    shared: bool = False
+    """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
     backbone_options: dict[str, Value] = {}
     """Options of the backbone for this row alone: a network built otherwise, to compare with."""
     branch_scale: PositiveFloat | None = None
@@ -80,6 +82,16 @@ class Paper(Strict):
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
 
+class Equivalence(Strict):
+    """That rows are as good as another is a claim of its own: a missing difference does not show
+    it. The difference must lie within a margin that was stated beforehand."""
+
+    to: str
+    """The row that the others are compared with."""
+    margin: PositiveFloat
+    """In the metric's unit: points, for a result in percent."""
+
+
 class Axes(Strict):
     """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
 
@@ -97,6 +109,8 @@ class Axes(Strict):
     measure: MeasureConfig = Field(default_factory=MeasureConfig)
     track: tuple[TrackConfig, ...] = ()
     """Names of `attnlab.track.list_trackers()`, or tables with options; not part of any run."""
+    equivalence: Equivalence | None = None
+    """Which row the others are to be as good as, and within what; for each group."""
 
     @field_validator("track")
     @classmethod
