@@ -10,19 +10,21 @@ from attnlab.cli._provenance import of_run
 from attnlab.cli._show import print_python
 
 
-def fold_task_run(
-    folder: Path, output: Path, options: dict[str, bool], others: dict[str, bool], sites: bool
-) -> None:
-    """Fold, compare, write. `others`: the options that do not go with such a run."""
-    from attnlab.measure import fold_run
-    from attnlab.report.write import write_file_page
-
+def refuse_others(folder: Path, others: dict[str, bool]) -> None:
+    """Raise `OptionError` for the options that do not go with such a run and are given."""
     for name, given in others.items():
         if given:
             raise OptionError(
                 f"{name} does not go with {str(folder)!r}, whose network only its task can build. "
                 f"Leave it out, or use attnlab.fold in Python."
             )
+
+
+def fold_task_run(folder: Path, output: Path, options: dict[str, bool], sites: bool) -> None:
+    """Fold, compare, write."""
+    from attnlab.measure import fold_run
+    from attnlab.report.write import write_file_page
+
     folded = fold_run(folder, **options)
     folded = replace(folded, receipt=replace(folded.receipt, provenance=of_run(folder)))
     print(folded.receipt)

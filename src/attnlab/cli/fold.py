@@ -106,7 +106,7 @@ def fold(
     import torch
 
     from attnlab.checkpoint import Description, describe
-    from attnlab.cli._fold_run import fold_task_run
+    from attnlab.cli._fold_run import fold_task_run, refuse_others
     from attnlab.cli._provenance import of_file
     from attnlab.fold import fold as fold_network
     from attnlab.insert.where import parse_where
@@ -116,18 +116,26 @@ def fold(
         if value is not None:
             check_whole(name, value, 1)
     if Path(source).is_dir() and describe(source) is None:
-        about_gates = bool(gate or where) or start != "paper" or place != "branch"
+        about_gates = bool(gate or where or shared) or start != "paper" or place != "branch"
         others = {
             "--model": model is not None,
-            "--gate, --where, --start or --place": about_gates,
+            "--gate, --where, --start, --place or --shared": about_gates,
             "--num-classes": num_classes is not None,
             "--size": size is not None,
             "--weights": weights is not None,
+            "--plan": plan,
             "--constants": constants is not None,
+            "--tolerance, --budget or --cost": tolerance is not None
+            or budget is not None
+            or cost != "output",
+            "--gates": bool(gates),
+            "--repair": repair is not None,
             "--partial": partial,
             "--onnx": onnx is not None,
         }
-        fold_task_run(Path(source), output, {"fuse": fuse, "add_affine": add_affine}, others, sites)
+        refuse_others(Path(source), others)
+        assert output is not None  # or --plan, which is refused
+        fold_task_run(Path(source), output, {"fuse": fuse, "add_affine": add_affine}, sites)
         return
     given = Description(
         model or "",

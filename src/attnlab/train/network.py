@@ -108,11 +108,12 @@ def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module
     with `gates=False`, the plain one."""
     folder = Path(directory)
     config = with_placement(read_config(folder), folder)
-    changed = {
+    changed: dict[str, object] = {
         "backbone_options": without_weights(config.backbone_options),
         "gate_options": options_for_loading(config.attention, config.gate_options),
     }
-    plain = {} if gates else {"attention": "none", "gate_options": {}}
-    config = config.model_copy(update={**changed, **plain})
+    if not gates:
+        changed |= {"attention": "none", "gate_options": {}, "where": None}
+    config = config.model_copy(update=changed)
     facts = read_facts(folder)
     return build_network(config, build_task(config.task, facts), facts.shape)
