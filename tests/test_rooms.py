@@ -31,7 +31,8 @@ KNOWS = {
     "trajectory": {"_native", "insert", "plot", "record"},
     "stripe": {"attention", "insert", "plot", "record"},
     "place": {"insert", "plot", "record", "stripe", "trajectory"},
-    "checkpoint": {"backbones", "fold", "insert", "noise", "record"},
+    "shorten": {"attention", "insert", "record", "trajectory"},
+    "checkpoint": {"backbones", "fold", "insert", "noise", "record", "shorten"},
     "data": {"record"},
     "tasks": {"backbones", "data", "stored"},
     "track": set(),
@@ -48,6 +49,7 @@ KNOWS = {
         "track",
     },
     "measure": {
+        "backbones",
         "checkpoint",
         "data",
         "fold",

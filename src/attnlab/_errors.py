@@ -57,6 +57,10 @@ class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
 
 
+class ShortenError(AttnlabError, ValueError):
+    """A step cannot be removed from a network; the message names the step and the reason."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`" Did you mean 'se'?"`, or an empty string when nothing is close."""
     close = difflib.get_close_matches(str(name).lower(), list(valid), n=3, cutoff=0.5)

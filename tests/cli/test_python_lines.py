@@ -110,6 +110,10 @@ TABLE = [
     Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
+    Entry(
+        "stripe timm:test_vit --maps --size 160 --limit 2 --out maps",
+        "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
+    ),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
@@ -138,6 +142,28 @@ TABLE = [
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
     ),
+    Entry(
+        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "-o n.safetensors",
+        same=("n.safetensors",),
+    ),
+    Entry(
+        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
+    ),
+    Entry(
+        "shorten RUN --remove 2 --limit 8 --repair -o t.safetensors",
+        "assert receipt.repaired == 17",
+        same=("t.safetensors",),
+    ),
+    Entry(
+        "shorten resnet20 --data fake --limit 4 --remove 1.1 3.2 --most 2 --out u -o v.safetensors",
+        "import json; assert [[p.output_change for p in c.points] for c in result.curves] == "
+        "[[p['output_change'] for p in c['points']] "
+        "for c in json.load(open('u/shorten.json'))['curves']]",
+        same=("v.safetensors",),
+    ),
+    Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
     Entry(
         "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
         "assert [row.gate for row in rows] == ['none', 'none', 'se']",
@@ -185,6 +211,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             }
         )
         train(config, made / "own", threads=1, progress=lambda _: None)
+        data = {"name": "digits", "train_subset": 40, "test_subset": 40}
+        config = RunConfig.model_validate({**config.model_dump(), "data": data, "attention": "se"})
+        train(config, made / "gated", threads=1, progress=lambda _: None)
         torch.manual_seed(0)
         description = Description("resnet20", num_classes=5, gate="asr:se")
         network = stir_gates(stir(description.build())).eval()
@@ -219,7 +248,9 @@ def test_printed_lines_do_the_same(
         for run in planned_runs(load_study(folder / "small.toml"))
         if run.config.attention == "asr:se"
     ]
-    command = entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own")
+    command = (
+        entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own").replace("GATED", "gated")
+    )
     main(command.split())
     lines = printed_lines(capsys.readouterr().out)
     before = {name: (folder / name).read_bytes() for name in entry.same}

@@ -112,6 +112,8 @@ def test_the_receipt_tells_what_was_measured(folded):
     assert receipt.predicted == receipt.curve.points[gone - 1].predicted <= 0.3
     assert receipt.accuracy_before == float((before.argmax(1) == classes).double().mean())
     assert receipt.accuracy_after == float((after.argmax(1) == classes).double().mean())
+    gained = (after.argmax(1) == classes).double() - (before.argmax(1) == classes).double()
+    assert receipt.accuracy_error == pytest.approx(float(gained.std(correction=0) / 32**0.5))
     assert receipt.float64_change <= 1e-12
     assert {row.kept for row in receipt.kept} == {"beyond the budget 0.3"}
     assert FoldReceipt.from_json(receipt.to_json()) == receipt

@@ -106,6 +106,10 @@ def test_the_papers_vit():
         "layer_spread=0.5 lets them part and starts with the same gate, layer_initial=None starts "
         "with random layers",
     )
+    spread, receipt = attnlab.insert(network, "asr:se", example=images, layer_spread=0.5)
+    assert len(receipt.notes) == 1
+    with torch.no_grad():  # it starts with the same gates
+        assert relative(gated(images), spread(images)) <= 1e-8
     stir_gates(gated)
     plain, folded = attnlab.fold(gated, example=images)
     into = [row.into for row in folded.rows]

@@ -240,6 +240,17 @@ def test_gpt2_takes_no_gate_that_looks_ahead(gate, start):
     assert str(error.value) == REFUSED.format(gate=gate, network="GPT2Model", site="1.0 (h.0)")
 
 
+PADDED = {"input_ids": IDS[1:2], "attention_mask": MASK[1:2]}
+
+
+@pytest.mark.parametrize("example", [PADDED, tuple(PADDED.values())], ids=["named", "by place"])
+def test_examples_with_padding_tell_the_same(example):
+    """The last token is padding, which changes nothing, causal or not."""
+    assert len(attnlab.insert(bert(), "se", example=example)[1].sites) == 4
+    with pytest.raises(_errors.SiteError, match="GPT2Model is causal"):
+        attnlab.insert(gpt2(), "se", example=PADDED)
+
+
 def test_a_refusal_in_place_leaves_the_network_alone():
     model = gpt2()
     keys, kind = list(model.state_dict()), type(model)

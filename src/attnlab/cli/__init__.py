@@ -22,6 +22,7 @@ from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
 from attnlab.cli.place import place
 from attnlab.cli.report import report
+from attnlab.cli.shorten import shorten
 from attnlab.cli.speed import speed
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
+    "shorten": shorten,
     "speed": speed,
     "style": style,
     "study": study,
@@ -74,6 +76,7 @@ Examples:
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab shorten runs/RUN --remove 3 --plan  which steps can go, and what that costs
   attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made

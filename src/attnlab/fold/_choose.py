@@ -18,7 +18,7 @@ from attnlab.fold._norms import Norms, Statistics
 from attnlab.fold._places import Held, Place, PlaceKey
 from attnlab.fold._simulation import Simulation
 from attnlab.fold._surgery import decide
-from attnlab.fold._taps import Tap, Taps
+from attnlab.fold._taps import Holds, Tap
 from attnlab.fold.curve import Budget, Curve, CurvePoint
 from attnlab.insert import Watchable, watching
 from attnlab.insert.answer import calls_to_compare
@@ -101,7 +101,7 @@ def choose(
     # Before the gates are watched, which fitting does by itself.
     pairs = ((first, second), (second, first))
     crossed = [(fit(model, found, places, a)[1], a, b) for a, b in pairs]
-    with watching(model, Taps(taps), found=found):
+    with watching(model, Holds(taps), found=found):
         choosing, held_out = judging(data.choosing), judging(data.held_out)
         whole = simulated(data.choosing, constants)
         order = greedy(gates, partial(whole.joint_cost, choosing))
@@ -120,7 +120,14 @@ def choose(
                 measured = held_out.judge(model)
             statistics.append(moved)
             points.append(
-                CurvePoint(names[keys[-1]], *predicted[:2], measured.value, measured.accuracy)
+                CurvePoint(
+                    names[keys[-1]],
+                    predicted.value,
+                    predicted.bound,
+                    measured.value,
+                    measured.accuracy,
+                    measured.accuracy_error,
+                )
             )
     curve = Curve(cost, whole.images, held_out.images, tuple(points), held_out.accuracy)
     by_key = {place.key: place for place in ready}

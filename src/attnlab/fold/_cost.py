@@ -35,6 +35,8 @@ class Cost(NamedTuple):
     """The upper end of the one-sided 95 % interval, from the differences between images."""
     accuracy: float | None = None
     """The share of right answers, where the classes are known and the answers are classes."""
+    accuracy_error: float | None = None
+    """The standard error of its difference to what it was before, image by image."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,14 @@ class Judge:
     @property
     def accuracy(self) -> float | None:
         """As it was before."""
-        return self._accuracy(self.before)
+        return self._accuracy(self.before)[0]
 
     def judge(self, model: nn.Module) -> Cost:
         """What `model` costs as it is now."""
         answers = self.answers(model)
-        return self.cost_of([self.changes(answers)])._replace(accuracy=self._accuracy(answers))
+        accuracy, error = self._accuracy(answers)
+        cost = self.cost_of([self.changes(answers)])
+        return cost._replace(accuracy=accuracy, accuracy_error=error)
 
     def answers(self, model: nn.Module) -> list[tuple[Tensor, ...]]:
         """What `model` answers now."""
@@ -92,15 +96,20 @@ class Judge:
         # Of what is counted: where it was never seen, up to 3 in so many may still be so.
         return Cost(value, bound if self.cost == "loss" else bound + 3 / len(change))
 
-    def _accuracy(self, answers: Sequence[tuple[Tensor, ...]]) -> float | None:
-        right = 0
-        for part, found in zip(self.parts, answers, strict=True):
-            if part.classes is None or not _are_classes(found, part):
-                return None
-            if int(part.classes.max()) >= found[0].shape[1]:
-                return None
-            right += int((found[0].argmax(1).cpu() == part.classes).sum())
-        return right / self.images
+    def _accuracy(
+        self, answers: Sequence[tuple[Tensor, ...]]
+    ) -> tuple[float, float] | tuple[None, None]:
+        """The share of right answers, and the error of its difference to the one before."""
+        right, gained = [], []
+        for part, before, after in zip(self.parts, self.before, answers, strict=True):
+            if part.classes is None or not (_are_classes(after, part) and _known(after, part)):
+                return None, None
+            first, second = (x[0].argmax(1).cpu() == part.classes for x in (before, after))
+            right.append(second.double())
+            gained.append(second.double() - first.double())
+        images = torch.cat(right)
+        error = torch.cat(gained).std(correction=0) / len(images) ** 0.5
+        return float(images.mean()), float(error)
 
 
 def check_cost(cost: object, data: Halves | None = None) -> None:
@@ -134,6 +143,12 @@ def _are_classes(found: tuple[Tensor, ...], part: Part) -> bool:
     return len(found) == 1 and found[0].ndim == 2 and len(found[0]) == part.images
 
 
+def _known(found: tuple[Tensor, ...], part: Part) -> bool:
+    """Whether the network knows the classes of the images."""
+    assert part.classes is not None
+    return 0 <= int(part.classes.min()) <= int(part.classes.max()) < found[0].shape[1]
+
+
 def _check_classes(cost: str, part: Part, found: tuple[Tensor, ...]) -> None:
     if not _are_classes(found, part):
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found)
@@ -142,14 +157,13 @@ def _check_classes(cost: str, part: Part, found: tuple[Tensor, ...]) -> None:
             f"classes), but this one answers with {shapes} to {part.images} images. Expected "
             f"cost='output', which takes any."
         )
-    if cost in NEEDS_CLASSES and part.classes is not None:
-        highest, classes = int(part.classes.max()), found[0].shape[1]
-        if highest >= classes or int(part.classes.min()) < 0:
-            raise InputError(
-                f"constants= has images of class {highest}, and the network knows {classes} "
-                f"classes, from 0 on. Expected the classes that it was trained for, or a cost that "
-                f"needs none: 'output' or 'answers'."
-            )
+    if cost in NEEDS_CLASSES and part.classes is not None and not _known(found, part):
+        lowest, highest = int(part.classes.min()), int(part.classes.max())
+        raise InputError(
+            f"constants= has images of class {lowest if lowest < 0 else highest}, and the network "
+            f"knows {found[0].shape[1]} classes, from 0 on. Expected the classes that it was "
+            f"trained for, or a cost that needs none: 'output' or 'answers'."
+        )
 
 
 def _of_output(

@@ -32,6 +32,8 @@ class CurvePoint:
     """The same cost on the images held out."""
     accuracy: float | None = None
     """On the images held out, where their classes are known."""
+    accuracy_error: float | None = None
+    """The standard error of its difference to the network as it was, image by image."""
 
 
 @dataclass(frozen=True)

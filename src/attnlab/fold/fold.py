@@ -177,6 +177,7 @@ def _of_budget(network: nn.Module, choice: Choice, budget: Budget) -> dict[str, 
         "measured": measured.value,
         "accuracy_before": choice.held_out.accuracy,
         "accuracy_after": measured.accuracy,
+        "accuracy_error": measured.accuracy_error,
     }
 
 
@@ -198,6 +199,7 @@ def _repaired(
         "measured_before_repair": before,
         "measured": measured.value,
         "accuracy_after": measured.accuracy,
+        "accuracy_error": measured.accuracy_error,
     }
 
 

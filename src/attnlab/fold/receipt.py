@@ -90,6 +90,8 @@ class FoldReceipt(Receipt):
     accuracy_before: float | None = None
     """On the images held out, where their classes are known."""
     accuracy_after: float | None = None
+    accuracy_error: float | None = None
+    """The standard error of the difference of the two, image by image."""
     repair: Repair | None = None
     """What a repair did after the fold."""
     measured_before_repair: float | None = None
@@ -127,10 +129,11 @@ class FoldReceipt(Receipt):
                 f"  repair      {repair.epochs} epochs, {repair.parameters:,} parameters "
                 f"({repair.moving}): measured {self.measured_before_repair:.4f} before it"
             )
-        if self.accuracy_before is not None and self.accuracy_after is not None:
+        before, after, error = self.accuracy_before, self.accuracy_after, self.accuracy_error
+        if before is not None and after is not None and error is not None:
             lines.append(
-                f"  accuracy    {self.accuracy_before:.2%} → {self.accuracy_after:.2%} on the "
-                f"{curve.held_out} images held out"
+                f"  accuracy    {before:.2%} → {after:.2%} ({100 * (after - before):+.2f} ± "
+                f"{196 * error:.2f} points, 95 %) on the images held out"
             )
         return lines
 

@@ -18,12 +18,14 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from attnlab._errors import InputError, SiteError
 from attnlab.attention import BranchGate, StageGate, StepGate
 from attnlab.insert._layout import to_channel_first
+from attnlab.insert._padding import mask_position
 from attnlab.insert._resolve import Resolved
 from attnlab.insert.site import Site
 from attnlab.insert.step import StepKey
 from attnlab.insert.steps import find_steps
 from attnlab.insert.watching import Observer, SeenStep, Watchable, watching
 from attnlab.record.example import Example, Run, as_call, evaluating
+from attnlab.record.padding import NAME
 
 _MUCH = 10.0
 """How much an input's first or last values are changed by."""
@@ -102,7 +104,7 @@ def refuse_leaks(
 
 def causal_steps(network: nn.Module, found: Watchable, example: Example | None) -> set[StepKey]:
     """The steps whose states carry what comes first on to later positions and never back."""
-    arguments = as_call(network, example)
+    arguments = _without_padding(network, *as_call(network, example))
     causal: set[StepKey] = set()
     states = _States()
     with evaluating(network), watching(network, states, found=found):
@@ -165,6 +167,18 @@ def _moved(
         scale = end.abs().max().item() or 1.0
         found[key] = difference.abs().max().item() / scale
     return found
+
+
+def _without_padding(network: nn.Module, arguments: tuple[Any, ...], keywords: Any) -> Any:
+    """The call with an `attention_mask` of ones: a padded token changes nothing anywhere."""
+    place, masked = mask_position(network), dict(keywords)
+    if isinstance(masked.get(NAME), Tensor):
+        masked[NAME] = torch.ones_like(masked[NAME])
+    given = [
+        torch.ones_like(value) if number == place and isinstance(value, Tensor) else value
+        for number, value in enumerate(arguments)
+    ]
+    return tuple(given), masked
 
 
 def _is_text(leaf: Any) -> bool:

@@ -98,14 +98,22 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    config = with_placement(read_config(folder), folder)
-    config = config.model_copy(
-        update={
-            "backbone_options": without_weights(config.backbone_options),
-            "gate_options": options_for_loading(config.attention, config.gate_options),
-        }
-    )
-    facts = read_facts(folder)
-    network = build_network(config, build_task(config.task, facts), facts.shape)
+    network = untrained_network(folder)
     load_weights(network, weights)
     return network.eval()
+
+
+def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module:
+    """The network of a run with its first weights, if nothing had to be read or fetched for them;
+    with `gates=False`, the plain one."""
+    folder = Path(directory)
+    config = with_placement(read_config(folder), folder)
+    changed: dict[str, object] = {
+        "backbone_options": without_weights(config.backbone_options),
+        "gate_options": options_for_loading(config.attention, config.gate_options),
+    }
+    if not gates:
+        changed |= {"attention": "none", "gate_options": {}, "where": None}
+    config = config.model_copy(update=changed)
+    facts = read_facts(folder)
+    return build_network(config, build_task(config.task, facts), facts.shape)
