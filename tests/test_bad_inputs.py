@@ -691,7 +691,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "fold-tolerance-str",
         lambda x: attnlab.fold(x.gated, tolerance="0.1"),
-        "fold: expected tolerance to be a number but got '0.1'.",
+        "fold: expected tolerance to be a number or None but got '0.1'.",
     ),
     (
         "fold-tolerance-neg",
@@ -821,7 +821,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-convention-none",
         lambda x: attnlab.stiffness(x.net, x.images, convention=None),
-        "Unknown NSI convention None. Expected one of: state, branch, paper.",
+        "Unknown NSI convention None. Expected one of: state, normed, branch, paper.",
     ),
     (
         "stiffness-si-neg",

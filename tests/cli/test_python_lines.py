@@ -110,7 +110,19 @@ TABLE = [
     Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
+    Entry(
+        "stripe timm:test_vit --maps --size 160 --limit 2 --out maps",
+        "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
+    ),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry(
+        "place resnet20 --budget 2 --data digits --limit 8 --out t",
+        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+    ),
+    Entry(
+        "place resnet20 --budget 1 --per-stage --strategy random --seed 3",
+        "assert len(receipt.sites) == 3",
+    ),
     Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
@@ -129,6 +141,15 @@ TABLE = [
         "fold timm:mobilenetv3_small_050 --constants fake --limit 4 --tolerance 1 --size 64 "
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
+    ),
+    Entry(
+        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "-o n.safetensors",
+        same=("n.safetensors",),
+    ),
+    Entry(
+        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
     ),
     Entry(
         "shorten RUN --remove 2 --limit 8 --repair -o t.safetensors",
@@ -190,6 +211,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             }
         )
         train(config, made / "own", threads=1, progress=lambda _: None)
+        data = {"name": "digits", "train_subset": 40, "test_subset": 40}
+        config = RunConfig.model_validate({**config.model_dump(), "data": data, "attention": "se"})
+        train(config, made / "gated", threads=1, progress=lambda _: None)
         torch.manual_seed(0)
         description = Description("resnet20", num_classes=5, gate="asr:se")
         network = stir_gates(stir(description.build())).eval()
@@ -224,7 +248,9 @@ def test_printed_lines_do_the_same(
         for run in planned_runs(load_study(folder / "small.toml"))
         if run.config.attention == "asr:se"
     ]
-    command = entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own")
+    command = (
+        entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own").replace("GATED", "gated")
+    )
     main(command.split())
     lines = printed_lines(capsys.readouterr().out)
     before = {name: (folder / name).read_bytes() for name in entry.same}

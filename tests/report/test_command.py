@@ -115,8 +115,8 @@ def test_several_studies_need_a_name(small):
 EXPECTED = (
     "Expected the folder of the runs of a study (attnlab study run --out) or of one run, a "
     "stiffness.json (attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a "
-    "noise.json (attnlab noise --out), a NAME.fold.json (attnlab fold -o NAME.safetensors), or a "
-    "NAME.json (attnlab compare -o NAME.html)."
+    "maps.json (attnlab stripe --maps --out), a noise.json (attnlab noise --out), a NAME.fold.json "
+    "(attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
 )
 
 
@@ -283,6 +283,22 @@ def test_page_of_an_approximate_fold_says_so():
     assert ">approximate<" in text
     assert "replaced by their mean over data" in text
     assert f"<strong>{receipt.relative_change:.1e}</strong>" in text
+
+
+def test_page_of_a_fold_under_a_budget_has_the_curve():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "se")
+    data = [(torch.randn(32, 3, 32, 32), torch.arange(32) % 10)]
+    _, receipt = attnlab.fold(network, constants=data, budget="all")
+    text = fold_page(json.loads(receipt.to_json()))
+    assert "replaced by constants from data" in text
+    assert f"on images held out is <strong>{receipt.measured:.4f}</strong>" in text
+    assert "The budget was <strong>all</strong>, and 9 of 9 gates went" in text
+    assert f"{receipt.accuracy_before:.2%} before" in text
+    for number, point in enumerate(receipt.curve.points, 1):
+        assert f"{number} gates, predicted: {point.predicted:.4f}" in text
+        assert f"{number} gates, measured, held out: {point.measured:.4f}" in text
+        assert f">{point.bound:.4f}<" in text
 
 
 def test_page_of_a_partial_fold_and_of_none(tmp_path):

@@ -67,6 +67,8 @@ class Description:
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
     """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
+    shared: bool = False
+    """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None
     """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
     shortened: dict[str, str] = field(default_factory=dict)
@@ -91,9 +93,10 @@ class Description:
                 self.where,
                 self.start,
                 place=self.place,
+                shared=self.shared,
                 example=self.example(network),
                 inplace=True,
-                **self.gate_options,
+                **options_for_loading(self.gate, self.gate_options),
             )
             if self.kept is not None:
                 remove_attachments(network, keep=frozenset(self.kept))
@@ -164,6 +167,12 @@ class Description:
         default = Description(self.model)
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: v for name, v in values.items() if v != getattr(default, name)}
+
+
+def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a gate whose values come from a file: how it would start does not matter."""
+    learned = any(term.strip().startswith("asr:") for term in gate.split("+"))
+    return {**options, "smallest": 0.0} if learned else dict(options)
 
 
 def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:

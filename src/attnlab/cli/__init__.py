@@ -20,6 +20,7 @@ from attnlab.cli.modules import modules
 from attnlab.cli.networks import networks
 from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
+from attnlab.cli.place import place
 from attnlab.cli.report import report
 from attnlab.cli.shorten import shorten
 from attnlab.cli.speed import speed
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "insert": insert,
     "stiffness": stiffness,
     "stripe": stripe,
+    "place": place,
     "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
@@ -69,6 +71,7 @@ Examples:
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
   attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from attnlab._checked import check_whole
 from attnlab._errors import OptionError, WeightsError
-from attnlab.cli._networks import images_line
+from attnlab.cli._constants import accuracy, images, in_flags, own_gates, print_plan
+from attnlab.cli._fold_source import named_network
 from attnlab.cli._show import print_python
 
 if TYPE_CHECKING:
@@ -19,24 +20,30 @@ if TYPE_CHECKING:
     from attnlab.checkpoint import Description
     from attnlab.fold import FoldReceipt
 
-_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
-
 
 def fold(
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT|NAME")],
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])],
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     model: str | None = None,
     gate: str | None = None,
     num_classes: int | None = None,
     where: tuple[str, ...] = (),
     start: Literal["paper", "identity"] = "paper",
     place: Literal["auto", "branch", "norm"] = "branch",
+    shared: bool = False,
     size: int | None = None,
     weights: str | None = None,
     fuse: bool = False,
     constants: str | None = None,
     limit: int = 256,
-    tolerance: float = 0.1,
+    tolerance: float | None = None,
+    budget: float | Literal["all"] | None = None,
+    cost: Literal["output", "answers", "loss", "accuracy"] = "output",
+    plan: bool = False,
+    gates: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CLASS=SUBMODULE")] = (),
+    repair: Literal["distil"] | None = None,
+    epochs: int = 10,
+    moving: Literal["taken", "all"] = "taken",
     partial: bool = False,
     add_affine: bool = False,
     onnx: Path | None = None,
@@ -47,7 +54,9 @@ def fold(
 
     The file is written only after it was read back into the network it belongs to and gave the
     same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
-    ever unpickled.
+    ever unpickled. Of a run whose network only its task can build, such as a detector, the
+    results with and without gates are shown where its data are there, and the file belongs to the
+    run: attnlab.measure.load_folded reads it.
 
     Examples:
       attnlab fold runs/RUN -o plain.safetensors
@@ -55,6 +64,9 @@ def fold(
       attnlab fold asr.pt --model timm:resnet50 --gate asr:se -o plain.safetensors --onnx plain.onnx
       attnlab fold timm:repvgg_a0 --weights pretrained --fuse -o fast.safetensors
       attnlab fold timm:efficientnet_b0 --weights pretrained --constants PHOTOS -o plain.safetensors
+      attnlab fold timm:efficientnet_b0 --weights mine.pth --constants PHOTOS --plan
+      attnlab fold runs/RUN --constants run --budget 0.02 --cost answers -o plain.safetensors
+      attnlab fold runs/RUN --constants run --budget all --repair distil -o plain.safetensors
 
     Args:
         source: a folder of `attnlab study`, a file of weights, or a network (timm:NAME, ...).
@@ -62,16 +74,29 @@ def fold(
         model: the network of a file that does not say it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
-        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module
-            names.
+        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 |
+            norms | in:module | module names.
         start: as given to insert.
         place: as given to insert, whose own default is auto.
+        shared: as given to insert: one gate for all chosen blocks of a stage.
         size: side of the images; what the network says of itself if left out.
         weights: of a network given by name: a file, timm's "pretrained", torchvision's "DEFAULT".
         fuse: also merge norms and re-parameterisable branches, for the fastest network.
-        constants: replace gates by their mean over these images: a folder, digits, cifar10, fake.
+        constants: replace gates by constants from these images: a folder, digits, cifar10, fake, or
+            run, the test images of a run's folder.
         limit: on how many images.
-        tolerance: keep gates whose spread, or effect on the output, is larger.
+        tolerance: keep gates whose spread, or effect on the output, is larger; 0.1 if neither this
+            nor --budget is given.
+        budget: replace as many gates as keep the predicted cost within this; all: whatever it
+            costs. Half of the images choose, the other half measure.
+        cost: what --budget is of: relative change of the output, share of answers that change, or,
+            where the images have classes, rise of the loss or fall of the accuracy.
+        plan: print what would go at each budget, and write nothing.
+        gates: attention classes of the network itself that attnlab does not know, each with the
+            submodule that returns its gate, for example SELayer=fc.
+        repair: with --budget, let the original teach the folded network on the images that chose.
+        epochs: of the repair.
+        moving: in the repair: norms and the layers that took constants, or all.
         partial: keep gates that cannot be folded instead of refusing.
         add_affine: give norms without affine parameters some where nothing else takes a gate.
         onnx: also write an ONNX file, compared with onnxruntime.
@@ -80,15 +105,38 @@ def fold(
     """
     import torch
 
-    from attnlab.checkpoint import Description
+    from attnlab.checkpoint import Description, describe
+    from attnlab.cli._fold_run import fold_task_run, refuse_others
     from attnlab.cli._provenance import of_file
     from attnlab.fold import fold as fold_network
     from attnlab.insert.where import parse_where
 
-    _check_output(output, onnx)
+    _check_output(output, onnx, plan)
     for name, value in (("--size", size), ("--limit", limit), ("--num-classes", num_classes)):
         if value is not None:
             check_whole(name, value, 1)
+    if Path(source).is_dir() and describe(source) is None:
+        about_gates = bool(gate or where or shared) or start != "paper" or place != "branch"
+        others = {
+            "--model": model is not None,
+            "--gate, --where, --start, --place or --shared": about_gates,
+            "--num-classes": num_classes is not None,
+            "--size": size is not None,
+            "--weights": weights is not None,
+            "--plan": plan,
+            "--constants": constants is not None,
+            "--tolerance, --budget or --cost": tolerance is not None
+            or budget is not None
+            or cost != "output",
+            "--gates": bool(gates),
+            "--repair": repair is not None,
+            "--partial": partial,
+            "--onnx": onnx is not None,
+        }
+        refuse_others(Path(source), others)
+        assert output is not None  # or --plan, which is refused
+        fold_task_run(Path(source), output, {"fuse": fuse, "add_affine": add_affine}, sites)
+        return
     given = Description(
         model or "",
         num_classes,
@@ -97,35 +145,60 @@ def fold(
         start=start,
         input_size=None if size is None else [3, size, size],
         place=place,
+        shared=shared,
     )
     torch.manual_seed(0)
-    network, description, lines = _network(source, given, weights, trust)
+    network, description, lines = named_network(source, given, weights, trust)
     network.eval()
-    options: dict[str, bool] = {"fuse": fuse, "partial": partial, "add_affine": add_affine}
-    words = [f"{name}=True" for name, wanted in options.items() if wanted]
+    options: dict[str, Any] = {"fuse": fuse, "partial": partial, "add_affine": add_affine}
+    options = {name: True for name, wanted in options.items() if wanted}
+    own = own_gates(gates)
+    if own:
+        options["gates"] = own
     data = None
     if constants is not None:
-        from attnlab.data import images_for
+        data = images(network, description, source, constants, limit)
+        lines += data.lines
+        print(f"images: {data.said}")
+    example = "example=description.example(network)"
+    if plan:
+        if data is None:
+            raise OptionError("--plan is for gates that are made constant: give --constants DATA.")
+        print_plan(network, description, data, cost, options, lines)
+        return
+    assert output is not None
+    given_too = {"tolerance": tolerance, "budget": budget}
+    options |= {name: value for name, value in given_too.items() if value is not None}
+    if cost != "output":
+        options["cost"] = cost
+    words = [f"{name}={value!r}" for name, value in options.items()]
+    if repair is not None:
+        from attnlab.repair import Distil
 
-        loading = {"limit": limit, "batch": 32, "size": description.input_size}
-        data = images_for(network, constants, limit=limit, batch=32, size=description.input_size)
-        words += ["constants=loader", f"tolerance={tolerance}"]
-        lines += ["from attnlab.data import images_for", images_line(constants, **loading)]
-    plain, receipt = fold_network(
-        network,
-        **options,
-        constants=data,
-        tolerance=tolerance,
-        example=description.example(network),
-    )
+        options["repair"] = Distil(epochs=epochs, moving=moving)
+        options["report"] = _print_epoch
+        lines.append("from attnlab.repair import Distil")
+        words.append(f"repair=Distil(epochs={epochs}, moving={moving!r})")
+    with in_flags():
+        plain, receipt = fold_network(
+            network,
+            **options,
+            constants=None if data is None else data.batches,
+            example=description.example(network),
+        )
+    if data is not None:
+        words.insert(0, "constants=loader")
     print(receipt)
+    if data is not None and data.labelled and receipt.curve is None:
+        before, after = (accuracy(each, data.batches) for each in (network, plain))
+        print(f"  accuracy    {before:.2%} → {after:.2%} on the images of --constants")
     if sites:
         print(receipt.table())
     _write(plain, description.after_fold(plain, receipt), output, onnx)
     source_of = of_file(source, description.model, description.gate, weights)
     _write_receipt(replace(receipt, provenance=source_of), output)
     print()
-    arguments = ", ".join(["network", *words, "example=description.example(network)"])
+    arguments = ", ".join(["network", *words, example])
     print_python(
         "import attnlab",
         *lines,
@@ -143,89 +216,20 @@ def _onnx_lines(onnx: Path) -> list[str]:
     ]
 
 
-def _check_output(output: Path, onnx: Path | None) -> None:
+def _print_epoch(epoch: int, loss: float) -> None:
+    print(f"repair: epoch {epoch}, loss {loss:.3g}", flush=True)
+
+
+def _check_output(output: Path | None, onnx: Path | None, plan: bool) -> None:
+    if output is None:
+        if plan:
+            return
+        raise OptionError("Expected where to write: -o NAME.safetensors; or --plan, to look only.")
     if output.suffix != ".safetensors":
         raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
     for path in (output, onnx):
         if path is not None and not path.parent.is_dir():
             raise WeightsError(f"There is no folder {str(path.parent)!r} to write to.")
-
-
-def _network(
-    source: str, given: Description, weights: str | None, trust: bool
-) -> tuple[nn.Module, Description, list[str]]:
-    """The network that `source` names, with its weights, how to build it, and the Python for it."""
-    path = Path(source)
-    if path.is_dir() or path.is_file():
-        if weights is not None:
-            raise OptionError("--weights is for a network given by name; the file has its own.")
-        return _of_file(path, given, trust)
-    if path.suffix in _SUFFIXES:
-        raise WeightsError(f"There is no file of weights at {source!r}.")
-    if given.model or _about_gates(given):
-        raise OptionError(
-            f"--model, --gate, --where, --start and --place describe a file of weights, and "
-            f"{source!r} is none."
-        )
-    return _of_name(source, given, weights)
-
-
-def _of_name(
-    name: str, given: Description, weights: str | None
-) -> tuple[nn.Module, Description, list[str]]:
-    from attnlab.create import create
-
-    description = replace(given, model=name)
-    network = create(name, given.num_classes, weights)
-    classes = "" if given.num_classes is None else f", {given.num_classes}"
-    file = "" if weights is None else f", weights={weights!r}"
-    seed = ["import torch", "torch.manual_seed(0)"] if weights is None else []
-    lines = [
-        *seed,
-        f"description = attnlab.checkpoint.{description.shown()}",
-        f"network = attnlab.create({name!r}{classes}{file}).eval()",
-    ]
-    return network, description, lines
-
-
-def _of_file(
-    path: Path, given: Description, trust: bool
-) -> tuple[nn.Module, Description, list[str]]:
-    """By what the options say, else by what the file or the run's folder says."""
-    from attnlab.checkpoint import describe, load
-
-    if given.model:
-        made = f"description = attnlab.checkpoint.{given.shown()}"
-        read = f"network = attnlab.load({str(path)!r}, description)"
-        return load(path, given), given, [made, read]
-    if _about_gates(given) or given.num_classes is not None:
-        raise OptionError(
-            "--gate, --where, --start, --place and --num-classes need --model, the network they "
-            "belong to."
-        )
-    description = describe(path)
-    if description is None:
-        raise WeightsError(
-            f"{str(path)!r} does not say which network it belongs to. Pass it, for example: "
-            f"--model resnet164 --gate asr:se --num-classes 100."
-        )
-    # A run's folder is trusted as its settings are, which name the classes that it trained.
-    network = load(path, trust=trust or path.is_dir())
-    trusted = ", trust=True" if description.own_classes else ""
-    lines = [
-        f"description = attnlab.checkpoint.describe({str(path)!r})",
-        f"network = attnlab.load({str(path)!r}{trusted})",
-    ]
-    if given.input_size is not None:
-        description = replace(description, input_size=given.input_size)
-        other = f"replace(description, input_size={given.input_size})"
-        lines += ["from dataclasses import replace", f"description = {other}"]
-    return network, description, lines
-
-
-def _about_gates(given: Description) -> bool:
-    changed = given.gate is not None or given.where is not None
-    return changed or given.start != "paper" or given.place != "branch"
 
 
 def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | None) -> None:

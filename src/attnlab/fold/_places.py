@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
+from attnlab.fold._products import not_products
 from attnlab.insert import Site, StepKey, Watchable, attachments
 from attnlab.insert.sites import named_sites
+from attnlab.record.example import Example
 
 DEPENDS_ON_INPUT = "its gate depends on the input"
 
@@ -35,6 +37,8 @@ class Place:
     gates: tuple[Held, ...]
     own: bool = False
     """Whether the gate is an attention module of the network itself, not an inserted one."""
+    gate_of: tuple[str, str] | None = None
+    """Of such a module: its class, and the submodule that returns the gate."""
     spread: float | None = None
     """Of a gate that was replaced by its mean: how much it varied over the data, relative."""
     predicted_change: float | None = None
@@ -126,11 +130,19 @@ def has_constant_gates(model: nn.Module) -> bool:
     return any(place.folded for place in inserted_places(model))
 
 
-def own_places(model: nn.Module, found: Watchable) -> list[Place]:
+def own_places(model: nn.Module, found: Watchable, example: Example | None) -> list[Place]:
     """A place for every attention module of `model` itself whose gate can be watched."""
-    names = [gate.name for gate in found.gates if gate.kind == "own"]
+    gates = {
+        gate.name: (type(gate.module).__name__, gate.submodule)
+        for gate in found.gates
+        if gate.kind == "own"
+    }
+    refused = not_products(model, found, example)
     places = []
-    for site in named_sites(model, found.run.graph, names, found.steps):
+    for site in named_sites(model, found.run.graph, list(gates), found.steps):
+        if not site.refusal and site.module in refused:
+            site = replace(site, refusal=refused[site.module])
         reason = site.refusal or DEPENDS_ON_INPUT
-        places.append(Place(site, (Held(site.module, None, reason),), own=True))
+        held = Held(site.module, None, reason)
+        places.append(Place(site, (held,), own=True, gate_of=gates[site.module]))
     return places

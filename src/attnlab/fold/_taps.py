@@ -49,18 +49,27 @@ class Tap:
         return float(variance.sqrt() / self.mean.norm().clamp_min(1e-300))
 
 
-class Taps(Observer):
-    """Sees the gates that have a tap, by the names of their modules."""
+class Holds(Observer):
+    """Holds the gates whose tap says so, by the names of their modules."""
 
     def __init__(self, taps: Mapping[str, Tap]) -> None:
         self.taps = taps
 
     def gate_seen(self, seen: SeenGate) -> Tensor | None:
         tap = self.taps.get(seen.gate.name)
-        if tap is not None and tap.held_at is not None:
-            sizes = [1] * seen.value.dim()
-            sizes[seen.gate.channel_axis] = -1
-            return tap.held_at.to(seen.value).reshape(sizes)
-        if tap is not None:
+        if tap is None or tap.held_at is None:
+            return None
+        sizes = [1] * seen.value.dim()
+        sizes[seen.gate.channel_axis] = -1
+        return tap.held_at.to(seen.value).reshape(sizes).expand_as(seen.value)
+
+
+class Taps(Holds):
+    """And counts those that are not held."""
+
+    def gate_seen(self, seen: SeenGate) -> Tensor | None:
+        held = super().gate_seen(seen)
+        tap = self.taps.get(seen.gate.name)
+        if held is None and tap is not None:
             tap.see(seen.by_channel())
-        return None
+        return held

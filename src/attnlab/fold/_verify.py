@@ -19,9 +19,10 @@ from attnlab.fold._places import PlaceKey
 from attnlab.fold._surgery import Surgery
 from attnlab.fold._taps import Tap, Taps
 from attnlab.fold._walk import Scaling
-from attnlab.insert import SeenStep, watching
+from attnlab.insert import SeenStep, watchable, watching
 from attnlab.insert.answer import Answer, answer
 from attnlab.insert.change import Change, change_between, largest_change
+from attnlab.insert.library import OwnGates
 from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import Call
 from attnlab.record.example import Example, as_call
@@ -111,7 +112,8 @@ def _compare(
     folded = copy.deepcopy(model)
     surgery.perform(folded)
     held = {gate.name: Tap(gate.constant) for place in surgery.places for gate in place.folded}
-    _, expected, before = _watched(model, surgery, held, example, calls)
+    own = dict(p.gate_of for p in surgery.places if p.folded and p.gate_of is not None)
+    _, expected, before = _watched(model, surgery, held, example, calls, own)
     first, again, after = _watched(folded, surgery, {}, example, calls)
     errors = {
         key: max(_error(before.get(at), after.get(at)) for at in compared)
@@ -145,6 +147,7 @@ def _watched(
     held: Mapping[str, Tap],
     example: Example | None,
     calls: Sequence[Call],
+    own: OwnGates | None = None,
 ) -> tuple[Answer, Answer, dict[PlaceKey, Tensor]]:
     """The answers of two runs, and what the second showed where it is compared."""
     seen = _Seen(held, {at for compared in _compared(surgery).values() for at in compared})
@@ -153,7 +156,8 @@ def _watched(
             if isinstance(at, str):
                 module = network.get_submodule(at)
                 hooks.enter_context(module.register_forward_hook(seen.behind(at)))
-        found = hooks.enter_context(watching(network, seen, example))
+        found = watchable(network, example, own)
+        hooks.enter_context(watching(network, seen, found=found))
         first = Answer(found.run.output, found.run.macs)
         return first, answer(network, example, calls), seen.tensors
 

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from attnlab._checked import check_batches, check_module, check_values
-from attnlab._errors import FoldError, InputError, OptionError
-from attnlab.attention import InstanceEnhancementBatchNorm
+from attnlab._errors import FoldError
+from attnlab.fold._checks import check_constants, check_foldable, check_places
+from attnlab.fold._choose import Choice
+from attnlab.fold._cost import CostName
 from attnlab.fold._fuse import fuse as fuse_network
 from attnlab.fold._means import as_examples, with_means
+from attnlab.fold._norms import Statistics, set_statistics
 from attnlab.fold._places import Place, PlaceKey, inserted_places, own_places
-from attnlab.fold._surgery import Surgery, decide, refusal_error
+from attnlab.fold._surgery import Surgery, decide
 from attnlab.fold._verify import check_exact, double_example
 from attnlab.fold._walk import Scaling
+from attnlab.fold.budget import choice_of
+from attnlab.fold.curve import Budget
 from attnlab.fold.receipt import FoldReceipt, SiteRow
 from attnlab.insert import watchable
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
+from attnlab.insert.library import OwnGates
 from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import work_depends_on_values
 from attnlab.record.example import Example, run_once
-
-_WRAPPERS = (
-    "OptimizedModule",
-    "DistributedDataParallel",
-    "DataParallel",
-    "FullyShardedDataParallel",
-)
+from attnlab.repair import Distil, Lesson, distil
 
 
 def fold(
@@ -40,7 +41,12 @@ def fold(
     *,
     fuse: bool = False,
     constants: Iterable[Any] | None = None,
-    tolerance: float = 0.1,
+    tolerance: float | None = None,
+    budget: Budget | None = None,
+    cost: CostName = "output",
+    gates: OwnGates | None = None,
+    repair: Literal["distil"] | Distil | None = None,
+    report: Callable[[int, float], None] | None = None,
     partial: bool = False,
     add_affine: bool = False,
     example: Example | None = None,
@@ -58,25 +64,48 @@ def fold(
     fastest network: in eval mode only, and with fewer keys.
 
     `constants`, an iterable of input batches, folds approximately: gates that depend on the input,
-    inserted ones and the network's own squeeze-and-excitation, are replaced by their mean over the
-    data where both their relative spread and the relative change of the output are at most
-    `tolerance`; the others stay.
+    inserted ones and the network's own squeeze-and-excitation, are replaced by constants. `gates`
+    names classes of attention that are yours, `{"SELayer": "fc"}`: what of it returns its gate.
+
+    With a `budget`, as many gates go as keep the predicted `cost` within it: the relative change of
+    the "output", the share of "answers" that change, or, where batches are (images, classes), the
+    rise of the "loss" or the fall of the "accuracy". They go in the order of what they cost
+    together, on half of the images; the receipt has the whole curve, and what was measured on the
+    other half. Constants are least squares of the gated branch, and BatchNorm's statistics move
+    with what the norms see. `budget="all"` takes all that can go. `repair="distil"`, or a `Distil`
+    of `attnlab.repair` with its settings, then lets the original teach the folded network on the
+    half that chose; classes are not used. `report` is told of each epoch, and its loss.
+
+    Without, a gate is replaced by its mean over the data where both its relative spread and the
+    relative change of the output are at most `tolerance` (0.1); the others stay.
     """
     began = perf_counter()
     check_module(model)
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
     check_values("fold", fold, {**flags, "tolerance": tolerance})
-    _check(model, tolerance)
+    check_foldable(model)
+    check_constants(constants, tolerance, budget, gates, repair)
     places = inserted_places(model)
+    choice: Choice | None = None
+    statistics: Statistics | None = None
     if constants is not None:
         check_batches(constants, "constants")
         partial = True
-        first, batches = as_examples(model, constants)
-        example = first if example is None else example
-        found = watchable(model, example)
-        places += own_places(model, found)
-        places = with_means(model, found, places, batches, tolerance)
-    _check_places(model, places, partial, fuse)
+        if budget is None:
+            first, batches = as_examples(model, constants)
+            example = first if example is None else example
+            found = watchable(model, example, gates)
+            places += own_places(model, found, example)
+            places = with_means(
+                model, found, places, batches, 0.1 if tolerance is None else tolerance
+            )
+        else:
+            choice, example = choice_of(
+                model, constants, cost, example, gates, add_affine=add_affine
+            )
+            chosen, statistics = choice.within(budget)
+            places = list(chosen)
+    check_places(model, places, partial, fuse)
     surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
     if fuse and any(place.kept and not place.own for place in surgery.places):
         raise FoldError(
@@ -90,8 +119,22 @@ def fold(
     if surgery.affine:
         notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     parameters = count_parameters(model)
+    lessons = choice.lessons(model) if choice is not None and repair is not None else ()
     network = model if inplace else copy.deepcopy(model)
     surgery.perform(network)
+    if statistics is not None:
+        set_statistics(network, statistics)
+        notes.append("BatchNorm's statistics were moved with what the norms see of the data")
+    of_budget: dict[str, Any] = {}
+    if choice is not None and budget is not None:
+        of_budget = _of_budget(network, choice, budget)
+        if repair is not None:
+            of_budget |= _repaired(network, choice, surgery, lessons, repair, report)
+        if budget != "all" and not of_budget["measured"] <= budget:
+            notes.append(
+                f"on the images held out the cost is {of_budget['measured']:.4f}, more than the "
+                f"budget {budget:g}: give more images, or a smaller budget"
+            )
     if fuse:
         notes.append(_fused(network, example))
     after = answer(network, example, calls)
@@ -119,62 +162,50 @@ def fold(
         removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
         affine=surgery.affine,
         fused=fuse,
+        **of_budget,
     )
     return network, receipt
+
+
+def _of_budget(network: nn.Module, choice: Choice, budget: Budget) -> dict[str, Any]:
+    """What the receipt says about the cost of constants."""
+    taken = choice.curve.within(budget)
+    measured = choice.held_out.judge(network)
+    return {
+        "curve": replace(choice.curve, budget=budget),
+        "predicted": choice.curve.points[taken - 1].predicted if taken else 0.0,
+        "measured": measured.value,
+        "accuracy_before": choice.held_out.accuracy,
+        "accuracy_after": measured.accuracy,
+        "accuracy_error": measured.accuracy_error,
+    }
+
+
+def _repaired(
+    network: nn.Module,
+    choice: Choice,
+    surgery: Surgery,
+    lessons: Sequence[Lesson],
+    repair: Literal["distil"] | Distil,
+    report: Callable[[int, float], None] | None,
+) -> dict[str, Any]:
+    """Repair in place, and what the receipt says about it."""
+    before = choice.held_out.judge(network).value
+    settings = repair if isinstance(repair, Distil) else Distil()
+    done = distil(network, lessons, surgery.product.keys(), settings, report)
+    measured = choice.held_out.judge(network)
+    return {
+        "repair": done,
+        "measured_before_repair": before,
+        "measured": measured.value,
+        "accuracy_after": measured.accuracy,
+        "accuracy_error": measured.accuracy_error,
+    }
 
 
 def _same_work(before: Answer, after: Answer) -> bool:
     """Whether the two differ by what the gates compute."""
     return before.macs - after.macs == before.gate_macs - after.gate_macs
-
-
-def _check(model: nn.Module, tolerance: float) -> None:
-    wrapper = type(model).__name__
-    if wrapper in _WRAPPERS or isinstance(model, torch.jit.ScriptModule):
-        raise InputError(
-            f"The model is wrapped or scripted ({wrapper}). Fold the network inside, and wrap the "
-            f"result."
-        )
-    if any(parameter.is_meta for parameter in model.parameters()):
-        raise InputError("The network is on the meta device: it has no values to fold.")
-    if not 0 <= tolerance < float("inf"):
-        raise OptionError(f"Expected tolerance to be a number of at least 0 but got {tolerance}.")
-    inside = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, InstanceEnhancementBatchNorm)
-    ]
-    if inside:
-        raise FoldError(
-            f"{len(inside)} norms of {type(model).__name__} ({', '.join(inside[:3])}, ...) are "
-            f"IEBN, whose gate is part of the norm and depends on the input. Expected gates that "
-            f"are constant: insert(model, 'asr:ie')."
-        )
-
-
-def _check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse: bool) -> None:
-    if not places and not fuse:
-        raise FoldError(
-            f"{type(model).__name__} carries no gate that could be folded. Expected a network from "
-            f"insert(model, 'asr:se') or the like; with constants=, also one with "
-            f"squeeze-and-excitation of its own."
-        )
-    dependent = [(place, place.reason) for place in places if place.kept]
-    if dependent and not partial:
-        raise refusal_error(
-            dependent,
-            len(places),
-            _instead(any(place.folded for place in places)),
-        )
-
-
-def _instead(others: bool) -> str:
-    """What to do about gates that depend on the input; `others`: some fold."""
-    train = "Train with a constant gate instead (insert(model, 'asr:se')),"
-    means = "replace these by their means over data (constants=loader)"
-    if not others:
-        return f"{train} or {means}."
-    return f"{train} {means}, or keep them and fold the others (partial=True)."
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:

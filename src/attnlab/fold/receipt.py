@@ -10,7 +10,9 @@ from typing import Any
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab._provenance import Provenance, read_provenance
+from attnlab.fold.curve import WORDS, Curve, read_curve
 from attnlab.insert.receipt import Receipt, shortened
+from attnlab.repair import Repair
 
 FORMAT = "attnlab fold 1"
 
@@ -28,9 +30,10 @@ class SiteRow:
     error: float | None
     """In float64: the gated branch before against after, relative to its largest value."""
     spread: float | None = None
-    """Of a gate that was replaced by its mean: its deviation over the data, relative to that."""
+    """Of a gate that was replaced by a constant: its deviation over the data, relative to that."""
     predicted_change: float | None = None
-    """Of such a gate: the relative change of the output when it alone is replaced."""
+    """Of such a gate: the relative change of the output when it alone is replaced; with a budget,
+    the predicted cost of it and all that go before it."""
     kept: str = ""
     """Why a gate stays there, or an empty string."""
     undone_by: tuple[str, ...] = ()
@@ -43,9 +46,9 @@ class SiteRow:
             into = f"{', '.join(self.into)}{undone}"
             parts.append(f"gate {self.smallest:.3g} to {self.largest:.3g} → {into}")
         if self.spread is not None:
-            parts.append(
-                f"(spread {self.spread:.2g}, predicted change {self.predicted_change:.2g})"
-            )
+            change = self.predicted_change
+            told = "" if change is None else f", predicted change {change:.2g}"
+            parts.append(f"(spread {self.spread:.2g}{told})")
         if self.error is not None:
             parts.append(f"(error {self.error:.1e})")
         if self.kept:
@@ -56,6 +59,10 @@ class SiteRow:
 def _row(data: dict[str, Any]) -> SiteRow:
     names = {name: tuple(data.get(name, ())) for name in ("into", "undone_by")}
     return SiteRow(**{**data, **names})
+
+
+def _repair(data: dict[str, Any] | None) -> Repair | None:
+    return None if data is None else Repair(**{**data, "losses": tuple(data["losses"])})
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,20 @@ class FoldReceipt(Receipt):
     """Whether norms and branches were merged as well."""
     provenance: Provenance | None = None
     """Where the network comes from, if a command folded it."""
+    curve: Curve | None = None
+    """With a budget: what it costs to make gates constant, one after the other."""
+    predicted: float | None = None
+    """With a budget: the cost of what was done, on the images that chose it."""
+    measured: float | None = None
+    """The cost of the network handed out, on the images held out."""
+    accuracy_before: float | None = None
+    """On the images held out, where their classes are known."""
+    accuracy_after: float | None = None
+    accuracy_error: float | None = None
+    """The standard error of the difference of the two, image by image."""
+    repair: Repair | None = None
+    """What a repair did after the fold."""
+    measured_before_repair: float | None = None
 
     @property
     def kept(self) -> tuple[SiteRow, ...]:
@@ -86,6 +107,8 @@ class FoldReceipt(Receipt):
         if self.float64_change is not None:
             worst = f", worst site {max(errors):.1e}" if errors else ""
             lines.append(f"  in float64  relative change {self.float64_change:.1e}{worst}")
+        if self.curve is not None:
+            lines += self._of_budget(self.curve)
         reasons: dict[str, list[str]] = {}
         for row in self.kept:
             reasons.setdefault(row.kept, []).append(row.site)
@@ -94,6 +117,25 @@ class FoldReceipt(Receipt):
             for reason, sites in reasons.items()
         ]
         return "\n".join(lines)
+
+    def _of_budget(self, curve: Curve) -> list[str]:
+        lines = [
+            f"  budget      {curve.budget} ({WORDS[curve.cost]}): predicted {self.predicted:.4f} "
+            f"on {curve.choosing} images, measured {self.measured:.4f} on {curve.held_out} held out"
+        ]
+        if self.repair is not None:
+            repair = self.repair
+            lines.append(
+                f"  repair      {repair.epochs} epochs, {repair.parameters:,} parameters "
+                f"({repair.moving}): measured {self.measured_before_repair:.4f} before it"
+            )
+        before, after, error = self.accuracy_before, self.accuracy_after, self.accuracy_error
+        if before is not None and after is not None and error is not None:
+            lines.append(
+                f"  accuracy    {before:.2%} → {after:.2%} ({100 * (after - before):+.2f} ± "
+                f"{196 * error:.2f} points, 95 %) on the images held out"
+            )
+        return lines
 
     def table(self) -> str:
         """One line per site."""
@@ -114,7 +156,9 @@ class FoldReceipt(Receipt):
         for key in ("sites", "notes", "removed", "affine"):
             data[key] = tuple(data[key])
         source = read_provenance(data.pop("provenance", None))
-        return cls(rows=rows, provenance=source, **data)
+        curve = read_curve(data.pop("curve", None))
+        repair = _repair(data.pop("repair", None))
+        return cls(rows=rows, provenance=source, curve=curve, repair=repair, **data)
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert.attachment import Attachment
-from attnlab.insert.library import gate_submodule
+from attnlab.insert.library import GateAt, OwnGates, gate_at
 from attnlab.insert.position import position_of
 from attnlab.insert.site import Position
 from attnlab.insert.step import Step
@@ -36,10 +36,15 @@ class GateSource:
     """Of the step on whose branch it lies; its site's, or its name, where there is none."""
     calls: Mapping[int, tuple[Step | None, Position]]
     """For each of its calls in one forward, from 0: the step on whose branch it acts, and where."""
+    submodule: str = ""
+    """What of the module returns its value; of the network's own only."""
 
 
-def find_gates(model: nn.Module, graph: Graph, steps: Sequence[Step]) -> tuple[GateSource, ...]:
-    """The gates of `model`, whose run and steps these are: ours, then norms, then its own."""
+def find_gates(
+    model: nn.Module, graph: Graph, steps: Sequence[Step], own: OwnGates | None = None
+) -> tuple[GateSource, ...]:
+    """The gates of `model`, whose run and steps these are: ours, then norms, then its own, of
+    classes that are known or named in `own`."""
     made: dict[str, dict[int, Node]] = {}
     for node in graph.nodes:
         for name, call in node.produced_by:
@@ -47,25 +52,28 @@ def find_gates(model: nn.Module, graph: Graph, steps: Sequence[Step]) -> tuple[G
     found: dict[GateKind, list[GateSource]] = {"inserted": [], "norm": [], "own": []}
     attachment = ""
     for name, module in model.named_modules():
-        kind = _kind(module)
+        at = gate_at(module, own)
+        kind = _kind(module, at)
         if kind is None or (attachment and name.startswith(f"{attachment}.")):
             continue
         nodes = made.get(name, {})
         calls = {c: position_of(graph, node, steps) for c, node in nodes.items()}
         axis = next((node.channels_on for node in nodes.values()), 1)
-        label = name
+        label, submodule = name, ""
+        if kind == "own" and at is not None:
+            submodule, axis = at
         if isinstance(module, Attachment):
             attachment, axis = name, module.site.channel_axis
             label = name if module.site.step else module.site.label
             module = module.gate_module
         label = next((step.label for step, _ in calls.values() if step is not None), label)
-        found[kind].append(GateSource(name, kind, module, axis, label, calls))
+        found[kind].append(GateSource(name, kind, module, axis, label, calls, submodule))
     return tuple(source for sources in found.values() for source in sources)
 
 
-def _kind(module: nn.Module) -> GateKind | None:
+def _kind(module: nn.Module, at: GateAt | None) -> GateKind | None:
     if isinstance(module, Attachment):
         return "inserted"
     if isinstance(module, InstanceEnhancementBatchNorm):
         return "norm"
-    return None if gate_submodule(module) is None else "own"
+    return None if at is None else "own"

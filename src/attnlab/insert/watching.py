@@ -25,7 +25,7 @@ from attnlab._errors import InputError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert.attachment import Attachment
 from attnlab.insert.gates import GateSource, find_gates
-from attnlab.insert.library import gate_submodule
+from attnlab.insert.library import OwnGates, check_own_gates
 from attnlab.insert.site import Position
 from attnlab.insert.step import Step
 from attnlab.insert.steps import find_steps
@@ -93,12 +93,17 @@ class Watchable:
     gates: tuple[GateSource, ...]
 
 
-def watchable(model: nn.Module, example: Example | None = None) -> Watchable:
-    """The steps and the gates of `model`, by one run on `example` (or on one made up)."""
+def watchable(
+    model: nn.Module, example: Example | None = None, own: OwnGates | None = None
+) -> Watchable:
+    """The steps and the gates of `model`, by one run on `example` (or on one made up); `own` names
+    classes of attention of yours, `{"SELayer": "fc"}`: what of a `SELayer` returns its gate."""
     check_module(model)
+    if own:
+        check_own_gates(model, own)
     run = run_once(model, example)
     found = find_steps(run.graph)
-    return Watchable(run, tuple(found), find_gates(model, run.graph, found))
+    return Watchable(run, tuple(found), find_gates(model, run.graph, found, own))
 
 
 @contextmanager
@@ -130,7 +135,7 @@ def watching(
             module = model.get_submodule(owner)
             _replace_method(cleaning, module, "forward", watch.owner_forward(module, steps))
         for gate in found.gates:
-            _watch_gate(cleaning, model.get_submodule(gate.name), watch.gate_teller(gate))
+            _watch_gate(cleaning, model.get_submodule(gate.name), gate, watch.gate_teller(gate))
         yield found
 
 
@@ -187,7 +192,7 @@ _Teller = Callable[[Tensor, Tensor | None], Tensor]
 """Given a gate's value and what it multiplies, answers with the value to use."""
 
 
-def _watch_gate(cleaning: ExitStack, module: nn.Module, tell: _Teller) -> None:
+def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: _Teller) -> None:
     """What gates and observers add must not be counted among the network's own additions."""
     if isinstance(module, Attachment):
         original = module.step_size
@@ -199,8 +204,7 @@ def _watch_gate(cleaning: ExitStack, module: nn.Module, tell: _Teller) -> None:
         _replace_method(cleaning, module, "step_size", step_size)
         return
     scale = module.gate_scale if isinstance(module, InstanceEnhancementBatchNorm) else None
-    inner = gate_submodule(module) if scale is None else module.get_submodule("gate")
-    assert inner is not None
+    inner = module.get_submodule("gate" if scale is not None else gate.submodule)
 
     def hook(module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
         del module, arguments

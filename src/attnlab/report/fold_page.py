@@ -8,6 +8,7 @@ from typing import Any
 
 from attnlab._provenance import UNTRAINED
 from attnlab.plot.render import BLUE, Spec
+from attnlab.report.budget_section import WORDS, budget_section
 from attnlab.report.page import render
 from attnlab.report.parts import (
     Cell,
@@ -42,6 +43,8 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
             "into. Errors are of the branch at a site, in float64, relative to its largest value."
         )
         sections.append(Section("Where did the gates go?", lead, parts))
+    if receipt.get("curve"):  # without a budget, and before, there was none
+        sections.insert(0, budget_section(receipt))
     kept = [row for row in rows if row["kept"]]
     alerts = [Chip(f"{row['site']} keeps a gate.", "warn", f"{row['kept']}.") for row in kept]
     alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt["notes"]]
@@ -51,7 +54,9 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
     )
     sections.append(provenance_section(receipt))
-    others = {key: value for key, value in receipt.items() if key not in ("rows", "provenance")}
+    others = {
+        key: value for key, value in receipt.items() if key not in ("rows", "provenance", "curve")
+    }
     text = json.dumps(others, indent=1, ensure_ascii=False)
     sections.append(Section("Receipt", "", [Code(text)]))
     title = f"{receipt['action'][:1].upper()}{receipt['action'][1:]}"
@@ -74,6 +79,13 @@ def _verdict(receipt: Mapping[str, Any]) -> str:
     replaced = sum(map(_is_replaced, rows))
     if not replaced:
         return f"{gates} folded away; {change}."
+    if receipt.get("curve"):
+        return (
+            f"{gates} folded away, {replaced} of them replaced by constants from data: an "
+            f"approximation, whose cost on images held out is **{receipt['measured']:.4f}** "
+            f"({WORDS[receipt['curve']['cost']]}). The fold of the constants itself is exact: "
+            f"{change}."
+        )
     moved = receipt["relative_change"]
     of_means = "was not measured" if moved is None else f"is **{moved:.1e}** (relative)"
     return (

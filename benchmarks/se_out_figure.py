@@ -1,0 +1,85 @@
+"""The picture of `se_out.py`: what it costs to take gates out, predicted and measured, and what
+becomes of the accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab.plot.render import BLUE, GREY, ORANGE, Spec, write_svg
+
+KINDS = {"predicted": "predicted", "measured": "measured on test images"}
+
+
+def write_figure(by_backbone: dict[str, list[dict[str, Any]]], path: Path) -> Path:
+    """One column per backbone, means over its runs."""
+    columns = [_column(name, runs) for name, runs in by_backbone.items()]
+    return write_svg({"hconcat": columns, "spacing": 50}, path)
+
+
+def _column(name: str, runs: list[dict[str, Any]]) -> Spec:
+    numbers = range(1, len(runs[0]["curve"]["points"]) + 1)
+    costs, gains = [], []
+    for number in numbers:
+        points = [run["curve"]["points"][number - 1] for run in runs]
+        for kind, words in KINDS.items():
+            value = float(np.mean([point[kind] for point in points]))
+            costs.append({"gates": number, "change": value, "kind": words})
+        gained = [
+            100 * (point["accuracy"] - run["curve"]["accuracy"])
+            for point, run in zip(points, runs, strict=True)
+        ]
+        errors = [100 * point["accuracy_error"] for point in points]
+        half = 1.96 * float(np.sqrt(np.square(errors).sum())) / len(errors)
+        mean = float(np.mean(gained))
+        gains.append({"gates": number, "gain": mean, "low": mean - half, "high": mean + half})
+    x = {
+        "field": "gates",
+        "type": "quantitative",
+        "title": f"gates made constant, of {len(numbers)}",
+        "axis": {"tickMinStep": 1, "grid": False},
+        "scale": {"domain": [0.5, len(numbers) + 0.5], "nice": False},
+    }
+    colour = {
+        "field": "kind",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(KINDS.values()), "range": [BLUE, ORANGE]},
+        "legend": {"orient": "top"},
+    }
+    change = {"field": "change", "type": "quantitative", "title": "relative change of the output"}
+    gain = {"field": "gain", "type": "quantitative", "title": "Δ accuracy, points"}
+    size = {"width": 270, "height": 150}
+    return {
+        "title": name,
+        "vconcat": [
+            {
+                **size,
+                "data": {"values": costs},
+                "mark": {"type": "line", "point": True},
+                "encoding": {"x": x, "y": change, "color": colour},
+            },
+            {
+                **size,
+                "data": {"values": gains},
+                "layer": [
+                    {
+                        "data": {"values": [{"gain": 0}]},
+                        "mark": {"type": "rule", "color": GREY, "strokeDash": [4, 3]},
+                        "encoding": {"y": gain},
+                    },
+                    {
+                        "mark": {"type": "rule", "strokeWidth": 2, "color": BLUE},
+                        "encoding": {
+                            "x": x,
+                            "y": {**gain, "field": "low"},
+                            "y2": {"field": "high"},
+                        },
+                    },
+                    {"mark": {"type": "point"}, "encoding": {"x": x, "y": gain}},
+                ],
+            },
+        ],
+    }
