@@ -691,7 +691,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "fold-tolerance-str",
         lambda x: attnlab.fold(x.gated, tolerance="0.1"),
-        "fold: expected tolerance to be a number but got '0.1'.",
+        "fold: expected tolerance to be a number or None but got '0.1'.",
     ),
     (
         "fold-tolerance-neg",
