@@ -9,8 +9,11 @@ the executed Python instructions per forward are counted: those do not depend on
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import importlib
+import math
+import random
 import statistics
 import sys
 import time
@@ -20,10 +23,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import scipy.stats
 import torch
 from _measure import print_table, write_json
 from torch import Tensor, nn
 
+COPIES = 4
 CASES = (
     ("resnet20", "se", 1, 32),
     ("resnet20", "step", 1, 32),
@@ -41,10 +46,11 @@ class Cost:
     case: str
     gates: int
     before_ms: float
-    """Mean of the fastest fifth of all turns, in CPU time of the thread."""
+    """Geometric mean over copies of the median turn, in CPU time of the thread."""
     after_ms: float
     ratio: float
-    """Median over turns of after / before."""
+    interval: tuple[float, float]
+    """Of the ratio, 95 %, by the spread among copies."""
     instructions_before: int
     """Python instructions in one forward."""
     instructions_after: int
@@ -68,18 +74,28 @@ def networks(source: Path) -> list[tuple[nn.Module, int]]:
 
 def compare(
     before: nn.Module, after: nn.Module, images: Tensor, seconds: float
-) -> dict[str, float]:
-    """Both in turns, for `seconds`."""
-    times: tuple[list[int], list[int]] = ([], [])
+) -> dict[str, float | tuple[float, float]]:
+    """Copies of both in turns, for `seconds`. One copy of the same network is faster than another
+    by where its memory lies, by about as much as hosting could cost: hence several."""
+    copies = [copy.deepcopy(each) for each in (before, after) for _ in range(COPIES)]
+    times: list[list[int]] = [[] for _ in copies]
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for which in (0, 1) if len(times[0]) % 2 else (1, 0):
+        for which in random.sample(range(len(copies)), len(copies)):
             began = time.thread_time_ns()
-            (before, after)[which](images)
+            copies[which](images)
             times[which].append(time.thread_time_ns() - began)
-    fast = [statistics.mean(sorted(each)[: max(1, len(each) // 5)]) / 1e6 for each in times]
-    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
-    return {"before_ms": fast[0], "after_ms": fast[1], "ratio": ratio}
+    logarithms = [math.log(statistics.median(each) / 1e6) for each in times]
+    was, now = logarithms[:COPIES], logarithms[COPIES:]
+    difference = statistics.mean(now) - statistics.mean(was)
+    error = math.sqrt((statistics.variance(now) + statistics.variance(was)) / COPIES)
+    reach = error * float(scipy.stats.t.ppf(0.975, 2 * COPIES - 2))
+    return {
+        "before_ms": math.exp(statistics.mean(was)),
+        "after_ms": math.exp(statistics.mean(now)),
+        "ratio": math.exp(difference),
+        "interval": (math.exp(difference - reach), math.exp(difference + reach)),
+    }
 
 
 def instructions(run: Callable[[], object]) -> int:
@@ -129,7 +145,8 @@ def main() -> None:
         "Networks with gates, before and after",
         ["case", "gates", "before ms", "after ms", "after / before", "instructions"],
         [
-            [c.case, str(c.gates), f"{c.before_ms:.2f}", f"{c.after_ms:.2f}", f"{c.ratio:.3f}",
+            [c.case, str(c.gates), f"{c.before_ms:.2f}", f"{c.after_ms:.2f}",
+             f"{c.ratio:.3f} [{c.interval[0]:.3f}, {c.interval[1]:.3f}]",
              f"{c.instructions_before} → {c.instructions_after}"]
             for c in costs
         ],

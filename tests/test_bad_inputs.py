@@ -821,7 +821,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-convention-none",
         lambda x: attnlab.stiffness(x.net, x.images, convention=None),
-        "Unknown NSI convention None. Expected one of: state, branch, paper.",
+        "Unknown NSI convention None. Expected one of: state, normed, branch, paper.",
     ),
     (
         "stiffness-si-neg",

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from attnlab.insert import remove as remove
     from attnlab.insert import steps as steps
     from attnlab.latency import latency as latency
+    from attnlab.place import place as place
     from attnlab.reporting import report as report
+    from attnlab.shorten import shorten as shorten
     from attnlab.stripe import stripe as stripe
     from attnlab.trajectory import capture as capture
     from attnlab.trajectory import stiffness as stiffness
@@ -99,7 +101,9 @@ class _Package(ModuleType):
     remove = _Public("attnlab.insert")
     steps = _Public("attnlab.insert")
     latency = _Public("attnlab.latency")
+    place = _Public("attnlab.place")
     report = _Public("attnlab.reporting")
+    shorten = _Public("attnlab.shorten")
     stripe = _Public("attnlab.stripe")
     capture = _Public("attnlab.trajectory")
     stiffness = _Public("attnlab.trajectory")

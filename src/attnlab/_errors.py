@@ -48,8 +48,17 @@ class GateLostError(SiteError):
     gate, the module that is gone, and what to do."""
 
 
+class NoiseLostError(AttnlabError, ValueError):
+    """A norm that was given noise is gone, because its network was changed afterwards; the message
+    names the norm and what to do."""
+
+
 class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
+
+
+class ShortenError(AttnlabError, ValueError):
+    """A step cannot be removed from a network; the message names the step and the reason."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -63,9 +72,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not one of `valid`."""
     names = list(valid)
-    return UnknownNameError(
-        f"Unknown {kind} {got!r}.{nearest(str(got), names)} Expected one of: {', '.join(names)}."
-    )
+    near = nearest(got, names) if isinstance(got, str) else ""
+    return UnknownNameError(f"Unknown {kind} {got!r}.{near} Expected one of: {', '.join(names)}.")
 
 
 def check_options(

@@ -16,8 +16,8 @@ def report(
 
     Args:
         result: the folder of the runs, that of one study or of one run in it; or a JSON file that
-            `attnlab stiffness`, `attnlab stripe`, `attnlab noise`, `attnlab fold` or `attnlab
-            compare` wrote; or several of `attnlab stiffness`.
+            `attnlab stiffness`, `attnlab stripe`, `attnlab noise`, `attnlab shorten`, `attnlab
+            fold` or `attnlab compare` wrote; or several of `attnlab stiffness`.
         out: where the page goes.
         study: which one, where the folder holds several.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -74,11 +76,73 @@ def test_vector_starts_at_one_tenth() -> None:
     torch.testing.assert_close(gate.vectors[0].psi.data.float(), torch.full((1, 32, 1, 1), 0.1))
 
 
-@pytest.mark.parametrize(("width", "value"), [(384, 1.0332e-3), (768, 1.0849e-3)])
-def test_vision_transformer_start(width: int, value: float) -> None:
-    gate = asr("asr:se", width, **VISION_TRANSFORMER)
+WIDTHS = [(96, 1.0066e-3), (192, 1.0143e-3), (384, 1.0332e-3), (768, 1.0849e-3), (1024, 1.1295e-3)]
+
+
+@pytest.mark.parametrize(("width", "value"), WIDTHS)
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_vision_transformer_start(width: int, value: float, spread: float) -> None:
+    """W₁, b₁, W₂, b₂ and ψ at 1e-3: every hidden unit is D·1e-6 + 1e-3, and there are D/16."""
+    gate = asr("asr:se", width, **VISION_TRANSFORMER, layer_spread=spread)
+    hidden = width * 1e-6 + 1e-3
+    closed = math.tanh(width / 16 * 1e-3 * hidden + 1e-3)
+    assert closed == pytest.approx(value, rel=1e-4)
     constant = gate.constant()
-    torch.testing.assert_close(constant, torch.full_like(constant, value), rtol=1e-4, atol=0)
+    torch.testing.assert_close(constant, torch.full_like(constant, closed), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("gate", "value"), [("ie", 1.001e-3), ("srm", 1e-3), ("spa", 1.935e-4)])
+def test_vision_transformer_start_of_others(gate: str, value: float) -> None:
+    constant = asr(f"asr:{gate}", 384, **VISION_TRANSFORMER).constant()
+    torch.testing.assert_close(constant, torch.full_like(constant, value), rtol=1e-3, atol=0)
+
+
+def trained_units(**options: object) -> torch.Tensor:
+    """The hidden units of an inner SE, by their weights, after 20 steps towards a random gate."""
+    torch.manual_seed(0)
+    gate = asr("asr:se", 64, **{**VISION_TRANSFORMER, **options}).float()
+    wanted = torch.rand(64)
+    optimizer = torch.optim.AdamW(gate.parameters(), 1e-2)
+    for _ in range(20):
+        optimizer.zero_grad()
+        (gate.constant() - wanted).square().mean().backward()
+        optimizer.step()
+    return gate.vectors[0].attention.excitation.fc1.weight.detach()
+
+
+def test_equal_layers_stay_equal_for_ever_and_spread_ones_part() -> None:
+    equal = trained_units()
+    assert torch.equal(equal, equal[:1].expand_as(equal))
+    for options in ({"layer_spread": 0.5}, {"layer_initial": None}):
+        units = trained_units(**options)
+        units = units - units.mean(0)
+        assert torch.linalg.matrix_rank(units, rtol=1e-3) == 3  # four units, less their mean
+
+
+def test_spread_needs_what_it_is_a_share_of() -> None:
+    with pytest.raises(OptionError) as error:
+        asr("asr:se", layer_spread=0.5)
+    assert str(error.value) == (
+        "layer_spread is a share of layer_initial, which is not given: without it the layers keep "
+        "their own random start. Leave layer_spread out."
+    )
+
+
+def test_a_gate_that_would_vanish_is_refused() -> None:
+    with pytest.raises(OptionError) as error:
+        asr("asr:se*2", 384, **VISION_TRANSFORMER)
+    assert str(error.value) == (
+        "ASR would start with a gate of 1.1e-06, a product of 2, where neither the branch nor any "
+        "factor gets a gradient worth the name (below smallest=1e-05). Use fewer factors, "
+        "activation='sigmoid' or layer_initial=None; smallest=0.0 builds it all the same."
+    )
+    built = asr("asr:se*2", 384, **VISION_TRANSFORMER, smallest=0.0).constant()
+    torch.testing.assert_close(built, torch.full_like(built, 1.0332e-3**2), rtol=1e-3, atol=0)
+    for options in ({"activation": "sigmoid"}, {"layer_initial": None}):
+        assert (
+            asr("asr:se*2", 384, **{**VISION_TRANSFORMER, **options}).constant().abs().max() > 1e-3
+        )
+    assert asr("asr:se*5").constant().mean() > 0.01
 
 
 def test_tanh_cannot_start_as_the_identity() -> None:
@@ -141,7 +205,7 @@ def test_options_that_a_vector_leaves_no_choice_of() -> None:
         asr("asr:gc", pooling="attention")
     assert str(error.value) == (
         "Gate 'asr:gc' has no option 'pooling'. It takes: reduction, activation, initial, "
-        "layer_initial."
+        "layer_initial, layer_spread, smallest."
     )
 
 

@@ -104,7 +104,8 @@ def test_wrong_specification(text: str, message: str) -> None:
             "asr:se",
             {"activaton": "tanh"},
             "Gate 'asr:se' has no option 'activaton'. Did you mean 'activation' or 'reduction'? It "
-            "takes: reduction, bias, nonlinearity, squash, activation, initial, layer_initial.",
+            "takes: reduction, bias, nonlinearity, squash, activation, initial, layer_initial, "
+            "layer_spread, smallest.",
         ),
         ("se", {"reduction": 0}, "Expected reduction to be at least 1 but got 0."),
         (

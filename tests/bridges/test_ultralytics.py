@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.bridges.boxes import SIZE, write_boxes
+from tests.bridges.yolos import answer, images, options, trained_somewhat, yolo
 
 from attnlab import AttnlabError
 from attnlab.insert import attachments
@@ -18,53 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # theirs
     pytest.mark.usefixtures("ultralytics"),
 ]
-
-
-def yolo(name: str | Path = "yolo11n.yaml") -> Any:
-    from ultralytics import YOLO
-
-    torch.manual_seed(0)
-    return YOLO(name)
-
-
-def trained_somewhat(network: torch.nn.Module) -> None:
-    """Norms and gates as if they had been trained, so that no fusion is trivial."""
-    draw = torch.Generator().manual_seed(1)
-    for module in network.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            for tensor, low in ((module.weight, 0.5), (module.running_var, 0.5)):
-                tensor.data.copy_(low + torch.rand(tensor.shape, generator=draw))
-            for tensor in (module.bias, module.running_mean):
-                tensor.data.copy_(0.2 * torch.randn(tensor.shape, generator=draw))
-    for _, gate in attachments(network):
-        for parameter in gate.parameters():
-            parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=draw))
-
-
-def images(number: int = 2, channels: int = 3) -> torch.Tensor:
-    return torch.rand(number, channels, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
-
-
-def answer(network: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        found = network.eval()(x)
-    while isinstance(found, list | tuple):
-        found = found[0]
-    return found
-
-
-def options(folder: Path, **more: Any) -> dict[str, Any]:
-    return {
-        "imgsz": SIZE,
-        "batch": 4,
-        "device": "cpu",
-        "workers": 0,
-        "project": str(folder),
-        "plots": False,
-        "verbose": False,
-        "amp": False,
-        **more,
-    }
 
 
 @pytest.mark.parametrize(
@@ -236,25 +190,6 @@ def test_export_to_onnx(run: tuple[Any, Path, Path]) -> None:
     (name,) = [each.name for each in session.get_inputs()]
     (found, *_) = session.run(None, {name: images(1).numpy()})
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-3)
-
-
-def test_what_several_processes_are_given(run: tuple[Any, Path, Path], tmp_path: Path) -> None:
-    """Their launcher pickles trainer class, settings, network and callbacks."""
-    cloudpickle = pytest.importorskip("cloudpickle", reason="needs cloudpickle")
-    model, _, _ = run
-    content = cloudpickle.dumps({"model": model.model, "callbacks": model.callbacks})
-    file = tmp_path / "state"
-    file.write_bytes(content)
-    code = (
-        "import sys, cloudpickle\n"
-        "state = cloudpickle.loads(open(sys.argv[1], 'rb').read())\n"
-        "from attnlab.insert import attachments\n"
-        "print(len(dict(attachments(state['model']))))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, str(file)], capture_output=True, text=True
-    )
-    assert done.stdout.strip() == str(len(dict(attachments(model.model)))), done.stderr
 
 
 def test_another_architecture_is_refused() -> None:

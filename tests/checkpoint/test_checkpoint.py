@@ -441,3 +441,17 @@ def test_of_a_network_with_other_inputs_names_are_compared(
     assert "2 of another shape" in refused(
         WeightsError, save, changed, tmp_path / "x.safetensors", description
     )
+
+
+def test_a_gate_that_would_be_refused_at_its_start_is_loaded(tmp_path):
+    """Files of 0.1 may have one: with its values it is what it was trained to be."""
+    options = {"img_size": 32, "depth": 2}
+    described = Description(
+        "timm:vit_tiny_patch16_224", 5, options, gate="asr:se*2", input_size=[3, 32, 32]
+    )
+    network = attnlab.create("timm:vit_tiny_patch16_224", 5, **options)
+    with pytest.raises(OptionError, match="a product of 2"):
+        attnlab.insert(network, "asr:se*2")
+    gated = attnlab.insert(network, "asr:se*2", smallest=0.0)[0].eval()
+    file = save(gated, tmp_path / "vit.safetensors", described)
+    assert torch.equal(answer(load(file)), answer(gated))

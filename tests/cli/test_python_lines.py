@@ -110,7 +110,19 @@ TABLE = [
     Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
+    Entry(
+        "stripe timm:test_vit --maps --size 160 --limit 2 --out maps",
+        "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
+    ),
     Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry(
+        "place resnet20 --budget 2 --data digits --limit 8 --out t",
+        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+    ),
+    Entry(
+        "place resnet20 --budget 1 --per-stage --strategy random --seed 3",
+        "assert len(receipt.sites) == 3",
+    ),
     Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
@@ -139,6 +151,19 @@ TABLE = [
         "fold GATED --constants digits --limit 32 --cost loss --plan",
         "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
     ),
+    Entry(
+        "shorten RUN --remove 2 --limit 8 --repair -o t.safetensors",
+        "assert receipt.repaired == 17",
+        same=("t.safetensors",),
+    ),
+    Entry(
+        "shorten resnet20 --data fake --limit 4 --remove 1.1 3.2 --most 2 --out u -o v.safetensors",
+        "import json; assert [[p.output_change for p in c.points] for c in result.curves] == "
+        "[[p['output_change'] for p in c['points']] "
+        "for c in json.load(open('u/shorten.json'))['curves']]",
+        same=("v.safetensors",),
+    ),
+    Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
     Entry(
         "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
         "assert [row.gate for row in rows] == ['none', 'none', 'se']",

@@ -91,7 +91,9 @@ def test_gates_go_into_the_backbone():
         gates("in:backbone.boby")
     with pytest.raises(SelectionError, match=r"There is no residual step in 'rpn'"):
         gates("in:rpn")
-    with pytest.raises(SelectionError, match=r"expected stages:, blocks:, every: or norms behind"):
+    with pytest.raises(
+        SelectionError, match=r"expected stages:, blocks:, every:, code:, random: or norms behind"
+    ):
         gates("in:backbone.body layer1.0")
 
 

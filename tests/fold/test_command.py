@@ -263,6 +263,7 @@ def test_folder_of_a_run(tmp_path, capsys, network):
         ("--where", "stages:1"),
         ("--start", "identity"),
         ("--place", "norm"),
+        ("--shared",),
         ("--num-classes", "5"),
     ],
 )
@@ -271,8 +272,8 @@ def test_options_without_their_network_are_refused(tmp_path, capsys, network, op
     source = save(network, tmp_path / "a.safetensors", ASR)
     message = fails(capsys, str(source), "-o", str(tmp_path / "p.safetensors"), *options)
     assert message == (
-        "attnlab: --gate, --where, --start, --place and --num-classes need --model, the network "
-        "they belong to.\n"
+        "attnlab: --gate, --where, --start, --place, --shared and --num-classes need --model, the "
+        "network they belong to.\n"
     )
 
 

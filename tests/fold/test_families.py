@@ -92,6 +92,59 @@ def test_family(family):
         assert torch.equal(fresh(images), after)
 
 
+def test_the_papers_vit():
+    """ViT-S: 24 gates into the output projections and the second layers of the MLPs."""
+    torch.manual_seed(0)
+    network = timm.create_model("vit_small_patch16_224", img_size=32).double().eval()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    gated, receipt = attnlab.insert(network, "asr:se", example=images)
+    assert receipt.parameters_added == 461_376
+    assert receipt.notes == (
+        "the gates start at 0.00103 to 0.00103, so the network starts nearly without its branches, "
+        "as with a layer scale: train it with Adam or AdamW; a trained network loses what it knows",
+        "all hidden units of a gate start equal and stay equal for ever (layer_initial): "
+        "layer_spread=0.5 lets them part and starts with the same gate, layer_initial=None starts "
+        "with random layers",
+    )
+    spread, receipt = attnlab.insert(network, "asr:se", example=images, layer_spread=0.5)
+    assert len(receipt.notes) == 1
+    with torch.no_grad():  # it starts with the same gates
+        assert relative(gated(images), spread(images)) <= 1e-8
+    stir_gates(gated)
+    plain, folded = attnlab.fold(gated, example=images)
+    into = [row.into for row in folded.rows]
+    parts = [f"blocks.{n}.{part}" for n in range(12) for part in ("attn.proj", "mlp.fc2")]
+    assert into == [(f"{part}.weight", f"{part}.bias") for part in parts]
+    with torch.no_grad():
+        before, after = gated(images), plain(images)
+    assert relative(before, after) <= 1e-12
+    fresh = timm.create_model("vit_small_patch16_224", img_size=32).double().eval()
+    fresh.load_state_dict(plain.state_dict(), strict=True)
+    with torch.no_grad():
+        assert torch.equal(fresh(images), after)
+
+
+def test_torchvisions_vit_with_a_head_that_says_something():
+    """Its head starts at zero, so that outputs are zero whatever the gates do."""
+    torch.manual_seed(0)
+    network = torchvision_vit().double().eval()
+    assert not network.heads.head.weight.any()
+    torch.nn.init.normal_(network.heads.head.weight)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", example=images)[0])
+    plain, folded = attnlab.fold(gated, example=images)
+    parts = [
+        f"encoder.layers.encoder_layer_{n}.{part}"
+        for n in range(2)
+        for part in ("self_attention.out_proj", "mlp.3")
+    ]
+    assert [row.into for row in folded.rows] == [(f"{p}.weight", f"{p}.bias") for p in parts]
+    with torch.no_grad():
+        before, after, original = gated(images), plain(images), network(images)
+    assert relative(before, after) <= 1e-12
+    assert relative(before, original) > 1e-2
+
+
 @pytest.mark.parametrize("family", ["resnet", "convnext", "vit", "torchvision vit"])
 def test_family_in_float32(family):
     build, size, _ = FAMILIES[family]

@@ -1,12 +1,14 @@
 """Choosing sites, and the messages when a choice does not exist."""
 
+from collections import Counter
+
 import pytest
 import torch
 
 import attnlab
 from attnlab._errors import SelectionError, SiteError, UnknownNameError
 from attnlab.insert import attachments
-from attnlab.insert.where import parse_where
+from attnlab.insert.where import measured_word, parse_where
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,9 @@ def chosen(network, where, gate="ie"):
         ("blocks:0,5", [(1, 0), (2, 2)]),
         ("blocks:1.1, 3.2", [(1, 1), (3, 2)]),
         ("every:4", [(1, 0), (2, 1), (3, 2)]),
+        ("code:100010001", [(1, 0), (2, 1), (3, 2)]),
+        ("random:1@0", [(1, 2), (2, 1), (3, 1)]),  # pinned: the same on every machine
+        ("random:2@0", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]),
         (lambda site: site.kind == "projection", [(2, 0), (3, 0)]),
         (lambda site: site.channels == 16 and site.block, [(1, 1), (1, 2)]),
     ],
@@ -70,12 +75,54 @@ EXISTS = (
         ("blocks:1,1", SelectionError, "where='blocks:1,1' names 1 more than once."),
         ("blocks:0,1.0", SelectionError, "where='blocks:0,1.0' names one block in two ways."),
         ("every:0", SelectionError, "where='every:0': expected one number of at least 1."),
+        (
+            "code:1001",
+            SelectionError,
+            f"where='code:1001': the code has 4 bits, and the network 9 blocks. {EXISTS}",
+        ),
+        (
+            "code:10010120",
+            SelectionError,
+            "where='code:10010120': expected a 0 or a 1 per block but got '10010120'.",
+        ),
+        ("code:000000000", SelectionError, f"where='code:000000000' selects no site. {EXISTS}"),
+        (
+            "random:4@0",
+            SelectionError,
+            "where='random:4@0': 4 blocks of every stage, but stage 1 has 3 to choose from. "
+            f"{EXISTS}",
+        ),
+        (
+            "random:0@0",
+            SelectionError,
+            "where='random:0@0': expected at least 1 block per stage but got 0.",
+        ),
+        (
+            "random:2",
+            SelectionError,
+            "where='random:2': a random choice needs its seed, so that it can be made again: "
+            "random:2@0.",
+        ),
+        ("random:2@x", SelectionError, "where='random:2@x': expected a number but got 'x'."),
+        (
+            "stiffest:2",
+            SelectionError,
+            "where='stiffest:2' is chosen by a measurement, and insert measures nothing. `attnlab "
+            "place` does: it prints the where= that belongs here. In a study the word stands as it "
+            "is.",
+        ),
+        (
+            "spread:0",
+            SelectionError,
+            "where='spread:0': expected at least 1 block per stage but got 0.",
+        ),
         ("stages:one", SelectionError, "where='stages:one': expected a number but got 'one'."),
         (
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, norms, in:module.",
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, "
+            "norms, in:module.",
         ),
         (
             ["layer1.0.bn3"],
@@ -205,3 +252,54 @@ def test_a_gate_is_no_module_to_name(network):
 
 def test_a_norm_named_as_a_text(network):
     assert chosen(network, "layer1.0.bn1", "iebn") == ("layer1.0.bn1",)
+
+
+def drawn(network, where, gate="ie"):
+    """The blocks, as (stage, block)."""
+    gated, _ = attnlab.insert(network, gate, where=where)
+    return [(a.site.stage, a.site.block) for _, a in attachments(gated)]
+
+
+def test_random_choices_are_fair_and_cost_the_same(network):
+    """Two of three blocks in every stage, whatever the seed; each block two times of three."""
+    counts = Counter()
+    for seed in range(60):
+        found = drawn(network, f"random:2@{seed}")
+        assert Counter(stage for stage, _ in found) == {1: 2, 2: 2, 3: 2}
+        counts.update(found)
+    assert len(counts) == 9
+    # Standard deviation of a count: sqrt(60 * 2/3 * 1/3) = 3.65.
+    assert all(abs(count - 40) < 4 * 3.65 for count in counts.values())
+
+
+def test_a_random_step_gate_is_drawn_where_it_can_act(network):
+    for seed in range(10):
+        found = drawn(network, f"random:2@{seed}", "step")
+        assert Counter(stage for stage, _ in found) == {1: 2, 2: 2, 3: 2}
+        assert not {(2, 0), (3, 0)} & set(found)  # projection shortcuts
+
+
+def test_a_step_gate_does_not_leave_out_what_a_code_asks_for(network):
+    assert drawn(network, "code:100010001", "step") == [(1, 0), (2, 1), (3, 2)]
+    with pytest.raises(SiteError) as caught:
+        attnlab.insert(network, "step", where="code:100100001")
+    assert str(caught.value) == (
+        "where='code:100100001': a step gate acts where the shortcut is x_t itself, but the code "
+        "asks for one at 2.0, which has a projection shortcut. Write a 0 there, or pass "
+        "include_first=True to use the projected x_t."
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("stiffest:2", ("stiffest", 2)),
+        ("in:layer1 softest:1", ("softest", 1)),
+        ("stages:1", None),
+        ("stiffest", None),
+        (None, None),
+        (["stiffest:2"], None),
+    ],
+)
+def test_words_that_need_a_measurement(where, expected):
+    assert measured_word(where) == expected

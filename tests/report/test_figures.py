@@ -12,6 +12,7 @@ from PIL import Image
 from scipy.stats import kendalltau
 from tests.report.simulated import REGRESSION, TOP1
 
+from attnlab.plot.placements import placements_figure
 from attnlab.plot.raster import data_uri, raster_figure, viridis
 from attnlab.plot.render import BLUE, GREY, RED, to_svg
 from attnlab.plot.scatter import label_sides
@@ -84,10 +85,6 @@ def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
         "stiffness": (
             block_figures.stiffness_figure([("se", 1.5, 0.3035)], metric),
             ("mean |error| mm, mean over seeds", "se: TNS 1.5, 0.3035 mm"),
-        ),
-        "sites": (
-            block_figures.sites_figure([("se", 9, -0.0088, None, None)], metric),
-            ("Δ mean |error| mm", "se: 9 gates, -0.0088 mm"),
         ),
     }.values():
         svg = to_svg(spec)
@@ -176,13 +173,16 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
         assert axes["color"]["scale"]["domain"] == [0.0, 1.0]
 
 
-def test_sites_figure_shows_number_of_gates():
-    svg = to_svg(
-        block_figures.sites_figure(
-            [("se", 9, 0.4, 0.1, 0.7), ("se @ stages:1", 3, 0.3, None, None)], TOP1
-        )
-    )
-    assert "se @ stages:1: 3 gates, +0.30 pt" in svg
+def test_placements_figure_shows_every_row():
+    point = {"low": None, "high": None, "sites": 3}
+    points = [
+        {**point, "strategy": "all", "row": "se", "delta": 0.4, "sites": 9, "text": "se: 9 gates"},
+        {**point, "strategy": "stiffest", "row": "s", "delta": 0.3, "text": "stiff", "low": 0.1},
+        *({**point, "strategy": "random", "row": i, "delta": i, "text": f"r{i}"} for i in range(4)),
+    ]
+    svg = to_svg(placements_figure(points, "Δ top-1 pt"))
+    for text in ("se: 9 gates", "stiff", "r0", "r1", "r2", "r3", "Δ top-1 pt", "number of gates"):
+        assert text in svg
 
 
 def test_picture_has_the_colours_of_its_values():

@@ -11,7 +11,7 @@ from scipy import stats
 from tests.report.simulated import BLOCKS, simulate
 
 from attnlab.report.alerts import alerts
-from attnlab.report.features import gate_counts
+from attnlab.report.placements import placed_rows
 from attnlab.report.read import StudyRecord, read_record
 from attnlab.report.standing import forest_rows
 from attnlab.report.study_page import study_page
@@ -125,13 +125,14 @@ def test_mixed_commits_are_an_alert(tmp_path):
 def test_lottery_ticket_view_needs_one_module_with_several_numbers_of_gates(tmp_path):
     settings = {"data": ("cifar10",), "gains": {"se": 0.4, "eca": 0.2}, "seeds": 2, "epochs": 4}
     plain = _record(tmp_path / "plain", **settings)
-    assert gate_counts(plain, plain.table.groups[0]) == []
+    assert [each.strategy for each in placed_rows(plain, plain.table.groups[0])] == ["plain"]
     where = {"": BLOCKS, " @ stages:1": BLOCKS[:3]}
     record = _record(tmp_path / "places", **settings, where=where)
-    found = gate_counts(record, record.table.groups[0])
-    assert sorted((row, gates) for row, gates, *_ in found) == [
+    found = placed_rows(record, record.table.groups[0])
+    assert sorted((each.row.label, each.sites) for each in found) == [
         ("eca", 9),
         ("eca @ stages:1", 3),
+        ("plain", 0),
         ("se", 9),
         ("se @ stages:1", 3),
     ]

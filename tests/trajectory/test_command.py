@@ -130,3 +130,20 @@ def test_a_trained_network_on_real_images(capsys):
     assert "The weights are random" not in printed
     # The last block of a trained CIFAR ResNet dominates.
     assert "stiffest step 3.2" in printed
+
+
+def test_transformer_options(capsys, tmp_path):
+    network = "timm:test_vit"
+    command = ["stiffness", network, "--data", "fake", "--limit", "2", "--out", str(tmp_path)]
+    options = ["--convention", "normed", "--granularity", "block", "--tokens", "patch"]
+    main([*command, *options])
+    printed = capsys.readouterr().out
+    assert f"{network}, NSI by convention 'normed', patch tokens" in printed
+    assert "the first block of every stage is not counted" in printed
+    assert (
+        "attnlab.stiffness(network, loader, convention='normed', granularity='block', "
+        "tokens='patch')"
+    ) in printed
+    found = StiffnessResult.load(tmp_path / "stiffness.json")
+    assert (found.convention, found.granularity, found.tokens) == ("normed", "block", "patch")
+    assert "patch tokens" in (tmp_path / "stiffness.html").read_text(encoding="utf-8")

@@ -20,9 +20,11 @@ from attnlab.insert import attachments, insert, remove_attachments
 from attnlab.noise import NoiseConfig
 from attnlab.noise import attach as attach_noise
 from attnlab.record.example import example_input
+from attnlab.shorten.stand_ins import outermost, stand_in, take_out
 
 if TYPE_CHECKING:
     from attnlab.fold import FoldReceipt
+    from attnlab.shorten import ShortenReceipt
 
 # What a network starts from, by the names that timm and torchvision have for it. Some fetch it.
 _START = (
@@ -41,7 +43,8 @@ _START = (
 
 @dataclass(frozen=True)
 class Description:
-    """How to build a network: the arguments of `create` and `insert`, and what was folded.
+    """How to build a network: the arguments of `create` and `insert`, what was folded, and which
+    steps were removed.
 
     A file holds the fields that have not their default, so the defaults never change.
     """
@@ -64,8 +67,12 @@ class Description:
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
     """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
+    shared: bool = False
+    """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None
     """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
+    shortened: dict[str, str] = field(default_factory=dict)
+    """After steps were removed, what took the place of which module: `{"layer1.2": "identity"}`."""
 
     def __post_init__(self) -> None:
         own = inspect.signature(create).parameters
@@ -73,6 +80,8 @@ class Description:
         _refuse("gate_options", self.gate_options, inspect.signature(insert).parameters)
         if self.noise is not None:
             NoiseConfig(**self.noise)
+        for word in self.shortened.values():
+            stand_in(word)
 
     def build(self) -> nn.Module:
         """The network, with its first weights."""
@@ -84,9 +93,10 @@ class Description:
                 self.where,
                 self.start,
                 place=self.place,
+                shared=self.shared,
                 example=self.example(network),
                 inplace=True,
-                **self.gate_options,
+                **options_for_loading(self.gate, self.gate_options),
             )
             if self.kept is not None:
                 remove_attachments(network, keep=frozenset(self.kept))
@@ -100,7 +110,17 @@ class Description:
             fused=self.fused,
             example=self.example(network),
         )
+        take_out(network, self.shortened)
         return network
+
+    def after_shorten(self, network: nn.Module, receipt: ShortenReceipt) -> Description:
+        """The description of `network`, which `shorten` made of the described one."""
+        gates = [name for name, _ in attachments(network)]
+        return replace(
+            self,
+            kept=gates if receipt.gates or self.kept is not None else None,
+            shortened=outermost({**self.shortened, **receipt.replaced}),
+        )
 
     def after_fold(self, network: nn.Module, receipt: FoldReceipt) -> Description:
         """The description of `network`, which `fold` made of the described one."""
@@ -147,6 +167,12 @@ class Description:
         default = Description(self.model)
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: v for name, v in values.items() if v != getattr(default, name)}
+
+
+def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a gate whose values come from a file: how it would start does not matter."""
+    learned = any(term.strip().startswith("asr:") for term in gate.split("+"))
+    return {**options, "smallest": 0.0} if learned else dict(options)
 
 
 def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from attnlab.cli.modules import modules
 from attnlab.cli.networks import networks
 from attnlab.cli.noise import noise
 from attnlab.cli.operators import operators
+from attnlab.cli.place import place
 from attnlab.cli.report import report
+from attnlab.cli.shorten import shorten
 from attnlab.cli.speed import speed
 from attnlab.cli.stiffness import stiffness
 from attnlab.cli.stripe import stripe
@@ -41,9 +43,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "insert": insert,
     "stiffness": stiffness,
     "stripe": stripe,
+    "place": place,
     "noise": noise,
     "dynamics": dynamics,
     "fold": fold,
+    "shorten": shorten,
     "speed": speed,
     "style": style,
     "study": study,
@@ -67,10 +71,12 @@ Examples:
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
   attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab shorten runs/RUN --remove 3 --plan  which steps can go, and what that costs
   attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made

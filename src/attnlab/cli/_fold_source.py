@@ -65,8 +65,8 @@ def _of_file(
         return load(path, given), given, [made, read]
     if _about_gates(given) or given.num_classes is not None:
         raise OptionError(
-            "--gate, --where, --start, --place and --num-classes need --model, the network they "
-            "belong to."
+            "--gate, --where, --start, --place, --shared and --num-classes need --model, the "
+            "network they belong to."
         )
     description = describe(path)
     if description is None:
@@ -90,4 +90,4 @@ def _of_file(
 
 def _about_gates(given: Description) -> bool:
     changed = given.gate is not None or given.where is not None
-    return changed or given.start != "paper" or given.place != "branch"
+    return changed or given.shared or given.start != "paper" or given.place != "branch"

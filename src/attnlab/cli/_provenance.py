@@ -26,9 +26,9 @@ def as_command(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def of_name(
-    name: str, gate: str | None, weights: str | None, data: str, root: Path = Path("data")
+    name: str, gate: str | None, weights: str | None, data: str | None, root: Path = Path("data")
 ) -> Provenance:
-    """Of a network given by name, on images given by name or folder."""
+    """Of a network given by name, on images given by name or folder, if on any."""
     from attnlab._provenance import provenance
     from attnlab.data import images_checksum
 
@@ -36,8 +36,8 @@ def of_name(
         name,
         gate=gate,
         weights=weights,
-        data=data,
-        data_checksum=images_checksum(data, root),
+        data=data or "",
+        data_checksum="" if data is None else images_checksum(data, root),
         command=_COMMAND.get(),
     )
 

@@ -30,6 +30,7 @@ def fold(
     where: tuple[str, ...] = (),
     start: Literal["paper", "identity"] = "paper",
     place: Literal["auto", "branch", "norm"] = "branch",
+    shared: bool = False,
     size: int | None = None,
     weights: str | None = None,
     fuse: bool = False,
@@ -53,7 +54,9 @@ def fold(
 
     The file is written only after it was read back into the network it belongs to and gave the
     same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
-    ever unpickled.
+    ever unpickled. Of a run whose network only its task can build, such as a detector, the
+    results with and without gates are shown where its data are there, and the file belongs to the
+    run: attnlab.measure.load_folded reads it.
 
     Examples:
       attnlab fold runs/RUN -o plain.safetensors
@@ -71,10 +74,11 @@ def fold(
         model: the network of a file that does not say it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
-        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module
-            names.
+        where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 |
+            norms | in:module | module names.
         start: as given to insert.
         place: as given to insert, whose own default is auto.
+        shared: as given to insert: one gate for all chosen blocks of a stage.
         size: side of the images; what the network says of itself if left out.
         weights: of a network given by name: a file, timm's "pretrained", torchvision's "DEFAULT".
         fuse: also merge norms and re-parameterisable branches, for the fastest network.
@@ -101,7 +105,8 @@ def fold(
     """
     import torch
 
-    from attnlab.checkpoint import Description
+    from attnlab.checkpoint import Description, describe
+    from attnlab.cli._fold_run import fold_task_run, refuse_others
     from attnlab.cli._provenance import of_file
     from attnlab.fold import fold as fold_network
     from attnlab.insert.where import parse_where
@@ -110,6 +115,28 @@ def fold(
     for name, value in (("--size", size), ("--limit", limit), ("--num-classes", num_classes)):
         if value is not None:
             check_whole(name, value, 1)
+    if Path(source).is_dir() and describe(source) is None:
+        about_gates = bool(gate or where or shared) or start != "paper" or place != "branch"
+        others = {
+            "--model": model is not None,
+            "--gate, --where, --start, --place or --shared": about_gates,
+            "--num-classes": num_classes is not None,
+            "--size": size is not None,
+            "--weights": weights is not None,
+            "--plan": plan,
+            "--constants": constants is not None,
+            "--tolerance, --budget or --cost": tolerance is not None
+            or budget is not None
+            or cost != "output",
+            "--gates": bool(gates),
+            "--repair": repair is not None,
+            "--partial": partial,
+            "--onnx": onnx is not None,
+        }
+        refuse_others(Path(source), others)
+        assert output is not None  # or --plan, which is refused
+        fold_task_run(Path(source), output, {"fuse": fuse, "add_affine": add_affine}, sites)
+        return
     given = Description(
         model or "",
         num_classes,
@@ -118,6 +145,7 @@ def fold(
         start=start,
         input_size=None if size is None else [3, size, size],
         place=place,
+        shared=shared,
     )
     torch.manual_seed(0)
     network, description, lines = named_network(source, given, weights, trust)

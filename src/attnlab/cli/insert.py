@@ -18,6 +18,7 @@ def insert(
     where: tuple[str, ...] = (),
     start: Literal["paper", "identity"] = "paper",
     place: Literal["auto", "branch", "norm"] = "auto",
+    shared: bool = False,
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = (),
     size: int | None = None,
     weights: str | None = None,
@@ -35,9 +36,11 @@ def insert(
         gate: a name of `attnlab modules`, 'asr:NAME', 'asr:NAME*2', or several joined by '+'.
         output: the .safetensors file to write.
         num_classes: of the network; its own number if left out.
-        where: stages:1,3 | blocks:0,5 | every:2 | norms | module names. Every site if left out.
+        where: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 | norms | module names.
+            Every site if left out.
         start: the paper's first gate, or one that leaves the output unchanged.
         place: at the end of a branch, or behind the norm that it ends in.
+        shared: one gate for all chosen blocks of a stage.
         options: of the gate.
         size: side of the images; what the network says of itself if left out.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
@@ -64,6 +67,7 @@ def insert(
         where=parse_where(" ".join(where) or None),
         start=start,
         place=place,
+        shared=shared,
         gate_options=dict(key_value(text) for text in options),
         input_size=None if size is None else [3, size, size],
     )
@@ -73,6 +77,7 @@ def insert(
         description.where,
         start,
         place=place,
+        shared=shared,
         example=description.example(network),
         **description.gate_options,
     )

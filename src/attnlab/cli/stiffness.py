@@ -24,7 +24,9 @@ def stiffness(
     weights: tuple[str, ...] = (),
     attention: str | None = None,
     shortcut: Literal["projection", "zero_pad"] | None = None,
-    convention: Literal["state", "branch", "paper"] = "state",
+    convention: Literal["state", "normed", "branch", "paper"] = "state",
+    granularity: Literal["step", "block"] = "step",
+    tokens: Literal["all", "class", "patch"] = "all",
     si: int = 0,
     accuracy: str | None = None,
     limit: int | None = None,
@@ -47,7 +49,10 @@ def stiffness(
         weights: one per network: a file, timm's "pretrained", torchvision's "DEFAULT", or "none".
         attention: insert this gate into every network first, e.g. se.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        convention: of NSI. state: block outputs; branch: what is added; paper: before the gate.
+        convention: of NSI. state: block outputs; normed: these after the norm of a post-norm
+            network; branch: what is added; paper: before the gate.
+        granularity: what one step is: an addition, or a block (attention and MLP together).
+        tokens: which tokens of a transformer's states to count.
         si: on how many images to compute SI of every step as well (slow).
         accuracy: of the networks, separated by commas: ranks TNS, depth and size with it.
         limit: use this many images, evenly spread.
@@ -79,7 +84,15 @@ def stiffness(
 
         model = asked.build(name, file)
         loader = images_for(model, data, limit=limit, batch=batch, root=root, size=size)
-        found = measure_stiffness(model, loader, convention=convention, si=si, name=name)
+        found = measure_stiffness(
+            model,
+            loader,
+            convention=convention,
+            granularity=granularity,
+            tokens=tokens,
+            si=si,
+            name=name,
+        )
         return replace(found, provenance=of_name(name, attention, file, data, root))
 
     results, folders = [], _folders(networks)
@@ -104,6 +117,8 @@ def stiffness(
             print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
     loader = images_line(data, limit=limit, batch=batch, root=str(root), size=size)
     options = [f"convention={convention!r}"] if convention != "state" else []
+    options += [f"granularity={granularity!r}"] if granularity != "step" else []
+    options += [f"tokens={tokens!r}"] if tokens != "all" else []
     options += [f"si={si}"] if si else []
     print()
     print_python(*_python(networks, given, asked, loader, options, accuracies))
@@ -169,12 +184,13 @@ def _print_result(result: StiffnessResult, trained: bool) -> None:
         rows.append(cells)
     columns += [(number, "right") for number in numbers]
     title = f"{result.network}, NSI by convention {result.convention!r}"
+    title += f", {result.tokens} tokens" if result.tokens != "all" else ""
     console().print(table(columns, rows, title))
     error = result.tns_spread / max(result.inputs, 1) ** 0.5
     print(f"TNS {result.tns:.4f} ± {error:.4f} (standard error over {result.inputs} inputs)")
     if not trained:
         print(UNTRAINED)
-    print(f"plan: {result.plan}; the first step of every stage is not counted")
+    print(f"plan: {result.plan}; the first {result.granularity} of every stage is not counted")
     if result.stiffest is not None:
         share = result.stiffest_share_of_tns
         own = f"{100 * share:.0f} % of its TNS on its own"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import console, print_python, table
+from attnlab.cli._show import Justify, console, print_python, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import nn
 
-    from attnlab.stripe import StripeResult
+    from attnlab.stripe import MapsResult, StripeResult
 
 Prepared = tuple["nn.Module", "Iterable[Any]", list[str]]
 """A network, its images, and the Python that makes both."""
@@ -31,6 +31,7 @@ def stripe(
     batch: int = 64,
     root: Path = Path("data"),
     size: int | None = None,
+    maps: bool = False,
     out: Path | None = None,
 ) -> None:
     """Watch the gates of a network over images: do they differ between images, or only between
@@ -40,6 +41,7 @@ def stripe(
       attnlab stripe runs/0a1b2c3d4e5f --out stripe
       attnlab stripe timm:seresnet50 --data photos --weights pretrained --out stripe
       attnlab stripe resnet20 --attention se --data digits
+      attnlab stripe timm:vit_tiny_patch16_224 --data photos --maps --limit 32 --out maps
 
     Args:
         network: the folder of a finished run, or a name as for attnlab.create: timm:NAME, ...
@@ -50,10 +52,13 @@ def stripe(
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images; what the network asks for when not given.
-        out: folder for stripe.html, stripe.json and SVG figures.
+        maps: of a transformer, its attention maps instead: does each head's depend on the image,
+            and what does the output make of its mean?
+        out: folder for stripe.html, stripe.json and SVG figures; with --maps maps.html, maps.json.
     """
     from attnlab.cli._provenance import of_name, of_run
-    from attnlab.stripe import stripe as watch
+    from attnlab.stripe import attention_maps
+    from attnlab.stripe import stripe as watch_gates
 
     folder = Path(network)
     if folder.is_dir():
@@ -63,18 +68,29 @@ def stripe(
         asked = Asked(attention, size=size)
         options = {"limit": limit, "batch": batch, "root": str(root), "size": size}
         model, loader, lines = _of_name(network, weights, asked, data or "fake", options)
-    result = watch(model, loader, name=folder.name if folder.is_dir() else network)
+    name = folder.name if folder.is_dir() else network
     source = (
         of_run(folder)
         if folder.is_dir()
         else of_name(network, attention, weights, data or "fake", root)
     )
-    result = replace(result, provenance=source)
-    _print(result, trained=folder.is_dir() or weights is not None)
+    trained = folder.is_dir() or weights is not None
+    last = ["result = attnlab.stripe(network, loader)"]
+    found: StripeResult | MapsResult
+    if maps:
+        found = replace(attention_maps(model, loader, name=name), provenance=source)
+        _print_maps(found, trained)
+        last = [
+            "from attnlab.stripe import attention_maps",
+            "result = attention_maps(network, loader)",
+        ]
+    else:
+        found = replace(watch_gates(model, loader, name=name), provenance=source)
+        _print(found, trained)
     if out is not None:
-        _save(result, out)
+        _save(found, out / ("maps.json" if maps else "stripe.json"))
     print()
-    print_python("import attnlab", *lines, "result = attnlab.stripe(network, loader)")
+    print_python("import attnlab", *lines, *last)
 
 
 def _of_run(folder: Path, given: dict[str, Any], limit: int | None, batch: int) -> Prepared:
@@ -154,12 +170,40 @@ def _print(result: StripeResult, trained: bool) -> None:
         print(f"note: {note}")
 
 
-def _save(result: StripeResult, out: Path) -> None:
+def _print_maps(result: MapsResult, trained: bool) -> None:
+    from attnlab._provenance import UNTRAINED
+
+    rows = [
+        (
+            row["layer"],
+            str(row["head"] + 1),
+            f"{row['spread']:.3f}",
+            f"{row['structure']:.3f}",
+            f"{row['change']:.4f}",
+        )
+        for row in result.rows()
+    ]
+    columns: list[tuple[str, Justify]] = [
+        ("attention", "left"),
+        ("head", "right"),
+        ("spread over inputs", "right"),
+        ("mean map, from uniform", "right"),
+        ("change of output", "right"),
+    ]
+    console().print(table(columns, rows, title=f"{result.network}, {result.inputs} images"))
+    print(result.verdict)
+    if not trained:
+        print(UNTRAINED)
+    for note in result.notes:
+        print(f"note: {note}")
+
+
+def _save(result: StripeResult | MapsResult, file: Path) -> None:
     from attnlab.plot.render import write_svg
     from attnlab.report.write import write_file_page
 
     for name, spec in result.figures().items():
-        write_svg(spec, out / f"{name.replace(' ', '-')}.svg")
-    print(f"wrote {len(result.figures())} figures to {out}")
-    saved = result.save(out / "stripe.json")
+        write_svg(spec, file.parent / f"{name.replace(' ', '-')}.svg")
+    print(f"wrote {len(result.figures())} figures to {file.parent}")
+    saved = result.save(file)
     print(f"wrote {saved}\nwrote {write_file_page(saved, saved.with_suffix('.html'))}")

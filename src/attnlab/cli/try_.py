@@ -58,8 +58,8 @@ def try_(
     Args:
         gate: a name of `attnlab modules`, 'asr:NAME', 'asr:NAME*2', or several joined by '+'.
         model: a network of attnlab, 'timm:NAME' or 'torchvision:NAME'.
-        where: stages:1,3 | blocks:0,5 | every:2 | norms | in:module | module names. Everywhere if
-            left out.
+        where: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 | norms | in:module |
+            module names. Everywhere if left out.
         start: paper (the paper's first gate) or identity (the output does not change at first).
         options: options of the gate.
         weights: a file, timm's "pretrained" or torchvision's "DEFAULT"; random when not given.

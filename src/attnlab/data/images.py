@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from attnlab._checked import check_module, check_path, check_whole
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.folder import IMAGENET
@@ -21,6 +21,7 @@ from attnlab.data.memory import Pixels, as_pixels, check_pixels
 from attnlab.record.example import example_input
 
 NAMES = ("digits", "cifar10", "fake")
+Part = Literal["any", "train"]
 
 
 class Preprocessing(NamedTuple):
@@ -39,6 +40,7 @@ def images_for(
     batch: int = 64,
     root: str | Path = "data",
     size: int | Sequence[int] | None = None,
+    part: Part = "any",
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> DataLoader[Any]:
@@ -51,6 +53,8 @@ def images_for(
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images, or channels, height and width, if not what the network says.
+        part: `train` for training images alone, on which a choice may be made that test images
+            then judge; a folder is taken as it is. `any`: all digits, the test images of cifar10.
         mean: of each channel, pixels 0 to 1, with which the network was trained; what a network of
             timm says, ImageNet's for others, when None.
         std: likewise.
@@ -75,33 +79,41 @@ def images_for(
         tuple(mean or known.get("mean") or IMAGENET[0]),
         tuple(std or known.get("std") or IMAGENET[1]),
     )
-    return image_batches(data, preprocessing, root=Path(root), batch=batch, limit=limit)
+    return image_batches(data, preprocessing, root=Path(root), batch=batch, limit=limit, part=part)
 
 
 def image_batches(
-    data: str, preprocessing: Preprocessing, *, root: Path, batch: int, limit: int | None
+    data: str,
+    preprocessing: Preprocessing,
+    *,
+    root: Path,
+    batch: int,
+    limit: int | None,
+    part: Part = "any",
 ) -> DataLoader:
     """Batches (images, labels) of `data`: a folder or one of `NAMES`; `limit` images, evenly
     spread.
 
-    `cifar10` (its test images) is looked for in `root` and is never downloaded.
+    `cifar10` is looked for in `root` and is never downloaded.
     """
+    if part not in get_args(Part):
+        raise unknown_name("part", part, get_args(Part))
     check_whole("batch", batch, 1)
     if limit is not None:
         check_whole("limit", limit, 1)
     check_path("data", data)
     if data == "digits":
         train, test, _ = read_pixels(DataConfig(name="digits"))
-        images = torch.cat([train.images, test.images])
-        dataset: Dataset = _prepared(
-            Pixels(images, torch.cat([train.targets, test.targets])), preprocessing
-        )
+        if part == "any":
+            images = torch.cat([train.images, test.images])
+            train = Pixels(images, torch.cat([train.targets, test.targets]))
+        dataset: Dataset = _prepared(train, preprocessing)
     elif data == "fake":
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(limit or 256, *preprocessing.size, generator=generator)
         dataset = TensorDataset(noise, torch.zeros(len(noise), dtype=torch.long))
     elif data == "cifar10":
-        dataset = _prepared(_cifar10(root), preprocessing)
+        dataset = _prepared(_cifar10(root, part), preprocessing)
     elif Path(data).is_dir():
         dataset = _folder(Path(data), preprocessing)
     else:
@@ -148,20 +160,22 @@ def _other_channels(wanted: int, got: int) -> InputError:
     )
 
 
-def _cifar10(root: Path) -> Pixels:
+def _cifar10(root: Path, part: Part) -> Pixels:
+    which = "train" if part == "train" else "test"
     archives = sorted(root.glob("cifar10*.npz"))
     if archives:
-        images, labels = read_archive(archives[0], ("test_x", "test_y"))
-        pixels = as_pixels(images, labels, f"{archives[0].name} (test)")
-        check_pixels(pixels, SETS["cifar10"].classes, f"{archives[0].name} (test)")
+        images, labels = read_archive(archives[0], (f"{which}_x", f"{which}_y"))
+        pixels = as_pixels(images, labels, f"{archives[0].name} ({which})")
+        check_pixels(pixels, SETS["cifar10"].classes, f"{archives[0].name} ({which})")
         return pixels
     try:
-        return read_pixels(DataConfig(name="cifar10", root=str(root)))[1]
+        train, test, _ = read_pixels(DataConfig(name="cifar10", root=str(root)))
+        return train if which == "train" else test
     except InputError:
         raise InputError(
             f"There is no CIFAR-10 in {str(root)!r}. Expected torchvision's folder "
-            f"'cifar-10-batches-py' or a cifar10*.npz with test_x and test_y there, or another "
-            f"root. Nothing is downloaded."
+            f"'cifar-10-batches-py' or a cifar10*.npz with {which}_x and {which}_y there, or "
+            f"another root. Nothing is downloaded."
         ) from None
 
 

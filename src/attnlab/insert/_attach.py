@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -11,8 +11,8 @@ from attnlab._errors import OptionError, SiteError
 from attnlab.attention import BranchGate, Gate, StageGate, StepGate
 from attnlab.insert._resolve import Resolved
 from attnlab.insert.attachment import (
-    Attachment,
     BranchAttachment,
+    OwnedAttachment,
     StageAttachment,
     StageMemory,
     StepAttachment,
@@ -21,19 +21,44 @@ from attnlab.insert.host import attach
 from attnlab.insert.site import Site
 
 
-def attach_gate(network: nn.Module, item: Resolved, sites: Sequence[Site], start: str) -> None:
-    """Attach a gate of `item` at each of `sites`; of a stage gate, one per stage."""
+def attach_gate(
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site] = (),
+    *,
+    shared: bool = False,
+) -> None:
+    """Attach a gate of `item` at each of `sites`; of a stage gate, and of others with `shared`, one
+    per stage. At those `over_tokens` it looks over all tokens of a sequence."""
+    if item.form == "stage":
+        _attach_stage_gates(network, item, sites, start, over_tokens)
+        return
+    owners: dict[tuple[int, int], tuple[OwnedAttachment, float | None]] = {}
     # First those at additions: gates draw their first weights in this order.
     for site in sorted(sites, key=lambda site: site.host != "addition"):
-        if item.form != "stage":
-            gate = item.build(site).requires_grad_(item.trainable)
-            attach(network, _attachment(network, gate, site, _started(gate, start)))
-    if item.form == "stage":
-        _attach_stage_gates(network, item, sites, start)
+        stage = (site.series, site.channels)
+        if shared and stage in owners:
+            owner, scale = owners[stage]
+            borrowed = _attachment(network, owner.gate_module, site, scale, owner)
+            borrowed.over_tokens = site in over_tokens
+            attach(network, borrowed)
+            continue
+        gate = item.build(site).requires_grad_(item.trainable)
+        scale = _started(gate, start)
+        attachment = _attachment(network, gate, site, scale)
+        attachment.over_tokens = site in over_tokens
+        owners[stage] = attachment, scale
+        attach(network, attachment)
 
 
 def _attach_stage_gates(
-    network: nn.Module, item: Resolved, sites: Sequence[Site], start: str
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site],
 ) -> None:
     series: dict[tuple[int, int], list[Site]] = {}
     for site in sites:
@@ -54,6 +79,7 @@ def _attach_stage_gates(
                 scale=scale,
             )
             _match(network, attachment, site)
+            attachment.over_tokens = site in over_tokens
             attach(network, attachment)
 
 
@@ -64,12 +90,18 @@ def _started(gate: nn.Module, start: str) -> float | None:
     return 1.0 / gate.start_constant()
 
 
-def _attachment(network: nn.Module, gate: nn.Module, site: Site, scale: float | None) -> Attachment:
-    attachment: Attachment
+def _attachment(
+    network: nn.Module,
+    gate: nn.Module,
+    site: Site,
+    scale: float | None,
+    owner: OwnedAttachment | None = None,
+) -> OwnedAttachment:
+    attachment: OwnedAttachment
     if isinstance(gate, StepGate):
-        attachment = StepAttachment(gate, site, scale)
+        attachment = StepAttachment(gate, site, scale, owner=owner)
     elif isinstance(gate, BranchGate):
-        attachment = BranchAttachment(gate, site, scale)
+        attachment = BranchAttachment(gate, site, scale, owner=owner)
     else:
         raise SiteError(
             f"Expected a gate (a subclass of attnlab.attention.BranchGate, StepGate or StageGate) "

@@ -21,6 +21,7 @@ from attnlab.insert._containers import GatedContainer, GatedDict
 from attnlab.insert._fx import additions_error, proxy_in, record_whole, recording_gates
 from attnlab.insert._hosted import ATTRIBUTE, OWN_CLASSES, Hosted, hosted_by, own_class, set_hosted
 from attnlab.insert._outputs import each_once, moved, on_its_own
+from attnlab.insert._padding import knowing_padding
 from attnlab.insert._pretrained import loud_saving
 from attnlab.insert._script import scriptable
 
@@ -70,6 +71,8 @@ def run(
     """`forward(*args, **kwargs)` of `module`, with its gates."""
     if hosted.guard is not None:
         hosted.guard.check(module)
+        if hosted.guard.over_tokens:
+            forward = functools.partial(knowing_padding, forward, hosted.guard.mask_position)
     if module._modules != hosted.children:
         hosted.look(module)
     proxy = proxy_in(args)

@@ -34,6 +34,11 @@ class Guard:
         self.ends: list[nn.Module] = []
         """... and those children."""
 
+    over_tokens = False
+    """Whether a gate looks over all tokens, so that the padding of a call must be known."""
+    mask_position: int | None = None
+    """Which positional argument of the network is its `attention_mask`."""
+
     def add(self, gate: Attachment) -> None:
         """Guard one more gate, and the norms in it that have a gate inside."""
         self.gates.append(gate)

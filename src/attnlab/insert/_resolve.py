@@ -85,7 +85,10 @@ def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> 
             )
     for spec in specs:  # a wrong value is found here, before the network is copied and run
         if spec.form != "norm":
-            spec.build(64, **{k: v for k, v in given.items() if k in spec.options})
+            options = {k: v for k, v in given.items() if k in spec.options}
+            if "layer_spread" in options:  # of what the sites of tokens have by default
+                options.setdefault("layer_initial", VISION_TRANSFORMER["layer_initial"])
+            spec.build(64, **options)
 
 
 def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Module]:

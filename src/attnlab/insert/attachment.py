@@ -15,6 +15,7 @@ from attnlab._errors import SiteError
 from attnlab.attention import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
 from attnlab.insert._fx import record_whole, was_handed
 from attnlab.insert._layout import gate_to_layout, to_channel_first
+from attnlab.insert._padding import of_valid_tokens, padding_now
 from attnlab.insert.site import Site
 from attnlab.record.recorder import RecordedWhole
 
@@ -28,6 +29,8 @@ class Attachment(RecordedWhole, ABC):
     """
 
     scale: Tensor | None
+    over_tokens = False
+    """Whether the gate looks over all tokens of a sequence, so that it must not see padding."""
 
     def __init__(self, site: Site, scale: float | None = None) -> None:
         super().__init__()
@@ -99,38 +102,91 @@ class Attachment(RecordedWhole, ABC):
         return f"behind {self.site.module!r}" if self.site.host == "output" else "at the addition"
 
 
-class BranchAttachment(Attachment):
+class OwnedAttachment(Attachment, ABC):
+    """A gate of its own, or that of another attachment, which owns it: with `shared=True` one gate
+    acts in all chosen blocks of a stage.
+
+    The gate is registered on its owner alone, so that its parameters appear once, under one name:
+    weights of gates that are not shared do not load into gates that are.
+    """
+
+    gate: Gate
+
+    def __init__(
+        self, gate: Gate, site: Site, scale: float | None = None, *, owner: OwnedAttachment | None
+    ) -> None:
+        super().__init__(site, scale)
+        self._owner = () if owner is None else (owner,)  # a tuple, so that it is not registered
+        if owner is None:
+            self.gate = gate
+
+    @property
+    def owner(self) -> OwnedAttachment:
+        """The attachment on which the gate is registered."""
+        return self._owner[0] if self._owner else self
+
+    @property
+    def gate_module(self) -> Gate:
+        return self.owner.gate
+
+    def take_over(self, owner: OwnedAttachment | None) -> None:
+        """Let the gate belong to `owner` from now on; to this attachment itself if None."""
+        gate = self.gate_module
+        self._owner = () if owner is None else (owner,)
+        if owner is None:
+            self.gate = gate
+
+    def _call(self, *features: Tensor) -> Tensor:
+        owner = self._owner[0] if self._owner else self
+        gate: Any = owner._modules["gate"]  # owner.gate is a slow search in three dictionaries
+        found: Tensor = gate(*features)
+        return found
+
+
+class BranchAttachment(OwnedAttachment):
     """A gate that reads the branch."""
 
-    def __init__(self, gate: BranchGate, site: Site, scale: float | None = None) -> None:
-        super().__init__(site, scale)
-        self.gate = gate
-
-    @property
-    def gate_module(self) -> Gate:
-        return self.gate
+    def __init__(
+        self,
+        gate: BranchGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
-        gate: Any = self._modules["gate"]  # self.gate is a slow search through three dictionaries
-        return self._placed(gate(self._seen(branch)), branch)
+        return self._placed(self._call(self._seen(branch)), branch)
 
 
-class StepAttachment(Attachment):
+class StepAttachment(OwnedAttachment):
     """A gate that reads both ends of the step."""
 
-    def __init__(self, gate: StepGate, site: Site, scale: float | None = None) -> None:
-        super().__init__(site, scale)
-        self.gate = gate
-
-    @property
-    def gate_module(self) -> Gate:
-        return self.gate
+    def __init__(
+        self,
+        gate: StepGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         assert shortcut is not None, "a step gate is only ever attached to an addition"
-        gate: Any = self._modules["gate"]  # as above
-        return self._placed(gate(self._seen(shortcut), self._seen(branch)), branch)
+        return self._placed(self._call(self._seen(shortcut), self._seen(branch)), branch)
 
 
 class StageMemory(threading.local):
@@ -176,6 +232,12 @@ class StageAttachment(Attachment):
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
+        if self.over_tokens and padding_now() is not None:
+            raise SiteError(
+                f"The gate {self.name!r} ({type(self.gate_module).__name__}) hands a memory from "
+                f"block to block and looks over all tokens, so it cannot leave padding out. Use "
+                f"batches without padding, or another gate, such as 'se'."
+            )
         before = self._before()
         gate, after = self._shared[0](self._seen(branch), before)
         self._memory.value = None if self._last else after

@@ -12,16 +12,23 @@ from attnlab.insert.site import Place, Site
 from attnlab.insert.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
 from attnlab.insert.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.insert.trunk import trunk
-from attnlab.insert.where import Where, lies_in, parse_where, select, split_inside
+from attnlab.insert.where import RANDOM, Where, lies_in, parse_where, select, split_inside
 from attnlab.record.example import Run
 
 
 def find_sites(
-    model: nn.Module, run: Run, where: Where, *, both_ends: bool, place: Place = "branch"
+    model: nn.Module,
+    run: Run,
+    where: Where,
+    *,
+    both_ends: bool,
+    place: Place = "branch",
+    identity_only: bool = False,
 ) -> list[Site]:
     """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
-    where on the branches of steps, `auto` as for a constant gate. A network that declares its sites
-    is believed."""
+    where on the branches of steps, `auto` as for a constant gate. `identity_only`: where so many
+    blocks per stage are chosen, they are chosen among those whose shortcut is x_t itself. A network
+    that declares its sites is believed."""
     where = where if callable(where) else parse_where(where)
     module, where = place_and_rest(model, where)
     found = find_steps(run.graph)
@@ -37,6 +44,8 @@ def find_sites(
             )
         if place != "branch":
             sites = sites_at_norms(model, run.graph, sites, place)
+        if identity_only and isinstance(where, str) and where.startswith(RANDOM):
+            sites = [site for site in sites if site.kind == "identity"]
         return select(sites, where)
     if place == "norm":
         raise OptionError(

@@ -21,7 +21,8 @@ from attnlab.insert._guard import Guard, acting_in, lost_gates
 from attnlab.insert._hosted import hosted_by
 from attnlab.insert._norms import plain_norms
 from attnlab.insert._outputs import HOOK, OutputHook, host_behind
-from attnlab.insert.attachment import Attachment
+from attnlab.insert._padding import mask_position
+from attnlab.insert.attachment import Attachment, OwnedAttachment
 
 
 def attach(network: nn.Module, attachment: Attachment) -> None:
@@ -48,7 +49,11 @@ def attach(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
-    _guard(network).add(attachment)
+    guard = _guard(network)
+    guard.add(attachment)
+    if attachment.over_tokens:
+        guard.over_tokens = True
+        guard.mask_position = mask_position(network)
 
 
 def guard_norms(network: nn.Module) -> None:
@@ -91,6 +96,7 @@ def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
 
 
 def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None:
+    _hand_on([gate for gate in found if id(gate) not in gone], gone)
     for gate in found:
         gate.removed = gate.removed or id(gate) in gone
     modules = list(network.modules())
@@ -101,6 +107,16 @@ def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None
         if hosted is not None and hosted.guard is not None:
             hosted.guard = hosted.guard.without(module, gone)
         settle(module)
+
+
+def _hand_on(kept: list[Attachment], gone: set[int]) -> None:
+    """Give a shared gate whose owner goes to the first attachment that stays."""
+    heirs: dict[int, OwnedAttachment] = {}
+    for gate in kept:
+        if isinstance(gate, OwnedAttachment) and id(gate.owner) in gone:
+            before = id(gate.owner)
+            gate.take_over(heirs.get(before))
+            heirs.setdefault(before, gate)
 
 
 def _guard(network: nn.Module) -> Guard:

@@ -14,8 +14,11 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
+from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
 from attnlab.insert._norms import replace_norms
+from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
+from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
 from attnlab.insert.change import change_between
 from attnlab.insert.choose import find_sites, frozen_notes, place_notes
@@ -43,6 +46,7 @@ def insert(
     start: Start = "paper",
     *,
     place: Place = "auto",
+    shared: bool = False,
     example: Example | None = None,
     inplace: bool = False,
     **options: Any,
@@ -60,18 +64,23 @@ def insert(
     in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
     norm → activation → addition: that one folds behind the norm only. The receipt says which.
 
+    `shared=True` builds one gate per stage, which acts in all chosen blocks of that stage, as in
+    the searched schemes of EAN (Huang et al., 2020); its parameters are there once.
+
     The model is not modified unless `inplace=True`. Every original state-dict key and value is
     kept.
     """
     began = perf_counter()
     check_module(model)
-    check_values("insert", insert, {"inplace": inplace})
+    check_values("insert", insert, {"inplace": inplace, "shared": shared})
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
     if place not in get_args(Place):
         raise unknown_name("place", place, get_args(Place))
     where = where if callable(where) else parse_where(where)
     resolved = resolve(gate, options)
+    if shared:
+        _refuse_unsharable(resolved, where)
     _refuse_wrapped(model)
     parameters = count_parameters(model)
     network = model if inplace else _copied(model)
@@ -82,7 +91,7 @@ def insert(
     trains = all(item.trainable for item in resolved)
     notes = _notes(network, kept, trains)
     try:
-        sites, more = _attach(network, run, resolved, where, start, place)
+        sites, more = _attach(network, run, example, resolved, where, start, place, shared)
         after = answer(network, example, calls)
     except Exception:
         if inplace:
@@ -123,10 +132,12 @@ def _macs_after(run: Run, before: Answer, after: Answer) -> int:
 def _attach(
     network: nn.Module,
     run: Run,
+    example: Example | None,
     resolved: Sequence[Resolved],
     where: Where,
     start: Start,
     place: Place,
+    shared: bool,
 ) -> tuple[list[str], list[str]]:
     """Attach the gates; return what the receipt says of the sites, and notes."""
     placed: list[tuple[str, str]] = []
@@ -150,17 +161,45 @@ def _attach(
             where,
             both_ends=item.form == "step",
             place="branch" if place == "auto" and not constant else place,
+            identity_only=item.form == "step" and not item.include_first,
         )
         if item.form == "step" and not item.include_first:
-            sites = _identity_only(sites)
+            sites = _identity_only(sites, where)
         refused = [site for site in sites if site.refusal]
         if refused:
             raise _refused(refused, len(sites))
         notes += place_notes(network, run, sites) if item.constant else []
         notes += frozen_notes(network, sites)
-        attach_gate(network, item, sites, start)
+        if shared:
+            notes.append(_shared_note(item, sites))
+        over_tokens = _over_tokens(network, run, example, item, sites)
+        if over_tokens and on_meta(network):
+            notes.append(
+                f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+                f"seen on the meta device"
+            )
+        if over_tokens and mask_position(network) is not None:
+            notes.append(
+                f"{item.label} looks over all tokens; those that are padding by the attention_mask "
+                f"of a call are left out"
+            )
+        attach_gate(network, item, sites, start, over_tokens, shared=shared)
+        notes += start_notes(network, sites) if item.constant and start == "paper" else []
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
+
+
+def _over_tokens(
+    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
+) -> list[Site]:
+    """The sites at which the gate looks over all tokens of a sequence, if it may."""
+    tokens = [site for site in sites if is_token_site(site)]
+    if not tokens or not looks_over_tokens(item, tokens[0]):
+        return []
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
+    refuse_hidden_mask(network, example, item.label)
+    return tokens
 
 
 def _shown(site: Site) -> str:
@@ -177,14 +216,44 @@ def _distinct(placed: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{name} ({label})" if count[name] > 1 else name for name, label in sites]
 
 
-def _identity_only(sites: list[Site]) -> list[Site]:
+def _identity_only(sites: list[Site], where: Where) -> list[Site]:
     kept = [site for site in sites if site.kind == "identity"]
+    if isinstance(where, str) and "code:" in where and len(kept) < len(sites):
+        left_out = ", ".join(site.label for site in sites if site.kind != "identity")
+        raise SiteError(
+            f"where={where!r}: a step gate acts where the shortcut is x_t itself, but the code "
+            f"asks for one at {left_out}, which has a projection shortcut. Write a 0 there, or "
+            f"pass include_first=True to use the projected x_t."
+        )
     if not kept:
         raise SiteError(
             f"A step gate acts where the shortcut is x_t itself, but all {len(sites)} chosen steps "
             f"have a projection shortcut. Pass include_first=True to use the projected x_t there."
         )
     return kept
+
+
+def _refuse_unsharable(resolved: Sequence[Resolved], where: Where) -> None:
+    for item in resolved:
+        if item.form == "stage":
+            raise OptionError(
+                f"{item.label!r} is one gate per stage already. Leave shared=True out."
+            )
+        if item.form == "norm":
+            raise OptionError(
+                f"{item.label!r} acts inside norms, each with statistics of its own, so "
+                f"shared=True is not for it. Leave it out, or choose 'ie'."
+            )
+    if isinstance(where, list):
+        raise OptionError(
+            "shared=True is one gate for the chosen blocks of a stage, and here modules are named. "
+            "Choose blocks, for example where='blocks:0,3'."
+        )
+
+
+def _shared_note(item: Resolved, sites: Sequence[Site]) -> str:
+    gates = len({(site.series, site.channels) for site in sites})
+    return f"{gates} {item.label} gates act at {len(sites)} sites: one per stage (shared=True)"
 
 
 def _refused(refused: list[Site], total: int) -> SiteError:

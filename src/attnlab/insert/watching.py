@@ -73,8 +73,10 @@ class Observer(ABC):  # noqa: B024
     def call_ended(self, output: Any) -> None:  # noqa: B027
         """It returned."""
 
-    def step_seen(self, seen: SeenStep) -> None:  # noqa: B027
-        """A step is about to be made."""
+    def step_seen(self, seen: SeenStep) -> Tensor | None:
+        """A step is about to be made. A tensor that this returns is added in the branch's place."""
+        del seen
+        return None
 
     def gate_seen(self, seen: SeenGate) -> Tensor | None:
         """A gate returned its value. A tensor that this returns is taken in its place."""
@@ -252,18 +254,25 @@ class _AdditionWatch(TorchFunctionMode):
         del types
         if is_same_shape_addition(function, args, kwargs):
             with torch._C.DisableTorchFunction():
-                self._add(*args)
+                args = self._add(*args)
         return function(*args, **(kwargs or {}))
 
-    def _add(self, *operands: Tensor) -> None:
+    def _add(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """What is added: the operands, but for a branch that the observer gave another value."""
+        added = list(operands)
         for number, step in enumerate(self.steps):
             if step.key.could_be(operands[0].shape):
                 if self.counts[number] == step.key.addition:
                     branch = operands[step.branch_operand]
                     shortcut = operands[1 - step.branch_operand]
                     mutated = self._mutated(shortcut)
-                    self.observer.step_seen(SeenStep(step, shortcut, branch, mutated))
+                    told = self.observer.step_seen(SeenStep(step, shortcut, branch, mutated))
+                    if told is not None:
+                        # Its caller may use the operand that `add_` writes to, not its result.
+                        written = step.overwrites and step.branch_operand == 0
+                        added[step.branch_operand] = branch.copy_(told) if written else told
                 self.counts[number] += 1
+        return tuple(added)
 
     def _mutated(self, tensor: Tensor) -> bool:
         return any(leaf is tensor and leaf._version != then for leaf, then in self.versions)

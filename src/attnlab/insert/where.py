@@ -7,11 +7,17 @@
 * `"blocks:0,5"` or `"blocks:1.0,2.3"`: blocks by their number in the network (from 0), or as
   stage.block;
 * `"every:3"`: the first block and every third after it;
+* `"code:1001…"`: a bit per block of the network, as searched schemes are written;
+* `"random:2@7"`: two blocks in every stage, drawn with seed 7, the same on every machine;
 * a list of module names, or a text with spaces between them: behind the output of each;
 * `"norms"`: behind each norm that feeds an activation, the papers' placement for VGG;
 * `"in:backbone.body"`: every site inside this module; with one of the above behind a space, those
   of them that lie there: `"in:backbone.body stages:2,3"`;
 * a predicate that is given each `Site`.
+
+`"stiffest:2"`, `"softest:2"` and `"spread:2"`, so many blocks in every stage, need a measurement:
+they stand in studies, where each run makes its own, and `attnlab place` turns them into one of the
+above.
 """
 
 from __future__ import annotations
@@ -19,13 +25,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from attnlab._errors import SelectionError, unknown_name
+from attnlab.insert._block_forms import FORMS, whole_number
 from attnlab.insert.site import Site
 
 Where = str | Sequence[str] | Callable[[Site], bool] | None
 EVERYWHERE = "all"
 
-_FORMS = ("stages:1,2", "blocks:0,3", "blocks:1.0,2.3", "every:2", "norms", "in:module")
+_FORMS = (
+    "stages:1,2",
+    "blocks:0,3",
+    "blocks:1.0,2.3",
+    "every:2",
+    "code:1001",
+    "random:1@0",
+    "norms",
+    "in:module",
+)
 INSIDE = "in:"
+MEASURED = ("stiffest", "softest", "spread")
+"""Words for so many blocks in every stage, chosen by a measurement."""
+RANDOM = "random:"
 
 
 def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
@@ -59,8 +78,8 @@ def split_inside(where: Where) -> tuple[str | None, Where]:
     rest = parse_where(text.strip() or None)
     if isinstance(rest, list) or (rest and rest != "norms" and ":" not in rest):
         raise SelectionError(
-            f"where={where!r}: expected stages:, blocks:, every: or norms behind {INSIDE}{module} "
-            f"but got {text.strip()!r}. Modules are named whole, without {INSIDE}"
+            f"where={where!r}: expected stages:, blocks:, every:, code:, random: or norms behind "
+            f"{INSIDE}{module} but got {text.strip()!r}. Modules are named whole, without {INSIDE}"
         )
     return module, rest
 
@@ -81,69 +100,51 @@ def select(sites: Sequence[Site], where: Where) -> list[Site]:
     else:
         return list(sites)  # module names: the sites were made from them
     if not chosen:
-        raise SelectionError(f"where={where!r} selects no site. {_what_exists(sites)}")
+        raise SelectionError(f"where={where!r} selects no site. {what_exists(sites)}")
     return chosen
 
 
 def _select_by_text(sites: Sequence[Site], where: str) -> list[Site]:
     form, colon, values = where.partition(":")
-    items = [item.strip() for item in values.split(",") if item.strip()]
-    if form not in ("stages", "blocks", "every") or not colon or not items:
+    if measured_word(where) is not None:
+        raise SelectionError(
+            f"where={where!r} is chosen by a measurement, and insert measures nothing. `attnlab "
+            f"place` does: it prints the where= that belongs here. In a study the word stands as "
+            f"it is."
+        )
+    if form not in FORMS or not colon or not values.strip(" ,"):
         raise unknown_name("selection where =", where, _FORMS)
-    repeated = sorted({item for item in items if items.count(item) > 1})
-    if repeated:
-        raise SelectionError(f"where={where!r} names {', '.join(repeated)} more than once.")
-    blocks = _blocks(sites)
-    if form == "every":
-        stride = _number(where, items[0])
-        if len(items) > 1 or stride < 1:
-            raise SelectionError(f"where={where!r}: expected one number of at least 1.")
-        wanted = set(blocks[::stride])
-        return [site for site in sites if (site.stage, site.block) in wanted]
-    if form == "stages":
-        stages = {_number(where, item) for item in items}
-        _require(where, stages - {stage for stage, _ in blocks}, sites)
-        return [site for site in sites if site.stage in stages]
-    wanted = {_block(where, item, blocks, sites) for item in items}
-    if len(wanted) < len(items):
-        raise SelectionError(f"where={where!r} names one block in two ways.")
-    return [site for site in sites if (site.stage, site.block) in wanted]
+    chosen = FORMS[form](where, values, blocks_of(sites), what_exists(sites))
+    return [site for site in sites if (site.stage, site.block) in chosen]
 
 
-def _blocks(sites: Sequence[Site]) -> list[tuple[int, int]]:
+def measured_word(where: Where) -> tuple[str, int] | None:
+    """The word and the number of blocks per stage of a `where` that asks for a measurement; None
+    for any other."""
+    if not isinstance(where, str):
+        return None
+    _, rest = split_inside(where)
+    if not isinstance(rest, str):
+        return None
+    word, colon, number = rest.partition(":")
+    if word not in MEASURED or not colon:
+        return None
+    count = whole_number(where, number.strip())
+    if count < 1:
+        raise SelectionError(
+            f"where={where!r}: expected at least 1 block per stage but got {count}."
+        )
+    return word, count
+
+
+def blocks_of(sites: Sequence[Site]) -> list[tuple[int, int]]:
+    """The blocks in which the sites lie, as (stage, block), in the network's order."""
     return list(dict.fromkeys((site.stage, site.block) for site in sites))
 
 
-def _number(where: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise SelectionError(f"where={where!r}: expected a number but got {text!r}.") from None
-
-
-def _block(
-    where: str, item: str, blocks: list[tuple[int, int]], sites: Sequence[Site]
-) -> tuple[int, int]:
-    if "." in item:
-        stage, _, block = item.partition(".")
-        wanted = (_number(where, stage), _number(where, block))
-    else:
-        index = _number(where, item)
-        wanted = blocks[index] if 0 <= index < len(blocks) else (-1, -1)
-    _require(where, set() if wanted in blocks else {item}, sites)
-    return wanted
-
-
-def _require(where: str, missing: set[int] | set[str], sites: Sequence[Site]) -> None:
-    if missing:
-        names = ", ".join(str(item) for item in sorted(missing, key=str))
-        raise SelectionError(
-            f"where={where!r}: {names} does not exist in this network. {_what_exists(sites)}"
-        )
-
-
-def _what_exists(sites: Sequence[Site]) -> str:
-    blocks = _blocks(sites)
+def what_exists(sites: Sequence[Site]) -> str:
+    """For messages: the blocks that there are."""
+    blocks = blocks_of(sites)
     stages = sorted({stage for stage, _ in blocks})
     per_stage = "; ".join(
         f"stage {stage}: blocks {stage}.0 to {stage}.{max(b for s, b in blocks if s == stage)}"

@@ -3,6 +3,9 @@
 from attnlab.measure.apply import Applied as Applied
 from attnlab.measure.apply import apply_run as apply_run
 from attnlab.measure.config import MeasureConfig as MeasureConfig
+from attnlab.measure.folded import FoldedRun as FoldedRun
+from attnlab.measure.folded import fold_run as fold_run
+from attnlab.measure.folded import load_folded as load_folded
 from attnlab.measure.measurement import Measurement as Measurement
 from attnlab.measure.measurement import Subject as Subject
 from attnlab.measure.noise import NoiseResult as NoiseResult

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from attnlab.data import Batch, Data
+from attnlab.data.batches import Chunk
 from attnlab.measure.config import MeasureConfig
 from attnlab.tasks import Task
 
@@ -37,6 +38,14 @@ class Subject:
         chosen = torch.linspace(0, test - 1, min(number, test)).round().long()
         chunks = list(chosen.split(batch_size or self.batch_size))
         return self.data.testing(chunks, self.device)
+
+    def training(self, number: int, batch_size: int | None = None) -> Iterator[Batch]:
+        """Training images, evenly spread, augmented as in an epoch of training: what may be chosen
+        on, where test images may not."""
+        train = self.data.facts.train
+        chosen = torch.linspace(0, train - 1, min(number, train)).round().long()
+        parts = chosen.split(batch_size or self.batch_size)
+        return self.data.training([Chunk(part, 1.0) for part in parts], 0, 0, self.device)
 
 
 class Finding(NamedTuple):

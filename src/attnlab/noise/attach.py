@@ -13,6 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from attnlab._errors import InputError, OptionError
 from attnlab.attention import Gate
+from attnlab.noise._guard import guard, guarded, let_go
 from attnlab.noise.kinds import Batch, During, Noise, check_during
 from attnlab.noise.noisy_norm import Carried, carried_by, carry
 
@@ -50,7 +51,8 @@ def attach(network: nn.Module, noise: Noise, during: During | None = None) -> No
     Args:
         network: changed in place; its state-dict keys and values are kept. Convert to SyncBatchNorm
             and insert or remove gates first: all of these may exchange norms, and a new norm has
-            no noise. `carried` says which have it.
+            no noise. The network looks for its norms before each run, and raises
+            `NoiseLostError` where one is gone. `carried` says which have noise.
         noise: of `constant`, `random` or `batch`. Behind noise that is there already, it acts on
             what that made.
         during: "training" and "test" go by the mode of each norm. Default: constant noise always,
@@ -61,8 +63,9 @@ def attach(network: nn.Module, noise: Noise, during: During | None = None) -> No
 
 def detach(network: nn.Module) -> None:
     """Take all noise out of `network`."""
-    for norm in network.modules():
+    for norm in [*network.modules(), *guarded(network)]:
         carry(norm, [])
+    let_go(network)
 
 
 @contextmanager
@@ -72,8 +75,9 @@ def noisy(network: nn.Module, noise: Noise, during: During | None = None) -> Ite
     try:
         yield receipt
     finally:
-        for norm in network.modules():
+        for norm in [*network.modules(), *guarded(network)]:
             carry(norm, [each for each in carried_by(norm) if each is not attached])
+        let_go(network)
 
 
 def carried(network: nn.Module) -> dict[str, tuple[tuple[Noise, During], ...]]:
@@ -100,6 +104,7 @@ def _attach(
     attached = Carried(noise, during)
     for norm in norms.values():
         carry(norm, [*carried_by(norm), attached])
+    guard(network, norms)
     return attached, NoiseReceipt(noise, during, tuple(norms), tuple(others))
 
 

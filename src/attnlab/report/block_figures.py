@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attnlab.plot.render import GREY, Spec
+from attnlab.plot.render import Spec
 from attnlab.plot.scatter import scatter
 from attnlab.report.figures import directed
 from attnlab.stored import Metric
@@ -109,34 +109,6 @@ def stiffness_figure(
     # It is never negative, and its distance to 0 counts.
     figure["encoding"]["x"]["scale"] = {"domainMin": 0, "nice": True}
     return figure
-
-
-def sites_figure(
-    points: Sequence[tuple[str, int, float, float | None, float | None]], metric: Metric
-) -> Spec:
-    """(row, number of gates, Δ, low, high): do a few gates do as well as all of them?"""
-    values = [
-        {
-            "row": row,
-            "gates": gates,
-            "delta": delta,
-            "low": delta if low is None else low,
-            "high": delta if high is None else high,
-            "text": f"{row}: {gates} gates, {metric.difference_text(delta)}",
-        }
-        for row, gates, delta, low, high in points
-    ]
-    y = ("delta", directed(f"Δ {metric.label} {metric.difference_unit}".strip(), metric))
-    base = scatter(values, ("gates", "number of gates"), y, "")
-    base["encoding"]["x"]["axis"] = {"tickMinStep": 1}
-    interval = {
-        "mark": {"type": "rule", "strokeWidth": 2, "color": GREY, "aria": False},
-        "encoding": {
-            "y": {"field": "low", "type": "quantitative"},
-            "y2": {"field": "high"},
-        },
-    }
-    return {**base, "layer": [interval, *base["layer"]]}
 
 
 def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:

@@ -10,9 +10,10 @@ from typing import Any
 from attnlab._extras import needs
 from attnlab._ranks import rank_test
 from attnlab.plot.stiffness import stiffest_step
-from attnlab.report.block_figures import counts_figure, heat_figure, sites_figure, stiffness_figure
+from attnlab.report.block_figures import counts_figure, heat_figure, stiffness_figure
 from attnlab.report.glossary import words
 from attnlab.report.parts import Figure, Folded, Heading, Part, Row, Section, Text
+from attnlab.report.placements import placement_answer, placement_parts
 from attnlab.report.read import StudyRecord
 from attnlab.report.surfaces import surface_parts
 from attnlab.stored.table import Group
@@ -134,47 +135,58 @@ def _against_result(record: StudyRecord) -> list[Figure]:
     return figures
 
 
+_FEW_OR_MANY = "Few gates against many."
+
+
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
     title = "Where?"
     measured = [found for run in record.finished if (found := run.found("stiffness"))]
-    if not measured:
+    placements = [part for group in record.table.groups for part in placement_parts(record, group)]
+    if not measured and not placements:
         missing = "No run measured stiffness, so no block is known to be stiff."
         return Section(title, "", [], missing)
     counts = stiffest_counts(measured)
     lead = (
-        "How often each block is the stiffest of most test images (the first of every stage is "
-        "not counted), over all runs. If attention acts on stiffness, gates at the few stiff "
-        "blocks should do most of the work: the lottery-ticket view."
+        "If attention acts on stiffness, gates at the few stiff blocks should do most of the work: "
+        "the lottery-ticket view."
     )
-    parts: list[Part | Folded] = []
-    if counts:
-        total = sum(number for _, number in counts)
-        parts.append(Figure(counts_figure(counts, total), wide=True))
-    else:
-        text = (
-            f"What is stored does not say which block is the stiffest; attnlab study measure "
-            f"{record.table.study} --only stiffness measures it."
+    parts: list[Part | Folded] = [*placements]
+    if measured:
+        lead = (
+            "How often each block is the stiffest of most test images (the first of every stage is "
+            f"not counted), over all runs. {lead}"
         )
-        parts.append(Text(text, quiet=True))
-    several = False
-    for group in record.table.groups:
-        points = gate_counts(record, group)
-        if points:
-            several = True
-            parts += [Heading(record.name_of(group)), Figure(sites_figure(points, record.metric))]
+        parts = [_counted(record, counts), *parts]
     parts.append(words("step", "NSI", "gate"))
     to_do = (
-        "Take the fewest gates whose interval still reaches that of all of them."
-        if several
+        "Take the fewest gates that are shown to be as good as all, and the cheapest way to choose "
+        "them that is above the random ones; if none is, draw them."
+        if placements
         else "No module is there once with more and once with fewer gates, so this study cannot "
         'tell whether fewer would do. Add `where = ["all", "stages:1", "every:3"]` to its file to '
         "ask."
     )
-    return Section(title, lead, parts, _where_answer(counts), to_do)
+    answer = " ".join(
+        text for text in (placement_answer(record), _where_answer(counts, bool(measured))) if text
+    )
+    return Section(title, lead, parts, answer or _FEW_OR_MANY, to_do)
 
 
-def _where_answer(counts: Sequence[tuple[str, int]]) -> str:
+def _counted(record: StudyRecord, counts: Sequence[tuple[str, int]]) -> Part:
+    if counts:
+        total = sum(number for _, number in counts)
+        return Figure(counts_figure(counts, total), wide=True)
+    text = (
+        f"What is stored does not say which block is the stiffest; attnlab study measure "
+        f"{record.table.study} --only stiffness measures it."
+    )
+    return Text(text, quiet=True)
+
+
+def _where_answer(counts: Sequence[tuple[str, int]], measured: bool) -> str:
+    if not measured:
+        return ""
     if not counts:
         return "Which block is the stiffest is not stored."
     block, number = max(counts, key=lambda count: count[1])
@@ -188,19 +200,3 @@ def stiffest_counts(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, in
     stiffest = Counter(step["label"] for found in measured if (step := stiffest_step(found)))
     blocks = dict.fromkeys(step["label"] for found in measured for step in found["nsi"])
     return [(block, stiffest[block]) for block in blocks] if stiffest else []
-
-
-def gate_counts(
-    record: StudyRecord, group: Group
-) -> list[tuple[str, int, float, float | None, float | None]]:
-    """(row, number of gates, Δ, low, high) of the modules that are there with several numbers."""
-    modules: dict[str, list[tuple[str, int, float, float | None, float | None]]] = {}
-    for row in group.rows:
-        runs, compared = record.of(group, row.label), row.comparison
-        gates = runs[0].found("gates").get("gates") if runs else None
-        if compared is None or gates is None:
-            continue
-        point = (row.label, len(gates), compared.difference.mean, compared.low, compared.high)
-        modules.setdefault(runs[0].entry.attention, []).append(point)
-    varied = (points for points in modules.values() if len({p[1] for p in points}) > 1)
-    return [point for points in varied for point in points]

@@ -51,6 +51,7 @@ def stiffness_page(result: Result) -> str:
         *provenance_chips(result),
         Chip(f"{result['inputs']} inputs"),
         Chip(f"convention {result['convention']}"),
+        *([Chip(f"{_tokens(result)} tokens")] if _tokens(result) != "all" else []),
         Chip(result["plan"]),
         Chip(f"{result['parameters'] / 1e6:.2f} M parameters"),
         Chip(f"{result['seconds']:.1f} s"),
@@ -219,6 +220,8 @@ def _differences(networks: Sequence[tuple[str, Result]]) -> str:
     for (a, one), (b, two) in combinations(networks, 2):
         if one["convention"] != two["convention"]:
             found[f"{a} and {b} were measured by different conventions of NSI"] = None
+        if _tokens(one) != _tokens(two):
+            found[f"{a} and {b} were measured on different tokens"] = None
         if one["plan"] != two["plan"]:
             found[f"{a} ({one['plan']}) and {b} ({two['plan']}) differ in depth"] = None
         if _data(one) != _data(two):
@@ -233,6 +236,11 @@ def _differences(networks: Sequence[tuple[str, Result]]) -> str:
 def _data(result: Result) -> tuple[Any, Any]:
     source = result.get("provenance") or {}
     return source.get("data_checksum"), result["inputs"]
+
+
+def _tokens(result: Result) -> str:
+    """Files of earlier versions do not say: all."""
+    return str(result.get("tokens", "all"))
 
 
 def _degrees(found: Result) -> tuple[Any, Any]:

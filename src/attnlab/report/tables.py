@@ -12,7 +12,7 @@ from attnlab.report.parts import Cell, Table, number_cell
 from attnlab.report.read import StudyRecord
 from attnlab.report.standing import standing_of
 from attnlab.stored import Metric
-from attnlab.stored.table import Comparison, Row, Summary
+from attnlab.stored.table import Comparison, Equivalence, Row, Summary
 
 _TONES = {"gain": "gain", "loss": "loss"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -211,6 +211,7 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
         "folded_time_ratio": row.folded_speed and row.folded_speed.ratio,
         "folded_time_ratio_low": row.folded_speed and row.folded_speed.low,
         "folded_time_ratio_high": row.folded_speed and row.folded_speed.high,
+        **_equivalence(row.equivalence),
     }
     taken = {"data", "backbone", "paper", "std", *name, *gain, *more}
     taken |= {f"{metric.name}_std" for metric in metrics}
@@ -227,6 +228,19 @@ def _numbers(row: Row, metrics: Sequence[Metric]) -> dict[str, Any]:
     for column, metric in zip(others, metrics[1:], strict=True):
         found |= _both(column, row.values.get(metric.name))
     return found
+
+
+def _equivalence(found: Equivalence | None) -> dict[str, Any]:
+    return {
+        "equivalent_to": found and found.to,
+        "equivalence_margin": found and found.margin,
+        "equivalence_delta": found and found.mean,
+        "equivalence_low": found and found.low,
+        "equivalence_high": found and found.high,
+        "equivalence_p": found and found.p_value,
+        "equivalence_p_holm": found and found.adjusted_p,
+        "equivalence": found and found.text,
+    }
 
 
 def _both(name: str, summary: Summary | None) -> dict[str, float | None]:

@@ -11,10 +11,13 @@ from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.report.compare_page import compare_page
 from attnlab.report.fold_page import fold_page
+from attnlab.report.maps_page import maps_page
 from attnlab.report.noise_page import noise_page
 from attnlab.report.page import render
+from attnlab.report.place_page import place_page
 from attnlab.report.read import RENDERED, read_record
 from attnlab.report.run_page import run_page
+from attnlab.report.shorten_page import shorten_page
 from attnlab.report.stiffness_page import comparison_page, names_of, stiffness_page
 from attnlab.report.stripe_page import stripe_page
 from attnlab.report.study_page import study_page
@@ -25,9 +28,12 @@ from attnlab.stored.table import StudyTable
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab stiffness 1": stiffness_page,
     "attnlab stripe 1": stripe_page,
+    "attnlab maps 1": maps_page,
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
+    "attnlab place 1": place_page,
+    "attnlab shorten 1": shorten_page,
 }
 """By the format of the file."""
 

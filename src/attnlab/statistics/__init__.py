@@ -3,6 +3,8 @@ seeds, Holm's correction, and how many seeds would do."""
 
 from attnlab.statistics.anytime import anytime_p_value as anytime_p_value
 from attnlab.statistics.anytime import e_value as e_value
+from attnlab.statistics.equivalent import equivalence as equivalence
+from attnlab.statistics.equivalent import judge as judge
 from attnlab.statistics.paired import compare as compare
 from attnlab.statistics.paired import holm as holm
 from attnlab.statistics.paired import paired_difference as paired_difference

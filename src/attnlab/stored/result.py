@@ -6,6 +6,7 @@ from typing import Literal
 
 from attnlab._strict import Strict
 from attnlab.stored.metric import Metric
+from attnlab.stored.placement import PlacementRecord
 
 
 class RunResult(Strict):
@@ -34,6 +35,10 @@ class RunResult(Strict):
     """Share of the training time that was spent on waiting for data."""
     seconds: float
     """All epochs with their evaluation."""
+    sites: int | None = None
+    """At how many places gates act; None of results that do not say it."""
+    placement: PlacementRecord | None = None
+    """How these were chosen, where that was by a measurement."""
 
     @property
     def metric(self) -> Metric:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from attnlab.stored.metric import Metric
 from attnlab.stored.speed import GroupSpeed, Timed
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
+EquivalenceVerdict = Literal["equivalent", "not shown", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,45 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Equivalence:
+    """Whether a row is as good as another, within a margin: two one-sided tests, paired by seed."""
+
+    to: str
+    """The other row."""
+    margin: float
+    """In the metric's unit."""
+    mean: float
+    """This row minus the other."""
+    low: float | None
+    """Of the interval that must lie within the margin: of level 1 − 2α, the anytime one of level
+    1 − α where seeds were added after a look."""
+    high: float | None
+    p_value: float | None
+    """The larger of the two, before any correction."""
+    seeds: tuple[int, ...]
+    note: str = ""
+    """Why nothing can be said; empty if something can."""
+    sequential: bool = False
+    adjusted_p: float | None = None
+    """By Holm over the rows."""
+    verdict: EquivalenceVerdict = "cannot tell"
+
+    def judged(self, adjusted: float, alpha: float) -> Equivalence:
+        """With its verdict, given its corrected p-value."""
+        if self.p_value is None or self.low is None or self.note:
+            return self
+        shown: EquivalenceVerdict = "equivalent" if adjusted < alpha else "not shown"
+        return replace(self, adjusted_p=adjusted, verdict=shown)
+
+    @property
+    def text(self) -> str:
+        """`equivalent within ±0.3`."""
+        if self.verdict != "equivalent":
+            return self.verdict
+        return f"equivalent within ±{self.margin:g}"
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure that a paper prints, in the metric's unit."""
 
@@ -162,6 +202,8 @@ class Row:
     """By the metric's name."""
     beside: dict[str, Beside] = field(default_factory=dict)
     """On clean and corrupted images, where that was measured, by the metric's name."""
+    equivalence: Equivalence | None = None
+    """With the row that the study names, where it names one and a margin."""
     by_corruption: dict[str, float] = field(default_factory=dict)
     """The mean over strengths and seeds of the result on corrupted images."""
 

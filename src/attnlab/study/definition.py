@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._strict import Strict
@@ -19,6 +19,7 @@ from attnlab.measure import MeasureConfig
 from attnlab.noise import NoiseConfig
 from attnlab.stored.table import Figure
 from attnlab.tasks import TaskConfig
+from attnlab.track import TrackConfig, chosen
 from attnlab.train.config import Value
 
 PLAIN = "plain"
@@ -57,6 +58,8 @@ class Module(Strict):
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
+    shared: bool = False
+    """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
     backbone_options: dict[str, Value] = {}
     """Options of the backbone for this row alone: a network built otherwise, to compare with."""
     branch_scale: PositiveFloat | None = None
@@ -79,6 +82,16 @@ class Paper(Strict):
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
 
+class Equivalence(Strict):
+    """That rows are as good as another is a claim of its own: a missing difference does not show
+    it. The difference must lie within a margin that was stated beforehand."""
+
+    to: str
+    """The row that the others are compared with."""
+    margin: PositiveFloat
+    """In the metric's unit: points, for a result in percent."""
+
+
 class Axes(Strict):
     """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
 
@@ -94,6 +107,15 @@ class Axes(Strict):
     """A name of `attnlab.train.list_recipes()`, or a table that starts from one:
     `{name = "digits", epochs = 3}`."""
     measure: MeasureConfig = Field(default_factory=MeasureConfig)
+    track: tuple[TrackConfig, ...] = ()
+    """Names of `attnlab.track.list_trackers()`, or tables with options; not part of any run."""
+    equivalence: Equivalence | None = None
+    """Which row the others are to be as good as, and within what; for each group."""
+
+    @field_validator("track")
+    @classmethod
+    def _each_once(cls, track: tuple[TrackConfig, ...]) -> tuple[TrackConfig, ...]:
+        return chosen(track)
 
     @model_validator(mode="before")
     @classmethod
@@ -202,6 +224,8 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         if axis in table:
             entries = table[axis] if isinstance(table[axis], list | tuple) else [table[axis]]
             table[axis] = [_labelled(axis, key, entry) for entry in entries]
+    if isinstance(table.get("track"), str | Mapping):
+        table["track"] = [table["track"]]
     if isinstance(table.get("where"), str):
         table["where"] = [table["where"]]
     if isinstance(table.get("seeds"), int):

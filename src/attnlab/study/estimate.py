@@ -19,6 +19,7 @@ from attnlab.study.grid import PlannedRun, planned_runs
 from attnlab.study.store import State, Store
 from attnlab.tasks import build_task
 from attnlab.train.config import RunConfig
+from attnlab.train.measured_where import stand_in
 from attnlab.train.network import build_network
 
 Basis = Literal["finished runs", "measured step", "step of the plain backbone", "none"]
@@ -123,7 +124,7 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)
-    network = build_network(config, task, facts.shape).to(device).train()
+    network = build_network(stand_in(config), task, facts.shape).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
     given = Batch(torch.randn(batch, *facts.shape, device=device), _targets(facts, batch, device))
     for _ in range(2):

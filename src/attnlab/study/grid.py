@@ -58,6 +58,7 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     ]
     _refuse_repeated(runs)
     _check_paper(study, runs)
+    _check_equivalence(study, runs)
     return runs
 
 
@@ -105,6 +106,7 @@ def _config(
         where=where,
         start=entry.start,
         place=entry.place,
+        shared=entry.shared,
         branch_scale=entry.branch_scale,
         noise=backbone.noise,
         seed=seed,
@@ -140,6 +142,17 @@ def _check_yardstick(study: Study) -> None:
                     f"so it is the same for all data of a study, but {data.label!r} sets it in "
                     f"task_options. Set it in the study's task, or make two studies."
                 )
+
+
+def _check_equivalence(study: Study, runs: list[PlannedRun]) -> None:
+    if study.equivalence is None:
+        return
+    rows = list(dict.fromkeys(run.cell.row for run in runs))
+    if study.equivalence.to not in rows:
+        raise OptionError(
+            f"Setting 'equivalence' of study: there is no row {study.equivalence.to!r}."
+            f"{nearest(study.equivalence.to, rows)} It has: {', '.join(rows)}."
+        )
 
 
 def _check_paper(study: Study, runs: list[PlannedRun]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from attnlab.study.speed import not_timed, time_study
 from attnlab.study.store import Store
 from attnlab.study.table import study_table
 from attnlab.study.worker import Job, Outcome
+from attnlab.track import check_installed
 
 _POLL_OTHERS = 1.0
 
@@ -35,6 +37,7 @@ def run_study(
     worked on by one of them, and all return when the study is complete. A run that failed is tried
     once per call. The study's table is on disk, up to date with every run that ends.
     """
+    check_installed(study.track)
     store = Store(Path(out).resolve())
     study = extended(store, study)
     planned = write_plan(store, study)
@@ -55,6 +58,7 @@ def run_until_decided(
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
     check_whole("most_seeds", most_seeds, 1)
+    check_installed(study.track)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
     study = extended(store, study)
     outcomes: list[Outcome] = []
@@ -118,6 +122,7 @@ def _time(store: Store, study: Study, planned: StoredStudy, executor: Executor) 
 def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[Job]:
     """One for each run, with what is to be measured of it."""
     measure, folders = study.measure.model_dump_json(), own_folders()
+    track = json.dumps([each.model_dump() for each in study.track])
     return [
         Job(
             entry.run_id,
@@ -126,6 +131,8 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             measure,
             str(store.out / entry.folder),
             folders,
+            track,
+            study.name,
         )
         for run, entry in zip(planned_runs(study), entries, strict=True)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnlab.stored import Metric
 from attnlab.stored.speed import Timed
-from attnlab.stored.table import Group, Row, StudyTable, Summary
+from attnlab.stored.table import Equivalence, Group, Row, StudyTable, Summary
 
 Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows under them; the first column is text, the others are numbers."""
@@ -24,10 +24,46 @@ def column_notes(table: StudyTable) -> list[str]:
         f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
         f"Holm over the modules of the table; nothing is called better when the interval contains "
         f"zero",
+        *_equivalence_notes(table),
         *_speed_notes(table),
         "train images/s were timed in each run alone: no ratio of them is better than the machine "
         "was quiet",
     ]
+
+
+def _equivalence_notes(table: StudyTable) -> list[str]:
+    found = _first_equivalence([row for group in table.groups for row in group.rows])
+    if found is None:
+        return []
+    interval = "an anytime-valid interval" if found.sequential else "its 90% interval"
+    return [
+        f"as good as {found.to}: two one-sided paired tests that the difference lies within "
+        f'±{found.margin:g}, with {interval}; Holm over the rows. "not shown" is not a difference'
+    ]
+
+
+def _first_equivalence(rows: Sequence[Row]) -> Equivalence | None:
+    return next((row.equivalence for row in rows if row.equivalence is not None), None)
+
+
+def equivalence_cells(table: StudyTable, group: Group) -> Cells | None:
+    """Which rows are as good as the one that the study names; None where it names none."""
+    found = _first_equivalence(group.rows)
+    if found is None:
+        return None
+    digits = table.metric.digits
+    rows = []
+    for row in group.rows:
+        own = row.equivalence
+        if own is None:
+            rows.append([row.label, "", "", ""])
+            continue
+        interval = "[–]"
+        if own.low is not None and own.high is not None:
+            interval = f"[{own.low:+.{digits}f}, {own.high:+.{digits}f}]"
+        p = "" if own.adjusted_p is None else f"{own.adjusted_p:.3f}"
+        rows.append([row.label, f"{own.mean:+.{digits}f} {interval}", p, own.text])
+    return ["module", f"Δ to {found.to}", "p (Holm)", f"as good, within ±{found.margin:g}"], rows
 
 
 def _speed_notes(table: StudyTable) -> list[str]:
@@ -120,6 +156,7 @@ def all_cells(table: StudyTable, group: Group) -> list[Cells]:
     """The tables of a group, in their order."""
     found = (
         result_cells(table, group),
+        equivalence_cells(table, group),
         metric_cells(table, group),
         cost_cells(table, group),
         time_cells(group),

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
+from attnlab.statistics.equivalent import equivalence, judge
 from attnlab.statistics.paired import LEVEL, compare, paired_difference, summarize
 from attnlab.stored import Metric, RunResult, StoredRun
 from attnlab.stored.speed import GroupSpeed, Timed
 from attnlab.stored.study import Cell, RunEntry, StoredStudy
 from attnlab.stored.table import (
     Comparison,
+    Equivalence,
     Figure,
     Group,
     PairedDifference,
@@ -139,6 +141,7 @@ def _group(
         _comparisons(cells, metric, finished, history, store, why, read)
         for read in (_last_value, _best_value)
     )
+    equal = _equivalences(study, cells, metric, finished, history.sequential, why)
     figures = _paper(study, name)
     timed, why_not_timed = group_speed(store, study, name)
     rows = []
@@ -159,6 +162,7 @@ def _group(
                 _plain_runs(cells, finished),
                 why,
                 timed,
+                equal.get(cell.row),
             )
         )
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
@@ -210,6 +214,39 @@ def _comparisons(
     )
 
 
+def _equivalences(
+    study: StoredStudy,
+    cells: Sequence[Cell],
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    sequential: bool,
+    why: str,
+) -> dict[str, Equivalence]:
+    """Of the rows with the one that the study names; the plain backbone is among them, since a
+    margin within which even that is as good shows nothing of attention."""
+    asked = study.definition.get("equivalence")
+    if not asked:
+        return {}
+    values: dict[str, dict[int, float]] = {cell.row: {} for cell in cells}
+    for (cell, seed), one in finished.items():
+        if cell in cells:
+            values[cell.row][seed] = metric.shown(one.result.value)
+    other = values.get(asked["to"], {})
+    family = {
+        row: equivalence(
+            own,
+            other,
+            float(asked["margin"]),
+            to=asked["to"],
+            sequential=sequential,
+            cannot_tell=why,
+        )
+        for row, own in values.items()
+        if row != asked["to"] and own.keys() & other.keys()
+    }
+    return judge(family)
+
+
 def _last_value(result: RunResult) -> float:
     return result.value
 
@@ -230,6 +267,7 @@ def _row(
     plain: dict[int, StoredRun],
     why: str,
     timed: GroupSpeed | None,
+    equal: Equivalence | None,
 ) -> Row:
     seeds = tuple(one.entry.seed for one in runs)
     speed = None if timed is None else timed.rows.get(cell.row)
@@ -269,6 +307,7 @@ def _row(
         beside=beside(
             {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
         ),
+        equivalence=equal,
         by_corruption=by_corruption([one.run for one in runs]),
     )
 

@@ -33,7 +33,8 @@ backbone = "resnet20"
 #   {{ gate = "se", label = "SE, r = 8", options = {{ reduction = 8 }}, where = "stages:3" }}
 attention = ["none", "se", "step", "asr:se"]
 
-# Where the gates go: "all", "stages:1,3", "blocks:0,5", "every:2"; several make several rows.
+# Where the gates go: "all", "stages:1,3", "blocks:0,5", "every:2"; several make several rows. So
+# many blocks in every stage cost the same, whichever: "random:1@0", "stiffest:1", "spread:1".
 where = ["all"]
 
 # A number (0, 1, 2, ...) or a list. One seed gives no interval; five are what the papers use.

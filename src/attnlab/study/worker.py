@@ -12,13 +12,18 @@ import traceback
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnlab._errors import AttnlabError, InputError
 from attnlab._imported import import_from
 from attnlab.stored import StoredRun
 from attnlab.study.lock import claim, owner
 from attnlab.study.store import is_finished, write_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attnlab.train import RunConfig, RunResult
 
 BUSY = 75  # EX_TEMPFAIL
 _LOOK_UP = 0.5
@@ -37,6 +42,10 @@ class Job:
     directory: str
     folders: tuple[str, ...] = ()
     """That classes of the user's own are imported from, behind all others."""
+    track: str = "[]"
+    """Trackers and their options."""
+    study: str = ""
+    """Under which they put the run."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -89,6 +98,7 @@ def work(job: Job, threads: int | None = None) -> Outcome:
 def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
     from attnlab.measure import MeasureConfig, measure_run
     from attnlab.measure.epoch import epoch_record
+    from attnlab.track import TrackConfig
     from attnlab.train import RunConfig, identify, train
 
     measure = MeasureConfig.model_validate_json(job.measure)
@@ -104,8 +114,38 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
                 f"or classes changed meanwhile. Run the study again, which plans it anew."
             )
         every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
-        train(config, directory, threads=threads, each_epoch=every_epoch)
+        source = _finish_source(config, directory, partial(train, each_epoch=every_epoch), threads)
+        train(
+            config,
+            directory,
+            threads=threads,
+            each_epoch=every_epoch,
+            source=source,
+            track=[TrackConfig(**each) for each in json.loads(job.track)],
+            group=job.study,
+        )
     measure_run(directory, measure, threads=threads)
+
+
+def _finish_source(
+    config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int | None
+) -> Path | None:
+    """Of a `where` that asks for a measurement: the directory of the run that is measured, which is
+    trained here unless it is finished; mostly it is a run of the study. None of any other."""
+    from attnlab.train import identify
+    from attnlab.train.measured_where import source_config
+
+    measured = source_config(config)
+    if measured is None:
+        return None
+    source = directory.parent / identify(measured).run_id
+    while not is_finished(source):
+        with claim(source) as claimed:
+            if claimed and not is_finished(source):
+                train(measured, source, threads=threads)
+        if not claimed:
+            time.sleep(_LOOK_UP)  # another process works on it
+    return source
 
 
 def _record(directory: Path, error: Exception) -> str:

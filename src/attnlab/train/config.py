@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveFloat, field_validator, model_valid
 from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
 from attnlab.data import Augmentation, DataConfig
-from attnlab.insert.where import parse_where
+from attnlab.insert.where import measured_word, parse_where
 from attnlab.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 from attnlab.train.recipe import MOVED, Recipe, load_parts
@@ -37,6 +37,8 @@ class RunConfig(Strict):
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "branch"
     """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
+    shared: bool = False
+    """Whether the chosen blocks of a stage have one gate in common, as in EAN."""
     branch_scale: PositiveFloat | None = None
     """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
     network as short as most gates do at first, the control for them. As built when None."""
@@ -49,7 +51,7 @@ class RunConfig(Strict):
     @classmethod
     def _selects(cls, where: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         try:
-            parse_where(where)
+            measured_word(parse_where(where))
         except SelectionError as error:
             raise OptionError(str(error)) from None
         return where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,10 +22,13 @@ from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
+from attnlab.insert import watchable
 from attnlab.insert.receipt import count_parameters
 from attnlab.insert.selection import fixed_macs
 from attnlab.stored import RunResult, StoredRun
+from attnlab.stored.placement import PlacementRecord
 from attnlab.tasks import Task, build_task
+from attnlab.track import TrackConfig, TrackedRun, Tracking, check_installed, chosen
 from attnlab.train.batch_noise import check_batch_noise
 from attnlab.train.config import RunConfig
 from attnlab.train.diagnose import non_finite_loss
@@ -33,7 +36,9 @@ from attnlab.train.directory import begin, write_metrics
 from attnlab.train.evaluate import evaluate, in_layout, summed
 from attnlab.train.gate_norms import check_gate_norms
 from attnlab.train.identity import Identity, check_stored, identify
+from attnlab.train.measured_where import source_config, with_placement
 from attnlab.train.network import build_network, description
+from attnlab.train.placement import choose
 from attnlab.train.reporters import Progress, Reporter, reporter
 from attnlab.train.schedule import base_rate, learning_rate, warmup
 from attnlab.train.state import State, build_state, resume, save_state, synchronise_buffers
@@ -54,6 +59,9 @@ def train(
     devices: int = 1,
     progress: Progress | None = None,
     each_epoch: EachEpoch | None = None,
+    source: str | Path | None = None,
+    track: Sequence[str | TrackConfig] = (),
+    group: str = "",
 ) -> RunResult:
     """Train the network of `config` in `directory`; return its result.
 
@@ -70,6 +78,12 @@ def train(
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
         each_epoch: called after each epoch; what it returns is added to the epoch's record.
+        source: of a `where` that asks for a measurement, the directory of the run that is measured
+            (`attnlab.train.placement`), which is trained first where it is not finished; `source`
+            below `directory` when None.
+        track: trackers that get the curves too, names of `attnlab.track.list_trackers()` or
+            settings. The run and its result are the same with and without.
+        group: what trackers put the run under, such as the name of its study.
     """
     if not isinstance(config, RunConfig):
         raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
@@ -79,6 +93,8 @@ def train(
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
+    trackers = chosen(track)
+    check_installed(trackers)
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
@@ -88,6 +104,25 @@ def train(
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
     check_batches(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
+    check_stored(folder, config, identity)
+    placement = None
+    measured = source_config(config)
+    if measured is not None:
+        if devices > 1 and _launched():
+            raise InputError(
+                f"where={config.where!r} is chosen by a measurement of another run, which is made "
+                f"in one process. Start without torchrun or srun, or name the blocks."
+            )
+        below = folder / "source" if source is None else Path(source)
+        found = train(
+            measured,
+            below,
+            threads=threads,
+            devices=devices,
+            progress=progress,
+            each_epoch=each_epoch,
+        )
+        placement = choose(config, folder, below, found.run_id, data, threads)
     with needs("study"):
         from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
@@ -101,7 +136,17 @@ def train(
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
         result: RunResult = fabric.launch(
-            launched, config, identity, folder, data, threads, progress, each_epoch
+            launched,
+            config,
+            identity,
+            folder,
+            data,
+            threads,
+            progress,
+            each_epoch,
+            placement,
+            trackers,
+            group,
         )
     return result
 
@@ -119,21 +164,28 @@ def _run(
     threads: int | None,
     progress: Progress | None,
     each_epoch: EachEpoch | None,
+    placement: PlacementRecord | None,
+    trackers: Sequence[TrackConfig],
+    group: str,
 ) -> RunResult:
+    placed = config if placement is None else with_placement(config, folder)
     with deterministic(threads):
         task = build_task(config.task, data.facts)
-        network = build_network(config, task, data.facts.shape)
+        network = build_network(placed, task, data.facts.shape)
         check_gate_norms(network, data.facts.shape, config.recipe.batch_size // fabric.world_size)
         if fabric.is_global_zero:
             begin(folder, config, identity, data.facts)
         fabric.barrier()
         state = build_state(fabric, config, network)
         resume(fabric, state, folder / "checkpoints", identity.run_id)
+        run = TrackedRun(folder, identity.run_id, config.label, config.model_dump(), group)
+        tracking = Tracking(trackers if fabric.is_global_zero else (), run)
         shown = progress if fabric.is_global_zero else _silent
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
         try:
+            tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
                 record = _epoch(fabric, config, state, task, data, epoch, show)
                 if each_epoch is not None:
@@ -142,6 +194,7 @@ def _run(
                 save_state(fabric, state, folder / "checkpoints", identity.run_id)
                 if fabric.is_global_zero:
                     write_metrics(folder, state.history)
+                tracking.write(state.history)
                 show.epoch(record)
         except (KeyboardInterrupt, SystemExit):
             if fabric.is_global_zero:
@@ -149,7 +202,8 @@ def _run(
             raise
         finally:
             show.close()
-        return _finish(fabric, config, identity, state, task, data, folder)
+            tracking.close(finished=len(state.history) == config.recipe.epochs)
+        return _finish(fabric, placed, identity, state, task, data, folder, placement)
 
 
 def _epoch(
@@ -256,9 +310,10 @@ def _finish(
     task: Task,
     data: Data,
     folder: Path,
+    placement: PlacementRecord | None,
 ) -> RunResult:
     """Write the weights and, last of all, the result: it marks the run as trained."""
-    result = _result(config, identity, state, task, data)
+    result = _result(config, identity, state, task, data, placement)
     if fabric.is_global_zero:
         weights = checkpoint.to_bytes(state.tested, description(config, task))
         write_whole(folder / "model.safetensors", weights)
@@ -269,7 +324,12 @@ def _finish(
 
 
 def _result(
-    config: RunConfig, identity: Identity, state: State, task: Task, data: Data
+    config: RunConfig,
+    identity: Identity,
+    state: State,
+    task: Task,
+    data: Data,
+    placement: PlacementRecord | None,
 ) -> RunResult:
     history, network, metric = state.history, state.tested, task.metrics[0]
     batch = next(data.testing([torch.tensor([0])], next(network.parameters()).device))
@@ -290,7 +350,13 @@ def _result(
         data_share=sum(r["data_seconds"] for r in history)
         / sum(r["train_seconds"] for r in history),
         seconds=sum(record["seconds"] for record in history),
+        sites=_sites(network, task.inputs(batch)),
+        placement=placement,
     )
+
+
+def _sites(network: nn.Module, inputs: Any) -> int:
+    return sum(gate.kind != "own" for gate in watchable(network, inputs).gates)
 
 
 def _scaled(config: RunConfig) -> str:

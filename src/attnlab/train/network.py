@@ -12,12 +12,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from attnlab._errors import InputError, OptionError
 from attnlab._seeds import derive
 from attnlab.backbones.weights import load_weights
-from attnlab.checkpoint import Description, without_weights
+from attnlab.checkpoint import Description, options_for_loading, without_weights
 from attnlab.insert import attachments, insert, set_branch_scale
 from attnlab.noise import attach as attach_noise
 from attnlab.tasks import CreatedTask, Task, build_task
 from attnlab.train.config import RunConfig
 from attnlab.train.directory import read_config, read_facts
+from attnlab.train.measured_where import with_placement
 
 
 def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Module:
@@ -49,6 +50,7 @@ def _with_gates(config: RunConfig, network: nn.Module, example: torch.Tensor) ->
         where,
         config.start,
         place=config.place,
+        shared=config.shared,
         example=example,
         inplace=True,
         **config.gate_options,
@@ -85,6 +87,7 @@ def description(config: RunConfig, task: Task) -> Description | None:
         dict(config.gate_options),
         list(task.facts.shape),
         place=config.place,
+        shared=config.shared,
         noise=None if config.noise is None else config.noise.model_dump(exclude_none=True),
     )
 
@@ -95,11 +98,22 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    config = read_config(folder)
-    config = config.model_copy(
-        update={"backbone_options": without_weights(config.backbone_options)}
-    )
-    facts = read_facts(folder)
-    network = build_network(config, build_task(config.task, facts), facts.shape)
+    network = untrained_network(folder)
     load_weights(network, weights)
     return network.eval()
+
+
+def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module:
+    """The network of a run with its first weights, if nothing had to be read or fetched for them;
+    with `gates=False`, the plain one."""
+    folder = Path(directory)
+    config = with_placement(read_config(folder), folder)
+    changed: dict[str, object] = {
+        "backbone_options": without_weights(config.backbone_options),
+        "gate_options": options_for_loading(config.attention, config.gate_options),
+    }
+    if not gates:
+        changed |= {"attention": "none", "gate_options": {}, "where": None}
+    config = config.model_copy(update=changed)
+    facts = read_facts(folder)
+    return build_network(config, build_task(config.task, facts), facts.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -14,28 +13,36 @@ from attnlab._errors import InputError
 from attnlab.insert import Observer, SeenGate, SeenStep, Step, StepKey, watching
 from attnlab.record.example import Example
 from attnlab.record.inputs import number_of_inputs
+from attnlab.record.padding import named_arguments, valid_tokens
+from attnlab.trajectory.block_sums import BlockSums
 from attnlab.trajectory.conventions import StepNorms
+from attnlab.trajectory.gate_product import GateShown, gate_product
+from attnlab.trajectory.granularity import Granularity, Span
 from attnlab.trajectory.norms import norm, step_norms
 from attnlab.trajectory.plan import Plan, plan
 from attnlab.trajectory.stages import Stages
+from attnlab.trajectory.tokens import Tokens, check_same_tokens, of_tokens
 
 
 class CapturedStep(NamedTuple):
-    """One step of the last forward; norms are per input."""
+    """One step of the last forward, or one block of steps; norms are per input."""
 
     step: Step
+    """Of a block the first."""
     shortcut: Tensor
     """‖x_t‖."""
     branch: Tensor
     """‖f(x_t)‖, before the gates that attnlab inserted at the end of the branch; else what the
-    network adds. A gate further inside is a part of f."""
+    network adds. A gate further inside is a part of f. Of a block: of the sum of its branches."""
     update: Tensor
     """‖f(x_t) ⊗ Δt‖, what the network adds."""
     change: Tensor
     """‖x_{t+1} − x_t‖, after the activation that follows the addition, if any."""
+    normed_change: Tensor
+    """The same after the norm that follows the addition in a post-norm network, if any."""
     gate: Tensor | None
     """Δt, (inputs, channels): the product of these gates, averaged over space where it varies
-    there; None without one."""
+    there; None without one, and for a block of several steps."""
     mutated: bool
     """Whether x_t was changed in place between the owner's entry and the addition. The norms are
     those of what is really added; the state that the previous step left is another one."""
@@ -46,11 +53,17 @@ class Captured(Observer):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._span_of = {step.key: span for span in plan.spans for step in span.steps}
         self._found: dict[StepKey, CapturedStep] = {}
-        self._gates: dict[StepKey, list[tuple[torch.Size, SeenGate]]] = {}
+        self._gates: dict[StepKey, list[GateShown]] = {}
         """At the end of the branch: the shape of what each multiplied, which is not kept."""
         self._branches: dict[StepKey, Tensor] = {}
+        self._sums: dict[StepKey, BlockSums] = {}
+        """Of the blocks of several steps that are under way, by their first step."""
         self._inputs = 0
+        self._counted: Tensor | None = None
+        self.tokens_seen, self.tokens_padded = 0, 0
+        """How many tokens the calls so far had where some were padded, and how many of them."""
 
     @property
     def stages(self) -> Stages:
@@ -66,27 +79,41 @@ class Captured(Observer):
             torch.stack([step.branch for step in steps], 1),
             torch.stack([step.update for step in steps], 1),
             torch.stack([step.change for step in steps], 1),
+            torch.stack([step.normed_change for step in steps], 1),
         )
 
     def __iter__(self) -> Iterator[CapturedStep]:
-        missing = [step for step in self.plan.steps if step.key not in self._found]
+        firsts = [span.first for span in self.plan.spans]
+        missing = [step for step in firsts if step.key not in self._found]
         if missing:
             raise InputError(
                 f"{len(missing)} of {len(self)} steps were not seen in the last forward, the first "
                 f"of them {missing[0].label} ({missing[0].name}). Run the network inside the "
                 f"`with` block; if it takes another path on this input, pass example=."
             )
-        return (self._found[step.key] for step in self.plan.steps)
+        return (self._found[step.key] for step in firsts)
 
     def __len__(self) -> int:
-        return len(self.plan.steps)
+        return len(self.plan.spans)
 
     def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forget the last forward."""
         self._found.clear()
         self._gates.clear()
         self._branches.clear()
+        self._sums.clear()
         self._inputs = number_of_inputs(arguments, keywords)
+        valid = valid_tokens(named_arguments(self.plan.signature, arguments, keywords))
+        if valid is not None:
+            self.tokens_seen += valid.numel()
+            self.tokens_padded += int((~valid).sum())
+        chosen = self.plan.counted_tokens
+        if chosen is not None:
+            chosen = chosen.expand(self._inputs, -1)
+            if valid is not None:
+                check_same_tokens(valid, chosen)
+                chosen = chosen.to(valid.device) & valid
+        self._counted = valid if chosen is None else chosen
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.kind != "inserted":
@@ -99,9 +126,16 @@ class Captured(Observer):
         if seen.step is None or seen.position != "end" or seen.branch is None:
             return
         key = seen.step.key
+        span = self._span_of.get(key)
+        if span is None:  # outside of the backbone
+            return
         if key not in self._gates:
-            self._branches[key] = norm(seen.branch.detach(), self._inputs)
-        told = (seen.branch.shape, seen._replace(branch=None))
+            branch = seen.branch.detach()
+            if len(span.steps) > 1:
+                self._sum(span).before_gate(key, branch)
+            else:
+                self._branches[key] = self._norm(branch, f"what {seen.gate.name!r} multiplies")
+        told = GateShown(seen.branch.shape, seen._replace(branch=None))
         self._gates.setdefault(key, []).append(told)
 
     def step_seen(self, seen: SeenStep) -> None:
@@ -111,46 +145,66 @@ class Captured(Observer):
                 f"Expected the state of step {step.label} ({step.name}) to have the {inputs} "
                 f"inputs along its first axis but got shape {tuple(seen.shortcut.shape)}."
             )
-        activation = self.plan.activations[step.key]
+        span = self._span_of[step.key]
         with torch.no_grad():
+            if len(span.steps) > 1:
+                self._block_seen(seen, span)
+            else:
+                self._found[step.key] = self._single(seen)
+
+    def _single(self, seen: SeenStep) -> CapturedStep:
+        step, inputs = seen.step, self._inputs
+        activation, last_norm = self.plan.activations[step.key], self.plan.norms[step.key]
+        if self._counted is None:
             norms = step_norms(seen.shortcut, seen.branch, inputs, activation)
-            gates = self._gates.pop(step.key, [])
-            gate = _product(gates, inputs) if gates else None
-        state, update, change = norms
+            state, update, change = norms
+        else:
+            what = f"the state of step {step.label} ({step.name})"
+            state = self._norm(seen.shortcut, what)
+            change = update = self._norm(seen.branch, what)
+            if activation is not None:
+                after = activation(seen.shortcut + seen.branch)
+                change = self._norm(after - seen.shortcut, what)
+        normed = change
+        if last_norm is not None:
+            after = last_norm(seen.shortcut + seen.branch)
+            normed = self._norm(after - seen.shortcut, f"the state behind step {step.label}")
+        gates = self._gates.pop(step.key, [])
+        gate = gate_product(gates, inputs, self._counted) if gates else None
         branch = self._branches.pop(step.key, update)
-        self._found[step.key] = CapturedStep(
-            step, state, branch, update, change, gate, seen.mutated
+        return CapturedStep(step, state, branch, update, change, normed, gate, seen.mutated)
+
+    def _block_seen(self, seen: SeenStep, span: Span) -> None:
+        block = self._sum(span)
+        sums = block.add(seen, self.plan)
+        self._gates.pop(seen.step.key, None)
+        if seen.step.key != span.last.key:
+            return
+        what = f"the state of block {span.first.label} ({span.first.name})"
+        norms = [self._norm(features, what) for features in sums.features()]
+        state, branch, update, change, normed = norms
+        self._found[span.first.key] = CapturedStep(
+            span.first, state, branch, update, change, normed, None, block.mutated
         )
+        del self._sums[span.first.key]
 
+    def _sum(self, span: Span) -> BlockSums:
+        return self._sums.setdefault(span.first.key, BlockSums(span))
 
-def _product(gates: list[tuple[torch.Size, SeenGate]], inputs: int) -> Tensor:
-    """The product of the gates of a step, (inputs, channels), averaged over space."""
-    layouts: dict[tuple[torch.Size, int], SeenGate] = {}
-    for shape, seen in gates:
-        layout = (shape, seen.gate.channel_axis)
-        if layout in layouts:
-            seen = seen._replace(value=layouts[layout].value * seen.value)
-        layouts[layout] = seen
-    values = [_of_inputs(seen.by_channel(), inputs) for seen in layouts.values()]
-    if sum(value.shape[2] > 1 for value in values) > 1:
-        names = ", ".join(repr(seen.gate.name) for _, seen in gates)
-        raise InputError(
-            f"{names}: these gates of one step differ from place to place, in two layouts, so "
-            f"their product is not known. Capture the network with one of them."
-        )
-    return reduce(torch.mul, [value.mean(2) for value in values]).expand(inputs, -1)
-
-
-def _of_inputs(gate: Tensor, inputs: int) -> Tensor:
-    """In float32 at least, with windows that are folded into the batch among the places."""
-    gate = gate.to(torch.promote_types(gate.dtype, torch.float32))
-    if len(gate) <= inputs:
-        return gate
-    return gate.unflatten(0, (inputs, -1)).movedim(1, 2).flatten(2)
+    def _norm(self, features: Tensor, what: str) -> Tensor:
+        if self._counted is not None:
+            features = of_tokens(features, self._counted, what)
+        return norm(features, self._inputs)
 
 
 @contextmanager
-def capture(model: nn.Module, example: Example | None = None) -> Iterator[Captured]:
+def capture(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    granularity: Granularity = "step",
+    tokens: Tokens = "all",
+) -> Iterator[Captured]:
     """Watch `model` inside a `with` block; afterwards it is as before, whatever happened.
 
         with capture(model) as steps:
@@ -158,8 +212,10 @@ def capture(model: nn.Module, example: Example | None = None) -> Iterator[Captur
             nsi(steps.norms, "branch")      # (inputs, steps)
 
     Every forward of the network replaces what the one before showed. `example` is an input to find
-    the steps with; one is made up when None.
+    the steps with; one is made up when None. `granularity="block"` takes the steps of a block
+    together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
+    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted.
     """
-    captured = Captured(plan(model, example))
+    captured = Captured(plan(model, example, granularity=granularity, tokens=tokens))
     with watching(model, captured, found=captured.plan.found):
         yield captured

@@ -101,6 +101,8 @@ def _warnings(results: Sequence[StiffnessResult]) -> list[str]:
         )
     if len({result.convention for result in results}) > 1:
         found.append("The NSI conventions differ: the numbers are not comparable.")
+    if len({result.tokens for result in results}) > 1:
+        found.append("Different tokens were counted: the numbers are not comparable.")
     if len({result.inputs for result in results}) > 1:
         found.append("The networks were measured on different numbers of inputs.")
     return found

@@ -1,4 +1,4 @@
-"""The neural stiffness index (NSI) of a step, in three named conventions.
+"""The neural stiffness index (NSI) of a step, in four named conventions.
 
 Z. Huang et al., "Understanding Self-attention Mechanism via Dynamical System Perspective", ICCV
 2023, definition 1: ‖(x_{t+1} − x_t) / Δt‖ / ‖x_t‖, per input, norms over all but the batch.
@@ -7,6 +7,8 @@ The definition leaves open what x_{t+1} is in a block that ends in a ReLU, and w
 gate of many values means. The choices, each by name (the names are ours):
 
 * `state`: ‖x_{t+1} − x_t‖ / ‖x_t‖ of consecutive block outputs, after the last activation, Δt = 1.
+* `normed`: as `state`, and after the norm that a post-norm network (BERT) puts behind the addition:
+  the states that it really passes on. Where no such norm follows, it is `state`.
 * `branch`: ‖f ⊗ Δt‖ / ‖x_t‖, what is really added, before the last activation.
 * `paper`: ‖f‖ / ‖x_t‖, the branch before its gate, which is what dividing by the gate gives.
 
@@ -24,7 +26,7 @@ from torch import Tensor
 
 from attnlab._errors import unknown_name
 
-Convention = Literal["state", "branch", "paper"]
+Convention = Literal["state", "normed", "branch", "paper"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 PerStep = Float[Tensor, "inputs steps"]
@@ -42,12 +44,16 @@ class StepNorms(NamedTuple):
     """‖f(x_t) ⊗ Δt‖, what is added; equals `branch` without a gate."""
     change: PerStep
     """‖x_{t+1} − x_t‖, after the block's last activation."""
+    normed_change: PerStep
+    """‖x_{t+1} − x_t‖, after the norm behind the addition as well, where there is one."""
 
 
 def nsi(norms: StepNorms, convention: Convention = "state") -> PerStep:
     """NSI per input and step; NaN where ‖x_t‖ is zero, so that such inputs can be counted."""
     if convention == "state":
         rate = norms.change
+    elif convention == "normed":
+        rate = norms.normed_change
     elif convention == "branch":
         rate = norms.update
     elif convention == "paper":

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from attnlab._checked import check_batches, check_module, check_whole
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.record.example import Example, call, evaluating
 from attnlab.record.inputs import Inputs, head
 from attnlab.trajectory._loading import batches
-from attnlab.trajectory.capture import capture
-from attnlab.trajectory.conventions import Convention, nsi
+from attnlab.trajectory.after import unexplained
+from attnlab.trajectory.capture import Captured, capture
+from attnlab.trajectory.conventions import CONVENTIONS, Convention, nsi
+from attnlab.trajectory.granularity import Granularity, check_granularity
 from attnlab.trajectory.grid import Grid, regular_grid
 from attnlab.trajectory.plan import Plan
 from attnlab.trajectory.result import StepResult, StiffnessResult, most_often_stiffest
 from attnlab.trajectory.stages import kept_members
 from attnlab.trajectory.step_index import StepIndex, step_indices
+from attnlab.trajectory.tokens import Tokens, check_tokens
 
 if TYPE_CHECKING:
     from attnlab.trajectory.meters import Measured
@@ -36,6 +39,8 @@ def stiffness(
     loader: Iterable[Any],
     *,
     convention: Convention = "state",
+    granularity: Granularity = "step",
+    tokens: Tokens = "all",
     grid: Grid | None = None,
     si: int = 0,
     example: Example | None = None,
@@ -44,13 +49,17 @@ def stiffness(
 ) -> StiffnessResult:
     """NSI, TNS, δ(M), p̂(M) and the stiffest step of `model` over `loader`, in one pass.
 
-    Runs in eval mode without gradients; memory does not grow with the data.
+    Runs in eval mode without gradients; memory does not grow with the data. Tokens that are padding
+    by the `attention_mask` of a batch are left out, so that TNS does not depend on them.
 
     Args:
         model: any network with residual steps.
         loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
             images of any sizes, or a dictionary of keyword inputs (Hugging Face).
         convention: of NSI, see `attnlab.trajectory.conventions`.
+        granularity: what one step is: a residual addition, or (`block`) all additions of a block,
+            attention and MLP of a transformer's.
+        tokens: of a transformer's states `all`, or its `class` or `patch` tokens alone.
         grid: the degrees M at which δ and p̂ are evaluated.
         si: on how many inputs, the first ones, to compute SI of every step (slow).
         example: an input to find the steps with; the first input of the loader when None.
@@ -63,6 +72,15 @@ def stiffness(
     check_module(model)
     check_batches(loader)
     check_whole("si", si, 0)
+    if convention not in CONVENTIONS:
+        raise unknown_name("NSI convention", convention, CONVENTIONS)
+    check_granularity(granularity)
+    check_tokens(tokens)
+    if si and (granularity, tokens) != ("step", "all"):
+        raise OptionError(
+            f"SI is that of a single step's branch, with all tokens, but granularity is "
+            f"{granularity!r} and tokens {tokens!r}. Leave si out, or leave these."
+        )
     if grid is not None and not isinstance(grid, Grid):
         raise OptionError(f"Expected grid to be an attnlab.trajectory.Grid but got {grid!r}.")
     grid = regular_grid() if grid is None else grid
@@ -73,7 +91,12 @@ def stiffness(
     if example is None:
         example = head(first, 1)
     mutated: set[str] = set()
-    with evaluating(model), capture(model, example) as steps:
+    with (
+        evaluating(model),
+        capture(model, example, granularity=granularity, tokens=tokens) as steps,
+    ):
+        if convention == "normed":
+            _check_passed_on(steps.plan)
         meters = Meters(steps.stages, grid)
         for batch in chain([first], inputs):
             call(model, batch)
@@ -87,6 +110,8 @@ def stiffness(
         network=name or type(model).__name__,
         convention=convention,
         plan=steps.plan.describe(),
+        granularity=granularity,
+        tokens=tokens,
         parameters=sum(p.numel() for p in model.parameters()),
         inputs=int(found.counts.inputs),
         skipped=int(found.counts.skipped),
@@ -101,7 +126,7 @@ def stiffness(
         proportion=tuple(map(tuple, found.proportion.values.tolist())),
         proportion_integral=found.proportion.integral.item(),
         seconds=time.perf_counter() - started,
-        notes=tuple(_notes(steps.plan, convention, mutated, total)),
+        notes=(*_notes(steps.plan, convention, mutated, total), *_token_notes(steps)),
     )
 
 
@@ -112,12 +137,12 @@ def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tupl
     spectral = {n: index.spectral for n, index in enumerate(indices) if index.spectral is not None}
     return tuple(
         StepResult(
-            label=step.label,
-            stage=step.stage,
-            name=step.name,
-            kind=step.kind,
+            label=span.first.label,
+            stage=span.first.stage,
+            name=span.first.name,
+            kind=span.first.kind,
             kept=plan.kept[n],
-            gated=step.key in plan.gated,
+            gated=any(step.key in plan.gated for step in span.steps),
             mean=values.mean[n].item(),
             spread=values.spread[n].item(),
             minimum=values.minimum[n].item(),
@@ -129,8 +154,20 @@ def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tupl
             si=spectral[n].value.mean().item() if n in spectral else None,
             si_residual=spectral[n].residual.max().item() if n in spectral else None,
         )
-        for n, step in enumerate(plan.steps)
+        for n, span in enumerate(plan.spans)
     )
+
+
+def _check_passed_on(plan: Plan) -> None:
+    """Refuse `normed` where the next state is made of a sum in a way that is not understood."""
+    found = unexplained(plan.found.run.graph, plan.steps, plan.norms)
+    if found is not None:
+        step, after, operation = found
+        raise OptionError(
+            f"convention='normed' is of the states that the network passes on, and between step "
+            f"{step.label} ({step.name}) and step {after.label} the sum goes through "
+            f"{operation!r}, which is neither an activation nor a norm. Use convention='state'."
+        )
 
 
 def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) -> Iterator[str]:
@@ -153,13 +190,31 @@ def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) 
             "networks with attention score higher by convention alone",
             "branch": "counts the branch after its gate",
             "state": "counts states, after gate and activation",
+            "normed": "counts states, after gate, activation and the norm behind the addition",
         }[convention]
         yield f"The network has gates; convention {convention!r} {effect}."
+    normed = sum(norm is not None for norm in plan.norms.values())
+    if convention == "normed" and not normed:
+        yield "No norm makes the next state of a sum (pre-norm): 'normed' is 'state' here."
+    elif convention != "normed" and normed:
+        yield (
+            f"Behind {normed} of {len(plan.steps)} steps a norm makes the next state of the sum "
+            f"(post-norm), which {convention!r} leaves out; 'normed' includes it."
+        )
     if mutated:
         yield (
             f"x_t is changed in place before it is added, in {', '.join(sorted(mutated)[:5])}: "
             f"norms are those of the tensor that is really added."
         )
+
+
+def _token_notes(steps: Captured) -> Iterator[str]:
+    counted = steps.plan.counted_tokens
+    if counted is not None:
+        yield f"Counted are {int(counted.sum())} of {len(counted)} tokens ({steps.plan.tokens})."
+    if steps.tokens_padded:
+        share = 100 * steps.tokens_padded / steps.tokens_seen
+        yield f"Padding, {share:.0f} % of the tokens of padded batches, is left out of all norms."
 
 
 def _indices(model: nn.Module, first: Inputs, si: int, example: Example) -> list[StepIndex]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
+from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.insert import Step, StepKey, Watchable, watchable
 from attnlab.insert.trunk import trunk
 from attnlab.insert.where import lies_in
-from attnlab.record.example import Example
-from attnlab.record.graph import Graph, Ref
+from attnlab.record.example import Example, as_call
+from attnlab.record.padding import named_arguments, signature_of, valid_tokens
+from attnlab.trajectory.after import activation_after, norms_after
+from attnlab.trajectory.granularity import Granularity, Span, check_granularity, spans
 from attnlab.trajectory.norms import Activation
 from attnlab.trajectory.stages import Stages, kept_steps
+from attnlab.trajectory.tokens import Tokens, check_tokens, chosen_tokens
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,16 @@ class Plan:
     found: Watchable
     activations: dict[StepKey, Activation | None]
     """What the network applies to the sum of each step, ready to be applied again."""
+    norms: dict[StepKey, Activation | None]
+    """The norm behind the sum that makes the next state of it, in post-norm networks."""
+    spans: tuple[Span, ...]
+    """What is measured as one step: each step, or the steps of a block."""
+    granularity: Granularity
+    tokens: Tokens
+    counted_tokens: Tensor | None
+    """Which tokens of a state are counted, (tokens,); None for all."""
+    signature: inspect.Signature | None
+    """Of the network's forward, to find an `attention_mask` in a call."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -39,8 +52,8 @@ class Plan:
 
     @property
     def stages(self) -> Stages:
-        """The stage of every step."""
-        return torch.tensor([step.stage for step in self.steps])
+        """The stage of every step that is measured."""
+        return torch.tensor([span.first.stage for span in self.spans])
 
     @property
     def kept(self) -> list[bool]:
@@ -51,11 +64,24 @@ class Plan:
         """`4 stages of 3+4+6+3 steps`."""
         stages = self.stages.tolist()
         counts = "+".join(str(stages.count(stage)) for stage in dict.fromkeys(stages))
-        return f"{len(set(stages))} stage{'s' * (len(set(stages)) > 1)} of {counts} steps"
+        number = len(set(stages))
+        return f"{number} stage{'s' * (number > 1)} of {counts} {self.granularity}s"
 
 
-def plan(model: nn.Module, example: Example | None = None) -> Plan:
+def plan(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    granularity: Granularity = "step",
+    tokens: Tokens = "all",
+) -> Plan:
     """Find the steps of `model` by one run on `example` (or on one made up)."""
+    check_module(model)
+    signature = signature_of(model)
+    check_tokens(tokens)
+    check_granularity(granularity)
+    if example is not None:
+        valid_tokens(named_arguments(signature, *as_call(model, example)))  # a wrong mask is said
     found = watchable(model, example)
     inside = trunk(model)  # the sums of a detector's pyramid are no steps of a trajectory
     found = replace(found, steps=tuple(s for s in found.steps if lies_in(s.owner, inside)))
@@ -67,26 +93,13 @@ def plan(model: nn.Module, example: Example | None = None) -> Plan:
             f"an input of shape {found.run.input_shape}."
         )
     graph = found.run.graph
-    return Plan(found, {step.key: _activation(model, graph, step) for step in found.steps})
-
-
-def _activation(model: nn.Module, graph: Graph, step: Step) -> Activation | None:
-    if not step.activation:
-        return None
-    if step.activation == "relu":
-        return torch.relu
-    node = graph.nodes[graph.users[step.graph_node][0]]
-    stored = dict(model.named_parameters()) | dict(model.named_buffers())
-
-    def replay(total: Tensor) -> Tensor:
-        def fill(leaf: Any) -> Any:
-            if not isinstance(leaf, Ref):
-                return leaf
-            name = graph.nodes[leaf.index].name
-            return total if leaf.index == step.graph_node else stored[name]
-
-        arguments, keywords = tree_map(fill, (node.arguments, node.keywords))
-        result: Tensor = node.function(*arguments, **keywords)
-        return result
-
-    return replay
+    return Plan(
+        found,
+        {step.key: activation_after(model, graph, step) for step in found.steps},
+        norms_after(model, graph, found.steps),
+        spans(found.steps, granularity),
+        granularity,
+        tokens,
+        chosen_tokens(model, found, example, tokens),
+        signature,
+    )

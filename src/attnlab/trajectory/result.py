@@ -14,6 +14,8 @@ from attnlab._provenance import Provenance, read_provenance
 from attnlab.plot.render import Spec, to_svg
 from attnlab.trajectory import figures
 from attnlab.trajectory.conventions import Convention
+from attnlab.trajectory.granularity import Granularity
+from attnlab.trajectory.tokens import Tokens
 
 if TYPE_CHECKING:
     import pandas
@@ -101,6 +103,10 @@ class StiffnessResult:
     seconds: float
     notes: tuple[str, ...] = field(default=())
     """What to know when reading the numbers."""
+    granularity: Granularity = "step"
+    """What one step is: a residual addition, or all additions of a block."""
+    tokens: Tokens = "all"
+    """Which tokens of a transformer's states were counted."""
     provenance: Provenance | None = None
     """Where it comes from, if a command measured it."""
 

@@ -1,0 +1,108 @@
+"""The gates of one network in another one of the same blocks."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnlab._errors import InputError
+from attnlab.attention import InstanceEnhancementBatchNorm
+from attnlab.insert import Attachment, attachments
+from attnlab.insert.host import attach
+
+
+def gates_of(network: object) -> dict[str, Attachment]:
+    """Its gates by name; none if it is no network but the path to one."""
+    return dict(attachments(network)) if isinstance(network, nn.Module) else {}
+
+
+def transplant(source: Any, target: Any) -> None:
+    """Put copies of the gates of `source` into `target`."""
+    copied = copy.deepcopy(list(gates_of(source).values()))  # once: stages share a gate
+    _attach_all(copied, target)
+    if hasattr(source, "attention"):
+        target.attention = source.attention
+
+
+def transplant_anew(source: Any, target: Any) -> None:
+    """Put the gates of `source` into `target` with the values that they had at insertion."""
+    found = gates_of(source)
+    start = source.attention.start if hasattr(source, "attention") else {}
+    unknown = sorted(found.keys() - start.keys())
+    if unknown:
+        raise InputError(
+            f"This training begins without the weights of its network, and with which values the "
+            f"gate {unknown[0]!r} began is not known: it was not put in by with_attention, or by "
+            f"an older version. Put gates into a network without any: "
+            f'with_attention(YOLO("yolo11n.yaml"), …).'
+        )
+    copied = copy.deepcopy(list(found.values()))
+    for name, gate in zip(found, copied, strict=True):
+        gate.load_state_dict(dict(start[name]))
+    _attach_all(copied, target)
+    target.attention = source.attention
+
+
+def start_of(network: nn.Module) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each gate as they are now, by the gate's name."""
+    return {
+        name: {key: value.detach().cpu().clone() for key, value in gate.state_dict().items()}
+        for name, gate in attachments(network)
+    }
+
+
+def check_same_gates(one: object, other: object) -> None:
+    """Refuse two networks that both have gates, but not the same ones."""
+    first, second = gates_of(one), gates_of(other)
+    only = sorted(first.keys() - second.keys()) or sorted(second.keys() - first.keys())
+    if only:
+        raise InputError(
+            f"The weights and the network have different gates: {only[0]!r} is in one of them "
+            f"only. Load them into a network without gates, which takes theirs."
+        )
+    for name, gate in first.items():
+        kinds = [type(each.gate_module).__name__ for each in (gate, second[name])]
+        shapes = [
+            {key: value.shape for key, value in each.state_dict().items()}
+            for each in (gate, second[name])
+        ]
+        if kinds[0] != kinds[1] or shapes[0] != shapes[1]:
+            differ = "of another size" if kinds[0] == kinds[1] else f"{kinds[0]} and {kinds[1]}"
+            raise InputError(
+                f"The weights and the network have different gates: {name!r} is {differ}. Load "
+                f"them into a network without gates, which takes theirs."
+            )
+
+
+def norms_with_gates(network: nn.Module) -> list[str]:
+    """The norms with a gate inside (IEBN), those in gates left out."""
+    inside = tuple(f"{name}." for name in gates_of(network))
+    return [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, InstanceEnhancementBatchNorm) and not name.startswith(inside)
+    ]
+
+
+def _attach_all(gates: list[Attachment], target: nn.Module) -> None:
+    missing = [gate.site.module for gate in gates if not _has(target, gate.site.module)]
+    if missing:
+        raise InputError(
+            f"The weights have {len(gates)} gates, and the network that they are loaded into has "
+            f"no {missing[0]!r}, behind which one of them acts: it is another "
+            f"architecture. Train the one that the gates were put into, or load weights without "
+            f"gates."
+        )
+    for gate in gates:
+        parameter = next(target.parameters())
+        attach(target, gate.to(parameter.device, parameter.dtype))
+
+
+def _has(network: nn.Module, name: str) -> bool:
+    try:
+        network.get_submodule(name)
+    except AttributeError:
+        return False
+    return True

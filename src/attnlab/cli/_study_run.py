@@ -1,0 +1,149 @@
+"""`attnlab study run`: finish what is not finished."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from attnlab.cli._study_progress import saved, showing
+from attnlab.cli._study_shared import Name, load, print_table, python_lines
+
+if TYPE_CHECKING:
+    from attnlab.study import Executor, Study
+
+_TERMINATED = 143
+"""128 + 15, as a shell writes it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Finish every run that is not finished. The same again resumes; several may do it at a time.
+
+    Examples:
+      attnlab study run demo --slots 2
+      attnlab study run stepnet-table1 --small
+      attnlab study run mine.toml --until-decided --max-seeds 12
+      attnlab study run mine.toml --on ray --address auto --gpus 1
+      attnlab study run mine.toml --on slurm --gpus 1 --set slurm_partition=gpu timeout_min=720
+    """
+
+    study: Name
+    """A TOML file, or the name of one in studies/."""
+    small: bool = False
+    """The form of a paper's table that runs in minutes."""
+    out: Path = Path("runs")
+    """Where the runs are; shared by all machines."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    until_decided: bool = False
+    """Add seeds until every module is better or worse than the plain backbone."""
+    max_seeds: int | None = None
+    """--until-decided: stop at this many seeds; 30 if left out."""
+    on: Literal["local", "ray", "slurm"] = "local"
+    """This machine, a Ray cluster, or Slurm."""
+    slots: int | None = None
+    """local: runs at a time. One per GPU, or per core where there is none, if left out."""
+    cpus: int = 1
+    """ray, slurm: per run."""
+    gpus: int = 0
+    """ray, slurm: per run."""
+    address: str | None = None
+    """ray: of the cluster; RAY_ADDRESS, or this machine, if left out."""
+    options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
+    """slurm: parameters of submitit."""
+
+
+def run(action: Run) -> None:
+    """Run, print the table, write the page."""
+    from attnlab._checked import check_whole
+    from attnlab._errors import OptionError
+    from attnlab.study import run_study, run_until_decided, show_study, study_status
+    from attnlab.train.surroundings import terminating
+
+    if action.max_seeds is not None and not action.until_decided:
+        raise OptionError("--max-seeds is for --until-decided.")
+    if action.max_seeds is not None:
+        check_whole("--max-seeds", action.max_seeds, 1)
+    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
+        check_whole(f"--{name}", value, least)
+    found = load(action)
+    executor = _executor(action)
+    status = study_status(found, action.out)
+    print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
+    print(f"on {executor.describe()}; results in {action.out}")
+    done = sum(run.state == "done" for run in status.runs)
+    slots = executor.at_a_time or 1
+    try:
+        # So that the runs are stopped as well.
+        with terminating(), showing(found, action.out, slots, done) as report:
+            if action.until_decided:
+                most = action.max_seeds or 30
+                outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
+            else:
+                outcomes = run_study(found, action.out, executor, report)
+    except KeyboardInterrupt:
+        _say_stopped(found, action.out, "by Ctrl-C")
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        _say_stopped(found, action.out, "because nobody reads its output any more")
+        raise
+    except SystemExit as ended:
+        if ended.code == _TERMINATED:
+            _say_stopped(found, action.out, "by SIGTERM")
+        raise
+    print_table(show_study(found, action.out))
+    _write_report(action, found.name)
+    call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
+    if not action.until_decided:
+        call = f"run_study(study, {str(action.out)!r})"
+    python_lines(action, f"attnlab.study.{call}")
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        print(f"\n{len(failed)} runs failed; log.txt and failure.json of each say why:")
+        for outcome in failed:
+            print(f"  {outcome.job.directory}")
+        raise SystemExit(1)
+
+
+def _say_stopped(found: Study, out: Path, how: str) -> None:
+    """To standard error, which is there when nobody reads the rest."""
+    from attnlab.study import study_status
+
+    status = study_status(found, out)
+    print(
+        f"stopped {how}: {saved(status)} in {out}. The same command resumes from there.",
+        file=sys.stderr,
+    )
+
+
+def _write_report(action: Run, name: str) -> None:
+    import attnlab
+    from attnlab.study import Store
+
+    page = Store(action.out).study_directory(name) / "report.html"
+    print(f"wrote {attnlab.report(action.out, page, name)}")
+
+
+def _executor(action: Run) -> Executor:
+    from attnlab._errors import OptionError
+    from attnlab.study import LocalExecutor, RayExecutor, SlurmExecutor
+
+    for name, given, where in (
+        ("slots", action.slots is not None, "local"),
+        ("address", action.address is not None, "ray"),
+        ("set", bool(action.options), "slurm"),
+    ):
+        if given and action.on != where:
+            raise OptionError(f"--{name} is for --on {where}, but this is --on {action.on}.")
+    if action.on == "ray":
+        return RayExecutor(action.address, action.cpus, action.gpus)
+    if action.on == "slurm":
+        from attnlab.cli.try_ import key_value
+
+        parameters = dict(key_value(text) for text in action.options)
+        return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
+    return LocalExecutor(action.slots)

@@ -1,0 +1,85 @@
+"""What the commands of `attnlab study` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import tyro
+
+from attnlab.cli._show import Justify, console, print_python, table
+
+if TYPE_CHECKING:
+    from attnlab.study import Study, StudyTable
+
+Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
+
+
+class Asked(Protocol):
+    """What the commands about one study have in common."""
+
+    @property
+    def study(self) -> str: ...
+    @property
+    def small(self) -> bool: ...
+    @property
+    def out(self) -> Path: ...
+    @property
+    def import_from(self) -> tuple[Path, ...]: ...
+
+
+def load(action: Asked) -> Study:
+    """The study that is asked for; a warning where it has no plain row."""
+    from attnlab._errors import InputError
+    from attnlab._imported import import_from
+    from attnlab.study import load_study
+
+    if action.out.exists() and not action.out.is_dir():
+        raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
+    for folder in action.import_from:
+        import_from(folder)
+    found = load_study(action.study)
+    found = found.smaller() if action.small else found
+    if not found.has_plain:
+        print(
+            f"warning: the study {found.name!r} has no row without attention, so there will be no "
+            f'Δ and no verdict. Add "none" to attention.',
+            file=sys.stderr,
+        )
+    return found
+
+
+def python_lines(action: Asked, *lines: str) -> None:
+    """Print how Python does the same."""
+    small = ".smaller()" if action.small else ""
+    load = f"study = attnlab.study.load_study({action.study!r}){small}"
+    folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
+    print()
+    print_python(*(["import sys"] if folders else []), "import attnlab", *folders, load, *lines)
+
+
+def print_table(made: StudyTable) -> None:
+    """All groups, and the footnotes."""
+    from attnlab.study.show import all_cells, footnotes
+
+    screen = console()
+    for group in made.groups:
+        title: str | None = f"\n{made.title}: {group.name}"
+        for cells in all_cells(made, group):
+            screen.print(table_of(*cells, title))
+            title = None
+    for line in footnotes(made):
+        screen.print(f"* {line}")
+
+
+def table_of(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None,
+    text: Sequence[int] = (0,),
+) -> object:
+    """A table to print; the columns in `text` are words."""
+    sides: list[Justify] = ["left" if index in text else "right" for index in range(len(heads))]
+    return table(list(zip(heads, sides, strict=True)), rows, title)

@@ -1,0 +1,92 @@
+"""`attnlab study show` and `measure`: what finished runs say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from attnlab.cli._show import print_python
+from attnlab.cli._study_shared import Name, load, print_table, python_lines
+
+if TYPE_CHECKING:
+    from attnlab.stored import Measured
+    from attnlab.stored.study import RunEntry
+
+
+@dataclass(frozen=True)
+class Show:
+    """The table of what is finished: intervals, cost, TNS, fold error, beside the paper's figures.
+
+    Examples:
+      attnlab study show demo
+      attnlab study show stepnet-table1 --markdown table.md
+    """
+
+    study: Name
+    """A TOML file, or the name of one in studies/."""
+    small: bool = False
+    """The form of a paper's table that runs in minutes."""
+    out: Path = Path("runs")
+    """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    markdown: Path | None = None
+    """Also write the table to this file."""
+    include_stale: bool = False
+    """Also runs that were made from other code, data or settings; then there is no verdict."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure the finished runs of a study again, without training: stiffness, gates, fold, speed.
+
+    Examples:
+      attnlab study measure demo
+      attnlab study measure demo --only stiffness --images 1000
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """Of a study that was run."""
+    out: Path = Path("runs")
+    """Where the runs are."""
+    only: tuple[str, ...] = ()
+    """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
+    images: int | None = None
+    """On how many test images; as the study says if left out."""
+
+
+def show(action: Show) -> None:
+    """Print the table."""
+    from attnlab._files import write_whole
+    from attnlab.study import show_study
+    from attnlab.study.show import markdown
+
+    found = load(action)
+    made = show_study(found, action.out, include_stale=action.include_stale)
+    print_table(made)
+    if action.markdown is not None:
+        print(f"wrote {write_whole(action.markdown, markdown(made))}")
+    stale = ", include_stale=True" if action.include_stale else ""
+    python_lines(action, f"table = attnlab.study.show_study(study, {str(action.out)!r}{stale})")
+
+
+def measure(action: Measure) -> None:
+    """Measure, and print what was measured."""
+    from attnlab.study import measure_study
+
+    only = action.only or None
+
+    def report(entry: RunEntry, found: list[Measured]) -> None:
+        names = ", ".join(f"{one.measurement} {one.seconds:.1f} s" for one in found)
+        print(f"  {entry}: {names or 'nothing is missing'}", flush=True)
+
+    number = measure_study(action.name, action.out, only, action.images, report)
+    print(f"{number} measurements; the table of {action.name} is up to date")
+    arguments = [repr(action.name), repr(str(action.out))]
+    arguments += [] if only is None else [f"only={only!r}"]
+    arguments += [] if action.images is None else [f"images={action.images}"]
+    print()
+    print_python("import attnlab", f"attnlab.study.measure_study({', '.join(arguments)})")

@@ -1,0 +1,83 @@
+"""`attnlab study status`: how far it is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnlab.cli._show import console
+from attnlab.cli._study_progress import live, now, row_of, summary
+from attnlab.cli._study_shared import Name, load, python_lines, table_of
+
+if TYPE_CHECKING:
+    from attnlab.study import Study
+
+_LOOK = 2.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a study is: done, running, failed, stopped, waiting; epochs, and the time left.
+
+    Examples:
+      attnlab study status demo
+      attnlab study status demo --watch
+    """
+
+    study: Name
+    """A TOML file, or the name of one in studies/."""
+    small: bool = False
+    """The form of a paper's table that runs in minutes."""
+    out: Path = Path("runs")
+    """Where the runs are."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    watch: bool = False
+    """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
+
+
+def status(action: Status) -> None:
+    """Print it, once or until nothing is left."""
+    from attnlab.study import study_status
+
+    found = load(action)
+    if action.watch:
+        _watch(found, action.out)
+    status = study_status(found, action.out)
+    rows = []
+    for run, progress in zip(status.runs, status.progress, strict=True):
+        label, state, *figures = row_of(progress, status.metric)
+        rows.append([label, state, *figures, run.entry.run_id, run.detail])
+    heads = ["run", "state", "epoch", "loss", status.metric.title, "left", "id", ""]
+    console().print(table_of(heads, rows, found.title, text=(0, 1, 6, 7)))
+    print(status)
+    print(summary(status))
+    python_lines(action, f"print(attnlab.study.study_status(study, {str(action.out)!r}))")
+
+
+def _watch(found: Study, out: Path) -> None:
+    """On a terminal a table that is drawn again; elsewhere a line whenever something changed."""
+    from attnlab.study import study_status
+
+    def is_open() -> bool:
+        states = {run.state for run in study_status(found, out).runs}
+        return bool(states & {"running", "waiting", "stopped"})
+
+    try:
+        if sys.stdout.isatty():
+            with live(lambda: now(found, out, 0)):
+                while is_open():
+                    time.sleep(_LOOK)
+            return
+        last = ""
+        while is_open():
+            text = str(study_status(found, out))
+            if text != last:
+                print(text, flush=True)
+            last = text
+            time.sleep(_LOOK)
+    except KeyboardInterrupt:
+        return

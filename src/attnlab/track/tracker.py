@@ -1,0 +1,65 @@
+"""What a tracker is: a place outside of the run's own files that its curves go to as well."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+"""One epoch: a line of metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker is told of a run before its first epoch."""
+
+    folder: Path
+    run_id: str
+    label: str
+    settings: Mapping[str, Any]
+    """All of the run's settings, resolved."""
+    group: str = ""
+    """The study that it belongs to."""
+
+
+class Tracker(ABC):
+    """Of one run, in one process. What it has already is not written again, so that the curve of a
+    run that was stopped goes on."""
+
+    @abstractmethod
+    def __init__(self, run: TrackedRun) -> None: ...
+
+    @abstractmethod
+    def write(self, history: Sequence[Record]) -> None:
+        """Write those epochs of `history`, which are all so far, that are not there yet."""
+
+    @abstractmethod
+    def close(self, finished: bool) -> None:
+        """No epoch will follow in this process; in another one, unless the run is `finished`."""
+
+
+def numbers(record: Record, before: str = "") -> dict[str, float]:
+    """The numbers of an epoch by name, those in tables as `test/top1`; the epoch itself is none."""
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            found |= numbers(value, f"{before}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[f"{before}{name}"] = float(value)
+    if not before:
+        found.pop("epoch", None)
+    return found
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings by name, those in tables as `recipe.lr`."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found

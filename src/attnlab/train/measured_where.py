@@ -1,0 +1,76 @@
+"""A `where` that asks for a measurement: which run is measured, and what was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attnlab._errors import InputError
+from attnlab.insert.where import measured_word, split_inside
+from attnlab.stored.damage import read_object, reading
+from attnlab.stored.placement import FILE, PlacementRecord
+from attnlab.train.config import RunConfig
+
+_REMEDY = "Remove it and run the study again: it is measured anew."
+
+
+def source_config(config: RunConfig) -> RunConfig | None:
+    """The run that `where` is chosen from; None where it needs no measurement."""
+    where = word_of(config)
+    if where is None:
+        return None
+    if measures_gates(where):
+        return config.model_copy(update={"where": None})
+    plain: dict[str, Any] = {
+        "attention": "none",
+        "gate_options": {},
+        "where": None,
+        "start": "paper",
+    }
+    return config.model_copy(update={**plain, "place": "branch", "shared": False})
+
+
+def stand_in(config: RunConfig) -> RunConfig:
+    """A run of the same cost whose blocks are known: to estimate, or to look at the network."""
+    where = word_of(config)
+    found = measured_word(where)
+    if where is None or found is None:
+        return config
+    module, _ = split_inside(where)
+    text = f"random:{found[1]}@0"
+    return config.model_copy(update={"where": text if module is None else f"in:{module} {text}"})
+
+
+def read_placement(folder: Path) -> PlacementRecord | None:
+    """What was chosen for the run in `folder`; None where nothing was."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    found = read_object(path, _REMEDY)
+    with reading(path, _REMEDY):
+        return PlacementRecord(**found)
+
+
+def with_placement(config: RunConfig, folder: Path) -> RunConfig:
+    """`config` with the blocks that were chosen for it."""
+    if word_of(config) is None:
+        return config
+    found = read_placement(folder)
+    if found is None:
+        raise InputError(
+            f"There is no {str(folder / FILE)!r}, which says what where={config.where!r} chose for "
+            f"this run."
+        )
+    return config.model_copy(update={"where": found.where})
+
+
+def word_of(config: RunConfig) -> str | None:
+    """`where`, if it needs a measurement and there is a gate to place."""
+    if config.attention == "none" or not isinstance(config.where, str):
+        return None
+    return config.where if measured_word(config.where) is not None else None
+
+
+def measures_gates(where: str) -> bool:
+    found = measured_word(where)
+    return found is not None and found[0] == "spread"
