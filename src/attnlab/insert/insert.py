@@ -14,9 +14,8 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
+from attnlab.insert._causal import on_meta
 from attnlab.insert._norms import replace_norms
-from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
@@ -192,19 +191,6 @@ def _attach(
         notes += start_notes(network, sites) if item.constant and start == "paper" else []
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
-
-
-def _over_tokens(
-    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
-) -> list[Site]:
-    """The sites at which the gate looks over all tokens of a sequence, if it may."""
-    tokens = [site for site in sites if is_token_site(site)]
-    if not tokens or not looks_over_tokens(item, tokens[0]):
-        return []
-    if not on_meta(network):
-        refuse_leaks(network, run, example, item.label, tokens)
-    refuse_hidden_mask(network, example, item.label)
-    return tokens
 
 
 def _shown(site: Site) -> str:
