@@ -46,6 +46,7 @@ def main(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (),
     json_file: Annotated[Path, tyro.conf.arg(name="json")] = Path("se_out.json"),
     figure: Path | None = None,
+    ablation: bool = True,
     threads: int = 1,
 ) -> None:
     """Measure the runs that the file does not have yet; print the tables, draw the figure."""
@@ -54,7 +55,7 @@ def main(
     for run in runs:
         if (run / "model.safetensors").is_file() and run.name not in found:
             print(f"measuring {run}", flush=True)
-            found[run.name] = measure(run)
+            found[run.name] = measure(run, ablation=ablation)
             json_file.write_text(json.dumps(found, indent=1) + "\n")
     by_backbone: dict[str, list[dict[str, Any]]] = {}
     for each in sorted(found.values(), key=lambda each: (each["backbone"], each["seed"])):
@@ -65,7 +66,7 @@ def main(
         print(f"wrote {write_figure(by_backbone, figure)}")
 
 
-def measure(run: Path) -> dict[str, Any]:
+def measure(run: Path, *, ablation: bool) -> dict[str, Any]:
     """Everything about one trained network."""
     config = read_config(run)
     train, test, classes = images_of(run)
@@ -97,7 +98,7 @@ def measure(run: Path) -> dict[str, Any]:
                 answers(made_constant(network, train[:ABLATION_IMAGES], variant), test),
                 classes,
             )
-            for variant in VARIANTS
+            for variant in (VARIANTS if ablation else ())
         },
         "int8": {
             name: in_int8(each, train[:CALIBRATION_IMAGES], test, classes, said[name])
@@ -224,6 +225,9 @@ def _prediction(runs: list[dict[str, Any]]) -> str:
 
 
 def _ablation(runs: list[dict[str, Any]]) -> str:
+    runs = [run for run in runs if run["ablation"]]
+    if not runs:
+        return "No ablation."
     lines = ["| constants | change | other answers, % | Δ accuracy |", "|---|---|---|---|"]
     for label in runs[0]["ablation"]:
         rows = [run["ablation"][label] for run in runs]

@@ -313,7 +313,7 @@ CASES = [
     ("fold", "Required options Missing from attnlab fold: CHECKPOINT|NAME a folder of `attnl"),
     (
         "fold resnet20",
-        "Required options Missing from attnlab fold: -o PATH, --output PATH the .safete",
+        "attnlab: Expected where to write: -o NAME.safetensors; or --plan, to look only.",
     ),
     (
         "fold resnet20 -o {none}/a.pt",

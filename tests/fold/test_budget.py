@@ -363,6 +363,11 @@ REFUSALS = {
         OptionError,
         "tolerance= judges every gate alone and budget= all of them together: give one of them.",
     ),
+    "cost alone": (
+        lambda net: attnlab.fold(net, constants=[images(32)], cost="answers"),
+        OptionError,
+        "cost= is what a budget is of: give budget= as well.",
+    ),
     "repair alone": (
         lambda net: attnlab.fold(net, constants=[images(32)], repair="distil"),
         OptionError,

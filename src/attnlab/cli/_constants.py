@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from attnlab.checkpoint import Description
-    from attnlab.fold import CostName
+    from attnlab.fold import Budget, CostName
 
 _FLAGS = (
     ("constants=loader", "--constants DATA"),
@@ -143,6 +143,7 @@ def print_plan(
     description: Description,
     data: Images,
     cost: CostName,
+    budget: Budget | None,
     options: dict[str, Any],
     lines: list[str],
 ) -> None:
@@ -154,7 +155,7 @@ def print_plan(
         curve = cost_curve(
             network, data.batches, cost=cost, example=description.example(network), **kept
         )
-    print(curve)
+    print(replace(curve, budget=budget))
     words = [f"cost={cost!r}", *(f"{name}={value!r}" for name, value in kept.items())]
     arguments = ", ".join(["network", "loader", *words, "example=description.example(network)"])
     print()

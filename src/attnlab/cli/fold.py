@@ -42,8 +42,8 @@ def fold(
     plan: bool = False,
     gates: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CLASS=SUBMODULE")] = (),
     repair: Literal["distil"] | None = None,
-    epochs: int = 10,
-    moving: Literal["taken", "all"] = "taken",
+    epochs: int | None = None,
+    moving: Literal["taken", "all"] | None = None,
     partial: bool = False,
     add_affine: bool = False,
     onnx: Path | None = None,
@@ -95,8 +95,8 @@ def fold(
         gates: attention classes of the network itself that attnlab does not know, each with the
             submodule that returns its gate, for example SELayer=fc.
         repair: with --budget, let the original teach the folded network on the images that chose.
-        epochs: of the repair.
-        moving: in the repair: norms and the layers that took constants, or all.
+        epochs: of the repair; 10 if left out.
+        moving: in the repair: norms and the layers that took constants, or all layers.
         partial: keep gates that cannot be folded instead of refusing.
         add_affine: give norms without affine parameters some where nothing else takes a gate.
         onnx: also write an ONNX file, compared with onnxruntime.
@@ -164,7 +164,7 @@ def fold(
     if plan:
         if data is None:
             raise OptionError("--plan is for gates that are made constant: give --constants DATA.")
-        print_plan(network, description, data, cost, options, lines)
+        print_plan(network, description, data, cost, budget, options, lines)
         return
     assert output is not None
     given_too = {"tolerance": tolerance, "budget": budget}
@@ -172,13 +172,16 @@ def fold(
     if cost != "output":
         options["cost"] = cost
     words = [f"{name}={value!r}" for name, value in options.items()]
+    settings = {n: v for n, v in (("epochs", epochs), ("moving", moving)) if v is not None}
+    if settings and repair is None:
+        raise OptionError("--epochs and --moving are of the repair: give --repair distil as well.")
     if repair is not None:
         from attnlab.repair import Distil
 
-        options["repair"] = Distil(epochs=epochs, moving=moving)
-        options["report"] = _print_epoch
+        options |= {"repair": Distil(**settings), "report": _print_epoch}  # type: ignore[arg-type]
         lines.append("from attnlab.repair import Distil")
-        words.append(f"repair=Distil(epochs={epochs}, moving={moving!r})")
+        shown = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        words.append(f"repair=Distil({shown})")
     with in_flags():
         plain, receipt = fold_network(
             network,

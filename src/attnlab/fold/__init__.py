@@ -3,6 +3,7 @@
 from attnlab.fold._cost import CostName as CostName
 from attnlab.fold._places import has_constant_gates as has_constant_gates
 from attnlab.fold.budget import cost_curve as cost_curve
+from attnlab.fold.curve import Budget as Budget
 from attnlab.fold.curve import Curve as Curve
 from attnlab.fold.curve import CurvePoint as CurvePoint
 from attnlab.fold.fold import fold as fold

@@ -46,7 +46,12 @@ def check_foldable(model: nn.Module) -> None:
 
 
 def check_constants(
-    constants: object, tolerance: float | None, budget: object, gates: object, repair: object
+    constants: object,
+    tolerance: float | None,
+    budget: object,
+    cost: object,
+    gates: object,
+    repair: object,
 ) -> None:
     """Refuse options that are wrong, or that do not go together."""
     if tolerance is not None and not 0 <= tolerance < inf:
@@ -65,6 +70,8 @@ def check_constants(
         raise OptionError(
             f"{name}= is for gates that are made constant from data: give constants=loader as well."
         )
+    if cost != "output" and budget is None:
+        raise OptionError("cost= is what a budget is of: give budget= as well.")
     if tolerance is not None and budget is not None:
         raise OptionError(
             "tolerance= judges every gate alone and budget= all of them together: give one of them."

@@ -84,7 +84,7 @@ def fold(
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
     check_values("fold", fold, {**flags, "tolerance": tolerance})
     check_foldable(model)
-    check_constants(constants, tolerance, budget, gates, repair)
+    check_constants(constants, tolerance, budget, cost, gates, repair)
     places = inserted_places(model)
     choice: Choice | None = None
     statistics: Statistics | None = None

@@ -31,6 +31,11 @@ from attnlab.record.example import Example, Run, check_finite_weights, run_once
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
 _ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
+REBUILT = (
+    "Ultralytics' trainers build networks anew, without gates: put them in by "
+    "attnlab.bridges.ultralytics.with_attention, which keeps them"
+)
+"""A note for networks of theirs."""
 # Attention that timm and torchvision put into their own networks.
 _ATTENTION_CLASSES = (
     "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
@@ -290,4 +295,6 @@ def _notes(network: nn.Module, kept: frozenset[str], trains: bool) -> list[str]:
     frozen = sum(not parameter.requires_grad for parameter in network.parameters())
     if frozen:
         notes.append(f"{frozen} frozen parameters stay frozen{'; the gates train' * trains}")
+    if type(network).__module__.startswith("ultralytics."):
+        notes.append(REBUILT)
     return notes
