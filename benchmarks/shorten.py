@@ -1,7 +1,7 @@
 """Which ranking of residual steps tells best what can be removed from a trained network?
 
     python benchmarks/shorten.py runs/shorten --cifar10 data/cifar10.npz --weights weights/ \
-        --json benchmarks/shorten.json
+        --json benchmarks/shorten.json --figure docs/shorten/curves.svg
 
 Seven networks: five of `benchmarks/shorten_networks.py`, which trains them, and where there are
 files `cifar10_resnet20_basic_optionA.pth` and `cifar10_resnet32_basic_optionA.pth` in the folder
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,6 +37,8 @@ from shorten_networks import TRAINED, train_missing
 
 import attnlab
 from attnlab.measure import subject_of
+from attnlab.plot.render import write_svg
+from attnlab.plot.shorten import shorten_figure
 from attnlab.shorten import RANKINGS, Trial, removal_order
 
 RANKED, JUDGED, BATCH = 100, 500, 100
@@ -127,10 +129,12 @@ def _lost(each: dict[str, Any]) -> np.ndarray:
     return whole - 100 * np.mean(each["alone"], axis=1)
 
 
-def _rank_correlation(scores: np.ndarray, lost: np.ndarray) -> float:
-    if np.ptp(scores) == 0 or np.ptp(lost) == 0:
-        return 0.0
-    return float(spearmanr(scores, lost).statistic)
+def rank_correlations(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Spearman of every row; 0 where all values of a row are the same, which rank nothing."""
+    a, b = (rankdata(values, axis=1) for values in (one, other))
+    a, b = (ranks - ranks.mean(1, keepdims=True) for ranks in (a, b))
+    size = np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    return np.divide((a * b).sum(1), size, out=np.zeros_like(size), where=size > 0)
 
 
 def _correlation(found: list[dict[str, Any]], name: str, random: Any) -> dict[str, Any]:
@@ -138,9 +142,10 @@ def _correlation(found: list[dict[str, Any]], name: str, random: Any) -> dict[st
     rows, draws = {}, []
     for each, (scores, lost) in zip(found, pairs, strict=True):
         chosen = random.integers(0, len(lost), (DRAWS, len(lost)))
-        drawn = np.array([_rank_correlation(scores[c], lost[c]) for c in chosen])
+        drawn = rank_correlations(scores[chosen], lost[chosen])
         draws.append(drawn)
-        rows[each["network"]] = [_rank_correlation(scores, lost), *_interval(drawn)]
+        (middle,) = rank_correlations(scores[None], lost[None])
+        rows[each["network"]] = [float(middle), *_interval(drawn)]
     networks = random.integers(0, len(found), (DRAWS, len(found)))
     table = np.stack(draws)
     means = [np.mean([table[n, d] for n in row]) for d, row in enumerate(networks)]
@@ -199,6 +204,7 @@ def main() -> None:
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--json", type=Path, default=Path("shorten.json"))
+    parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
     train_missing(given.folder, given.cifar10)
     every = cases(given.folder, given.cifar10, given.weights)
@@ -206,6 +212,27 @@ def main() -> None:
     tables = summary(found)
     given.json.write_text(json.dumps({**tables, "networks": [_short(f) for f in found]}) + "\n")
     print_tables(tables)
+    if given.figure is not None:
+        write_svg(curves_figure(tables["curves"]), given.figure)
+
+
+def curves_figure(curves: dict[str, Any]) -> dict[str, Any]:
+    """Accuracy against removed steps, one small picture per network."""
+    panels = []
+    for network, by_ranking in curves.items():
+        plain = {
+            "curves": [
+                {
+                    "ranking": name,
+                    "points": [
+                        {"removed": n, "accuracy": value} for n, value in enumerate(row["accuracy"])
+                    ],
+                }
+                for name, row in by_ranking.items()
+            ]
+        }
+        panels.append({**shorten_figure(plain, "accuracy", network), "width": 250, "height": 170})
+    return {"concat": panels, "columns": 2}
 
 
 def _once(case: Case, folder: Path) -> dict[str, Any]:

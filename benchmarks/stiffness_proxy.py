@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,8 +26,9 @@ from stiffness_family import NAMES, build
 
 import attnlab
 from attnlab.data.digits import digits
+from shorten import rank_correlations
 
-EPOCHS, BATCH, RATE = 5, 64, 0.05
+EPOCHS, BATCH, RATE = 3, 64, 0.05
 MEASURED = 256
 DRAWS = 5000
 MEASURES = ("TNS", "mean NSI", "gradient norm")
@@ -122,10 +122,9 @@ def correlations(table: dict[str, np.ndarray]) -> dict[str, list[float]]:
     for name, values in table.items():
         if name == "accuracy":
             continue
-        pairs = [(values[c], table["accuracy"][c]) for c in chosen]
-        drawn = [spearmanr(a, b).statistic for a, b in pairs if np.ptp(a) and np.ptp(b)]
+        drawn = rank_correlations(values[chosen], table["accuracy"][chosen])
         low, high = np.quantile(drawn, (0.025, 0.975))
-        middle = spearmanr(values, table["accuracy"]).statistic
+        (middle,) = rank_correlations(values[None], table["accuracy"][None])
         found[name] = [float(middle), float(low), float(high)]
     return found
 
@@ -137,7 +136,8 @@ def seeds_agree(runs: list[dict[str, Any]]) -> float:
         for seed in sorted({r["seed"] for r in runs})
     ]
     pairs = [(a, b) for i, a in enumerate(by_seed) for b in by_seed[i + 1 :]]
-    return float(np.mean([spearmanr(a, b).statistic for a, b in pairs]))
+    one, other = (np.array(each) for each in zip(*pairs, strict=True))
+    return float(rank_correlations(one, other).mean())
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ The archive has train_x, train_y, test_x and test_y (8,000 training images are u
 96, 6 blocks, patches of 8; AdamW 1e-3 with weight decay .05, cosine, batch 128, 8 epochs. Says for
 each variant the test accuracy of the last epoch, how large the gates ended, and how far the hidden
 units of the inner SE are from one another; and what a trained plain network is worth the moment
-that gates are put into it. Before that, on one batch of 32: the gradient of the branches' last
+that gates are put into it, with its stiffness by tokens and its attention maps on 256 test images.
+Before that, on one batch of 32: the gradient of the branches' last
 layers at the start, and the loss with AdamW 1e-3 and SGD 0.1.
 """
 
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.insert import attachments
+from attnlab.stripe import attention_maps
 
 VARIANTS: dict[str, tuple[str | None, dict[str, object]]] = {
     "plain": (None, {}),
@@ -108,6 +110,16 @@ def gates(network: nn.Module) -> dict[str, float]:
     }
 
 
+def looked_at(network: nn.Module, x: Tensor) -> None:
+    """The stiffness of the trained plain network by tokens, and its attention maps."""
+    batches = x[:256].split(64)
+    for tokens in ("all", "class", "patch"):
+        for granularity in ("step", "block"):
+            found = attnlab.stiffness(network, batches, tokens=tokens, granularity=granularity)
+            print(tokens, found, [round(step.mean, 3) for step in found.nsi])
+    print(attention_maps(network, batches))
+
+
 def fixed_batch(x: Tensor, y: Tensor, steps: int = 150) -> None:
     """Whether a network that starts nearly without its branches learns one batch by heart."""
     for name in ("plain", "as printed"):
@@ -164,6 +176,7 @@ def main() -> None:
                 save_file(network.state_dict(), file)
             row |= {"start": start, "end": gates(network), "cpu": time.process_time() - began}
             if name == "plain":
+                looked_at(network, test_x)
                 for other, given in VARIANTS.values():
                     if other is not None:
                         with_gates = attnlab.insert(network, other, **given)[0]

@@ -72,7 +72,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not one of `valid`."""
     names = list(valid)
-    near = nearest(got, names) if isinstance(got, str) else ""
+    near = "" if got is None else nearest(str(got), names)
     return UnknownNameError(f"Unknown {kind} {got!r}.{near} Expected one of: {', '.join(names)}.")
 
 

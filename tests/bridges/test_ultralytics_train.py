@@ -345,6 +345,19 @@ def test_what_their_programs_would_change_is_refused() -> None:
     assert not dict(attachments(model.model))
 
 
+def test_gates_put_in_otherwise_are_noted() -> None:
+    from attnlab.bridges.ultralytics import with_attention
+
+    model = yolo("yolov8n.yaml")
+    note = (
+        "Ultralytics' trainers build networks anew, without gates: put them in by "
+        "attnlab.bridges.ultralytics.with_attention, which keeps them"
+    )
+    _, receipt = insert(model.model, "se", example=torch.rand(1, 3, 64, 64))
+    assert receipt.notes[-1] == note
+    assert note not in with_attention(model, "se").notes
+
+
 def test_an_older_version_is_refused() -> None:
     from attnlab.bridges.ultralytics.keep import _check_version
 

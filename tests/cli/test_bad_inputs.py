@@ -220,6 +220,18 @@ CASES = [
         "Invalid choice invalid choice 'states' for argument '--convention'. Expected o",
     ),
     (
+        "stiffness resnet20 --granularity blocks",
+        "Invalid choice invalid choice 'blocks' for argument '--granularity'. Expected o",
+    ),
+    (
+        "stiffness resnet20 --tokens class --limit 2",
+        "attnlab: tokens='class' is for states of shape (inputs, tokens, channels), as o",
+    ),
+    (
+        "stiffness resnet20 --granularity block --si 1 --limit 2",
+        "attnlab: SI is that of a single step's branch, with all tokens, but granularity",
+    ),
+    (
         "stiffness resnet20 --accuracy 1,2 --limit 2",
         "attnlab: Expected --accuracy to be 1 numbers separated by commas, one per netw",
     ),
@@ -252,6 +264,10 @@ CASES = [
     (
         "stripe resnet20 --limit 2",
         "attnlab: ResNet has no gate to watch: no gate that attnlab inserted, and no sq",
+    ),
+    (
+        "stripe resnet20 --maps --limit 2",
+        "attnlab: ResNet has no attention map to see: no softmax over keys that multipli",
     ),
     (
         "stripe resnet21",

@@ -115,7 +115,8 @@ def test_several_studies_need_a_name(small):
 EXPECTED = (
     "Expected the folder of the runs of a study (attnlab study run --out) or of one run, a "
     "stiffness.json (attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a "
-    "maps.json (attnlab stripe --maps --out), a noise.json (attnlab noise --out), a NAME.fold.json "
+    "maps.json (attnlab stripe --maps --out), a noise.json (attnlab noise --out), a place.json "
+    "(attnlab place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json "
     "(attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -21,6 +21,7 @@ def place(
     strategy: str = "stiffest",
     data: str | None = None,
     weights: str | None = None,
+    shortcut: Literal["projection", "zero_pad"] | None = None,
     per_stage: bool = False,
     seed: int | None = None,
     where: str | None = None,
@@ -51,6 +52,7 @@ def place(
         data: training images: a folder, or digits, cifar10, fake. Labels of a folder are its
             folders, in the order of their names.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
+        shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
         per_stage: so many blocks in every stage, so that every choice costs the same.
         seed: of the strategy random.
         where: of the strategy hand: blocks:0,3 | code:1001 and the like.
@@ -79,7 +81,7 @@ def place(
             f"Strategy {strategy!r} needs the labels of the images, and fake images have none. "
             f"Pass --data FOLDER with a folder per class, or --data digits."
         )
-    asked = Asked(size=size)
+    asked = Asked(shortcut=shortcut, size=size)
     model = asked.build(network, weights)
     lines = asked.python(repr(network), None if weights is None else repr(weights))
     loader = None

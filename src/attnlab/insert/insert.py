@@ -14,9 +14,8 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.insert._attach import attach_gate
-from attnlab.insert._causal import is_token_site, looks_over_tokens, on_meta, refuse_leaks
+from attnlab.insert._causal import on_meta
 from attnlab.insert._norms import replace_norms
-from attnlab.insert._padding import mask_position, refuse_hidden_mask
 from attnlab.insert._resolve import Resolved, resolve
 from attnlab.insert._start_notes import start_notes
 from attnlab.insert.answer import Answer, answer, answer_of_run, calls_to_compare
@@ -32,6 +31,11 @@ from attnlab.record.example import Example, Run, check_finite_weights, run_once
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
 _ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
+REBUILT = (
+    "Ultralytics' trainers build networks anew, without gates: put them in by "
+    "attnlab.bridges.ultralytics.with_attention, which keeps them"
+)
+"""A note for networks of theirs."""
 # Attention that timm and torchvision put into their own networks.
 _ATTENTION_CLASSES = (
     "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
@@ -189,19 +193,6 @@ def _attach(
     return _distinct(placed), notes
 
 
-def _over_tokens(
-    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
-) -> list[Site]:
-    """The sites at which the gate looks over all tokens of a sequence, if it may."""
-    tokens = [site for site in sites if is_token_site(site)]
-    if not tokens or not looks_over_tokens(item, tokens[0]):
-        return []
-    if not on_meta(network):
-        refuse_leaks(network, run, example, item.label, tokens)
-    refuse_hidden_mask(network, example, item.label)
-    return tokens
-
-
 def _shown(site: Site) -> str:
     """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
     if site.host == "output":
@@ -313,4 +304,6 @@ def _notes(network: nn.Module, kept: frozenset[str], trains: bool) -> list[str]:
     frozen = sum(not parameter.requires_grad for parameter in network.parameters())
     if frozen:
         notes.append(f"{frozen} frozen parameters stay frozen{'; the gates train' * trains}")
+    if type(network).__module__.startswith("ultralytics."):
+        notes.append(REBUILT)
     return notes

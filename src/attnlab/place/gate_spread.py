@@ -18,8 +18,11 @@ from attnlab.place.labelled import check_classes, classes_note, labelled
 from attnlab.place.strategy import Asked, Scored, Strategy
 from attnlab.stripe import StripeResult, stripe
 
-STEPS, RATE = 100, 0.01
+STEPS, RATE = 100, 0.05
 """Of the warm-up: SGD with momentum 0.9, all parameters, from gates that change nothing."""
+
+
+_NOTHING = 0.01
 
 
 def gate_spread(asked: Asked) -> Scored:
@@ -32,7 +35,14 @@ def gate_spread(asked: Asked) -> Scored:
             parameter.requires_grad_(parameter.is_floating_point())
         classes, outputs = _warm_up(network, asked)
     found = stripe(network, asked.loader)
-    return spread_scores(found, classes_note(classes, outputs))
+    notes = classes_note(classes, outputs)
+    largest = max(site.image_spread for site in found.sites)
+    if largest < _NOTHING:
+        notes += (
+            f"the gates have hardly moved in {STEPS} steps (largest spread {largest:.1g}), so the "
+            f"choice is by next to nothing",
+        )
+    return spread_scores(found, notes)
 
 
 def spread_scores(found: StripeResult, notes: tuple[str, ...] = ()) -> Scored:

@@ -36,10 +36,10 @@ def budget_section(receipt: Mapping[str, Any]) -> Section:
         )
     if receipt["accuracy_before"] is not None:
         before, after = receipt["accuracy_before"], receipt["accuracy_after"]
-        points, error = 100 * (after - before), 196 * receipt["accuracy_error"]
+        fell, error = 100 * (after - before), 196 * receipt["accuracy_error"]
         lead += (
             f" Accuracy on the images held out: {before:.2%} before, **{after:.2%}** after "
-            f"({points:+.2f} ± {error:.2f} points, 95 %, image by image)."
+            f"({fell:+.2f} ± {error:.2f} points, 95 %, image by image)."
         )
     return Section("What does it cost?", lead, [Figure(curve_figure(curve)), _table(points)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from attnlab.bridges.ultralytics._load import check_norms
 from attnlab.bridges.ultralytics._transplant import start_of
 from attnlab.bridges.ultralytics.keep import Kept
 from attnlab.insert import Receipt, insert
+from attnlab.insert.insert import REBUILT
 
 if TYPE_CHECKING:
     from ultralytics import YOLO
@@ -50,6 +52,7 @@ def with_attention(model: YOLO, gate: Any, where: Any = None, **options: Any) ->
         )
     gated: Any
     gated, receipt = insert(network, gate, where, example=example_for(network), **options)
+    receipt = replace(receipt, notes=tuple(note for note in receipt.notes if note != REBUILT))
     check_norms(gated)
     before = getattr(network, "attention", Kept("", {}))
     gated.attention = Kept(
