@@ -72,7 +72,10 @@ def measure(run: Path, *, ablation: bool) -> dict[str, Any]:
     train, test, classes = images_of(run)
     network = attnlab.load(run).eval()
     plain, receipt = attnlab.fold(
-        network, constants=alternating(train, test[:IMAGES], classes[:IMAGES]), budget="all"
+        network,
+        constants=alternating(train, test[:IMAGES], classes[:IMAGES]),
+        budget="all",
+        example=test[:1],
     )
     assert receipt.curve is not None
     repaired = copy.deepcopy(plain)
