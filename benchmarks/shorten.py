@@ -65,7 +65,7 @@ def cases(folder: Path, cifar10: Path, weights: Path | None) -> Iterator[Case]:
         network = attnlab.create(name, weights=file, shortcut="zero_pad").eval()
         images = _public_images(cifar10, "train", RANKED)
         yield Case(f"public-{name}", network, images, _public_images(cifar10, "test", JUDGED))
-    for name in reversed(TRAINED):
+    for name in TRAINED:
         subject = subject_of(folder / name)
         images = list(subject.training(RANKED, BATCH))
         yield Case(name, subject.network, images, list(subject.batches(JUDGED, BATCH)))
