@@ -15,6 +15,7 @@ from attnlab.train.network import build_network
 RUNS = {
     "demo": 8,
     "shapes-demo": 2 * 2,
+    "shapes-seeds": 4 * 5,
     "stepnet-table1": 9 * 3 * 5,
     "stepnet-table2": 8 * 2 * 5,
     "stepnet-table3": 5 * 2 * 5,
@@ -25,7 +26,7 @@ RUNS = {
     "lottery-ticket-cifar10": 15 * 3,
     "asr-style": 4 * 2 * 5,
 }
-TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo", "lottery-ticket-cifar10"})
+TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo", "shapes-seeds", "lottery-ticket-cifar10"})
 
 
 @pytest.mark.parametrize("name", RUNS)
