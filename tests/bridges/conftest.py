@@ -7,6 +7,7 @@ import builtins
 import importlib.util
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,14 @@ os.environ["YOLO_OFFLINE"] = "True"
 os.environ.setdefault("YOLO_CONFIG_DIR", tempfile.mkdtemp(prefix="yolo-"))
 os.environ["YOLO_AUTOINSTALL"] = "False"
 os.environ["YOLO_VERBOSE"] = "False"
+
+
+@pytest.fixture(autouse=True)
+def determinism_as_before() -> Iterator[None]:
+    """Their trainers turn it on for the process."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(enabled)
 
 
 @pytest.fixture(scope="session")

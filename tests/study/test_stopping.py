@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from attnlab.study.executors import local
+from attnlab.study.worker import Job
+
 STUDY = """
 data = { name = "digits", train_subset = 100, test_subset = 50 }
 backbone = "resnet20"
@@ -87,3 +90,24 @@ def test_a_pipe_that_is_closed_is_no_success(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=300)
     assert process.returncode == 141
     assert "Traceback" not in said
+
+
+def test_a_process_that_goes_on_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first signal is raised where Python ignores exceptions."""
+    program = (
+        "import signal, sys, time\n"
+        "asked = []\n"
+        "def stop(number, frame):\n"
+        "    asked.append(number)\n"
+        "    if len(asked) == 2: sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.01)\n"
+    )
+    monkeypatch.setattr(local, "_ASK_AGAIN", 0.2)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as out:
+        assert out.readline() == b"ready\n"
+        local._stop([local._Running(Job("id", "label", "{}", "{}", "folder"), process, 0)])
+    assert process.returncode == 3

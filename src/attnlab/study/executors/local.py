@@ -25,6 +25,7 @@ _PROGRAM = (
     "from attnlab.study.worker import main; main()"
 )
 _POLL = 0.05
+_ASK_AGAIN = 10.0
 
 
 @dataclass
@@ -123,11 +124,17 @@ def _outcome(job: Job, code: int) -> Outcome:
 
 
 def _stop(running: list[_Running]) -> None:
-    """Ask the processes to end; each leaves its last checkpoint."""
+    """Ask the processes to end; each leaves its last checkpoint. Ask again where one goes on: what
+    a signal raises is ignored by Python in some places, in the end of an object for example."""
     for one in running:
         one.process.terminate()
     for one in running:
-        one.process.wait()
+        while True:
+            try:
+                one.process.wait(_ASK_AGAIN)
+                break
+            except subprocess.TimeoutExpired:
+                one.process.terminate()
 
 
 def _number_of_gpus() -> int:
