@@ -22,7 +22,13 @@ seeds = 2
 recipe = { name = "digits", epochs = 500, batch_size = 50 }
 measure = { images = 0, inference_images = 0 }
 """
-COMMAND = [sys.executable, "-c", "from attnlab.cli import main; main()"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    # A shell lets its background jobs ignore Ctrl-C, and their children inherit it.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from attnlab.cli import main; main()",
+]
 
 
 def started(folder: Path, **options: object) -> subprocess.Popen[str]:
