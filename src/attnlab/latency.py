@@ -230,8 +230,8 @@ def _call(
 def _example(network: Runnable) -> Example:
     if not isinstance(network, nn.Module):
         raise OptionError(
-            f"Expected an example to call {network!r} with, or () if it takes nothing: only of a "
-            f"network is it known what it takes."
+            f"Expected an example to call {network!r} with, or () if it takes nothing: only for "
+            f"a network is it known what it takes."
         )
     return example_input(network)
 

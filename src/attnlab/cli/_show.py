@@ -15,7 +15,7 @@ _WIDTH_OF_A_FILE = 140
 
 
 def console() -> Console:
-    """Standard output; where that is no terminal, wide enough that no row of a table breaks."""
+    """Standard output; where that is not a terminal, wide enough that no row of a table breaks."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE

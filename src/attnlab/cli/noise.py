@@ -46,9 +46,9 @@ def noise(
         networks: folders of finished runs, files of attnlab.save, or names as for attnlab.create.
         kind: random: x^ <- (1 + s e1) x^ + s e2; constant: x^ <- a x^ + b; batch: statistics of n.
         strengths: separated by commas: of random s, of constant a:b, of batch n.
-        per: of random noise: who has a draw of its own.
+        per: of random noise: what has a draw of its own.
         draws: passes over the images, each with other noise.
-        data: of what is no run: a data set with classes, as digits, cifar10, npz.
+        data: for what is not a run: a data set with classes, such as digits, cifar10, npz.
         weights: of a named network: a file.
         root: where that data set is.
         size: side of its images.

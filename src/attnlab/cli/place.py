@@ -53,7 +53,7 @@ def place(
             folders, in the order of their names.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        per_stage: so many blocks in every stage, so that every choice costs the same.
+        per_stage: this many blocks in every stage, so that every choice costs the same.
         seed: of the strategy random.
         where: of the strategy hand: blocks:0,3 | code:1001 and the like.
         gate: of the strategy spread; se if left out.

@@ -45,7 +45,7 @@ def shorten(
             attnlab.create.
         remove: how many steps, or which: names of blocks (layer1.2) or labels (1.2).
         by: what decides: output, influence, nsi, tns, or with labels loss.
-        data: of what is no run: a data set with classes, as digits or cifar10; or a folder of
+        data: for what is not a run: a data set with classes, such as digits; or a folder of
             images, without labels.
         plan: only say what would go, with what each ranking loses on the way.
         most: how many steps the curves of --plan and --out go; twice as many as removed when not

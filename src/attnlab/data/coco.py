@@ -131,6 +131,6 @@ def _refuse_repeated(entries: Sequence[dict[str, Any]], name: str, file: Path) -
     repeated = [each for each, count in counts.items() if count > 1]
     if repeated:
         raise InputError(
-            f"{str(file)!r}: {len(repeated)} ids of {name} are there more than once, the first of "
+            f"{str(file)!r}: {len(repeated)} ids of {name} occur more than once, the first of "
             f"them {repeated[0]}."
         )

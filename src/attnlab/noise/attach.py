@@ -93,7 +93,9 @@ def _attach(
     network: nn.Module, noise: Noise, during: During | None
 ) -> tuple[Carried, NoiseReceipt]:
     if not isinstance(noise, Noise):
-        raise OptionError(f"Expected a noise, as of attnlab.noise.random(0.3), but got {noise!r}.")
+        raise OptionError(
+            f"Expected a noise, such as attnlab.noise.random(0.3), but got {noise!r}."
+        )
     during = noise.default_during if during is None else during
     check_during(during)
     norms, others = _found(network)
