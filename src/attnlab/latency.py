@@ -94,7 +94,7 @@ def latency(
         a: a network, or a function.
         b: another.
         example: what both are called with: an input, a tuple of them, or a dictionary; `()` for
-            functions that take nothing. Made up from what `a` says of itself when None.
+            functions that take nothing. Made up from what `a` says about itself when None.
         precision: stop when both ends of the interval are this close to the ratio, relatively.
         seconds: stop after this long in any case, but not before ten rounds.
         threads: of torch; as they are when None.

@@ -434,7 +434,7 @@ def test_the_commands_tell_it_too(
     with pytest.raises(SystemExit) as ended:
         main(["study", "run", str(file), "--out", str(runs)])
     assert ended.value.code == 1
-    assert "1 runs failed" in capsys.readouterr().out
+    assert "1 run failed" in capsys.readouterr().out
 
 
 def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_signal_says_what_was_saved(
     _, said = process.communicate(timeout=120)
     assert process.returncode == code
     assert (
-        f"stopped {how}: 0 of 2 runs are done, 1 have epochs saved (digits resnet20 plain " in said
+        f"stopped {how}: 0 of 2 runs are done, 1 has epochs saved (digits resnet20 plain " in said
     )
     assert "/500) in runs. The same command resumes from there." in said
     assert "Traceback" not in said

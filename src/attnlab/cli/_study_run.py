@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from attnlab._words import counted
 from attnlab.cli._study_progress import saved, showing
 from attnlab.cli._study_shared import Name, load, print_table, python_lines
 
@@ -64,9 +65,13 @@ def run(action: Run) -> None:
     """Run, print the table, write the page."""
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError
+    from attnlab._extras import check_extra
     from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
+    # For the runs, the table and the page: what is missing is told now and not in each run.
+    check_extra("study", *(["lightning_fabric"] if action.on == "local" else []))
+    check_extra("study", "scipy", "vl_convert")
     if action.max_seeds is not None and not action.until_decided:
         raise OptionError("--max-seeds is for --until-decided.")
     if action.max_seeds is not None:
@@ -79,7 +84,7 @@ def run(action: Run) -> None:
     done = sum(run.state == "done" for run in status.runs)
     slots = executor.at_a_time or 1
     try:
-        print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
+        print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
         print(f"on {executor.describe()}; results in {action.out}", flush=True)
         # So that the runs are stopped as well.
         with terminating(), showing(found, action.out, slots, done) as report:
@@ -117,7 +122,8 @@ def _print_python(action: Run) -> None:
 
 def _print_failed(failed: Sequence[Outcome]) -> None:
     if failed:
-        print(f"\n{len(failed)} runs failed; log.txt and failure.json of each say why:")
+        runs = counted(len(failed), "run")
+        print(f"\n{runs} failed; log.txt and failure.json of each say why:")
         for outcome in failed:
             print(f"  {outcome.job.directory}")
 

@@ -267,7 +267,6 @@ def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | 
 
 def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
     """Beside the weights, as data and as a page."""
-    from attnlab.report.write import write_file_page
+    from attnlab.cli._fold_run import print_written
 
-    file = receipt.save(output.with_suffix(".fold.json"))
-    print(f"wrote {file} and {write_file_page(file, file.with_suffix('.html'))}")
+    print_written(receipt.save(output.with_suffix(".fold.json")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import console, print_python, table
+from attnlab.cli._show import check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
     from attnlab.measure.noise import NoiseResult
@@ -59,6 +59,7 @@ def noise(
     from attnlab._errors import OptionError
     from attnlab.measure import noise_response, subject_of
 
+    check_drawing(out)
     if not networks:
         raise OptionError("Expected at least one network: a run's folder, a file or a name.")
     given = strengths or _STRENGTHS[kind]

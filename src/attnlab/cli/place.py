@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
     from attnlab.place import Placement
@@ -70,6 +70,7 @@ def place(
     from attnlab.place import place as propose
     from attnlab.place.registry import strategy_named
 
+    check_drawing(out)
     needs = strategy_named(strategy).needs
     if needs != "nothing" and data is None:
         raise OptionError(

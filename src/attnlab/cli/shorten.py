@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from attnlab.cli._show import console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, numbers_table, print_python
 from attnlab.cli._trained import Given, given_network
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def shorten(
     from attnlab.shorten import shorten as shorten_network
     from attnlab.shorten.rankings.loss import require_labels
 
+    check_drawing(out)
     for name, value in (("--limit", limit), ("--most", most), ("--size", size)):
         if value is not None:
             check_whole(name, value, 1)

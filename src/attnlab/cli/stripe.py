@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, check_drawing, console, print_python, table
 from attnlab.cli._study_progress import duration
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def stripe(
     from attnlab.stripe import attention_maps
     from attnlab.stripe import stripe as watch_gates
 
+    check_drawing(out)
     folder = Path(network)
     if limit is None:
         limit = _MAPPED if maps else _WATCHED

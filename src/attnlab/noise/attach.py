@@ -43,8 +43,8 @@ class NoiseReceipt:
 
 
 def attach(network: nn.Module, noise: Noise, during: During | None = None) -> NoiseReceipt:
-    """Put `noise` into the norms of `network` itself: BatchNorm of every rank, also synchronised
-    and IEBN, LayerNorm and GroupNorm, and what other libraries made of them.
+    """Put `noise` into the norms of `network` itself: BatchNorm of every rank, synchronised and
+    IEBN included, LayerNorm and GroupNorm, and what other libraries made of them.
 
     Norms inside gates are left alone, so that the disturbance is the same with every gate.
 

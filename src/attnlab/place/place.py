@@ -126,7 +126,7 @@ def place_by_word(
 ) -> Placement:
     """What a word of a study, such as `stiffest:1`, chooses: that many blocks in every stage.
 
-    `stiffest` and `softest` are measured of `network` as it is, `spread` of the gates that it has.
+    `stiffest` and `softest` are measured on `network` as it is, `spread` on the gates that it has.
     """
     began = time.perf_counter()
     word = measured_word(where)

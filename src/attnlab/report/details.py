@@ -59,7 +59,7 @@ def _alike(found: dict[str, list[Details]]) -> dict[str, list[Details]]:
     """Those that show the same as the first; another task's have no place in one table."""
 
     def shown(details: Details) -> list[str]:
-        return [each.title for each in (*details.breakdowns, *details.curves)]
+        return [each.title for each in details.breakdowns] + [c.title for c in details.curves]
 
     first = next((each for runs in found.values() for each in runs), None)
     if first is None:

@@ -175,7 +175,7 @@ def compare(
             beforehand, in place of the t-test's. Then fewer seeds than the interval needs give
             "cannot tell".
         better: which values of the metric are better; a module with a lower error is better.
-        also: differences that were looked at as well and have no row any more. They count in the
+        also: differences that were looked at as well and no longer have a row. They count in the
             family, even under the name of one that is there, and are not returned.
     """
     if better not in ("higher", "lower"):

@@ -51,7 +51,8 @@ class _Classes(BaseModel):
 
     @model_validator(mode="after")
     def _square(self) -> _Classes:
-        if {len(self.classes)} != {len(row) for row in (self.confusion, *self.confusion)}:
+        sides = {len(self.confusion), *(len(row) for row in self.confusion)}
+        if sides != {len(self.classes)}:
             raise ValueError("expected a number for every pair of classes")
         return self
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab._checked import check_whole
+from attnlab._words import counted
 from attnlab.study.executors._base import Executor, cores
 from attnlab.study.lock import is_claimed, is_left_behind, owner
 from attnlab.study.store import read_failure, write_failure
@@ -53,8 +54,9 @@ class LocalExecutor(Executor):
         return self.slots
 
     def describe(self) -> str:
-        where = f"{self.gpus} GPUs" if self.gpus else "no GPU"
-        return f"this machine: {self.slots} at a time, {self.threads} threads each, {where}"
+        where = counted(self.gpus, "GPU") if self.gpus else "no GPU"
+        threads = counted(self.threads, "thread")
+        return f"this machine: {self.slots} at a time, {threads} each, {where}"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         queue = deque(jobs)
