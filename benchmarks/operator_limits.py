@@ -40,7 +40,9 @@ def _of_shape(shape: str, column: dict[str, Any]) -> dict[str, str]:
         aggregation + pixels * reduced * (channels // GROUP * taps) + pixels * channels * reduced
     )
     rate = 1e9 * column["limits"]["matmul GFLOP/s"] / 2
+    projections = 3 * pixels * channels**2
     measured = column["shapes"][shape]
+    halo = measured["layers"]["timm HaloAttn"]["forward"]
     kernels, convolution = measured["kernels"], measured["layers"]["convolution 3×3"]["forward"]
     limit = max(aggregation / rate, kernels["floor"])
     return {
@@ -55,4 +57,6 @@ def _of_shape(shape: str, column: dict[str, Any]) -> dict[str, str]:
         "the layer by the convolution's time": (
             f"{measured['layers']['involution']['forward'] / convolution:.2f}"
         ),
+        "projections of local attention as a matrix product, ms": f"{1e3 * projections / rate:.2f}",
+        "HaloAttn by these: local attention at best": f"{halo * rate / projections:.1f}",
     }
