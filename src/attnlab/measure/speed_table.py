@@ -201,7 +201,7 @@ def _read(file: str | Path | None, header: dict[str, Any]) -> list[SpeedRow]:
     except ValueError:
         found = {}
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(f"{str(file)!r} is no table of `attnlab speed`. Use another file.")
+        raise InputError(f"{str(file)!r} is not a table of `attnlab speed`. Use another file.")
     for name, now in header.items():
         if found.get(name) != now:
             raise InputError(
