@@ -8,7 +8,9 @@
 Per run: gates go one after the other (`attnlab.fold`, budget "all"), chosen on training images
 without their labels; everything is measured on the test images. The loader alternates the two, so
 that the half which fold holds out is the test set. Then the original teaches the folded network on
-the same training images. Ablations are those of `se_out_variants.py`; int8 is `se_out_int8.py`.
+the same training images. Ablations are those of `se_out_variants.py`; int8 is `se_out_int8.py`, and
+by torch's own way `se_out_torchao.py`; `se_out_times.py` measures times. All tables of
+docs/se-out.md are printed.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import tyro
-from scipy.stats import spearmanr
 from se_out_figure import write_figure
 from se_out_int8 import int8
+from se_out_tables import TITLES, by_network, tables
 from se_out_variants import VARIANTS, answers, made_constant
 from torch import Tensor
 
 import attnlab
+from attnlab._files import write_whole
 from attnlab.data import load_data
 from attnlab.data.batches import Chunk
 from attnlab.repair import Distil, Lesson, distil
@@ -46,27 +48,27 @@ def main(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (),
     json_file: Annotated[Path, tyro.conf.arg(name="json")] = Path("se_out.json"),
     figure: Path | None = None,
+    keep: Path | None = None,
     ablation: bool = True,
     threads: int = 1,
 ) -> None:
-    """Measure the runs that the file does not have yet; print the tables, draw the figure."""
+    """Measure the runs that the file does not have yet; print the tables, draw the figure. `keep`
+    is a folder for the networks without SE."""
     torch.set_num_threads(threads)
     found = json.loads(json_file.read_text()) if json_file.is_file() else {}
     for run in runs:
         if (run / "model.safetensors").is_file() and run.name not in found:
             print(f"measuring {run}", flush=True)
-            found[run.name] = measure(run, ablation=ablation)
-            json_file.write_text(json.dumps(found, indent=1) + "\n")
-    by_backbone: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(found.values(), key=lambda each: (each["backbone"], each["seed"])):
-        by_backbone.setdefault(each["backbone"], []).append(each)
-    for backbone, of_backbone in by_backbone.items():
-        print(tables(backbone, of_backbone))
+            found[run.name] = measure(run, keep, ablation=ablation)
+            write_whole(json_file, json.dumps(found, indent=1) + "\n")
+    networks = by_network(found)
+    print(tables(networks))
     if figure is not None:
-        print(f"wrote {write_figure(by_backbone, figure)}")
+        titled = {TITLES.get(name, name): each for name, each in networks.items()}
+        print(f"wrote {write_figure(titled, figure)}")
 
 
-def measure(run: Path, *, ablation: bool) -> dict[str, Any]:
+def measure(run: Path, keep: Path | None, *, ablation: bool) -> dict[str, Any]:
     """Everything about one trained network."""
     config = read_config(run)
     train, test, classes = images_of(run)
@@ -84,6 +86,12 @@ def measure(run: Path, *, ablation: bool) -> dict[str, Any]:
     taken = {name for row in receipt.rows for name in row.into}
     repair = distil(repaired, lessons, taken, REPAIR)  # what fold(repair=REPAIR) does
     networks = {"with SE": network, "SE out": plain, "SE out, repaired": repaired}
+    if keep is not None:
+        description = attnlab.checkpoint.describe(run)
+        assert description is not None
+        description = description.after_fold(plain, receipt)
+        attnlab.save(plain, keep / f"{run.name}-out.safetensors", description)
+        attnlab.save(repaired, keep / f"{run.name}-repaired.safetensors", description)
     said = {name: answers(each, test) for name, each in networks.items()}
     return {
         "backbone": f"{config.backbone} {config.attention}",
@@ -152,113 +160,6 @@ def in_int8(
     """The int8 network against the same one in float."""
     found = int8(network, calibration, test)
     return {**compared(said, torch.from_numpy(found.pop("answers")), classes), **found}
-
-
-def tables(backbone: str, runs: list[dict[str, Any]]) -> str:
-    """What docs/se-out.md shows."""
-    return "\n\n".join(
-        (
-            f"## {backbone}, {len(runs)} runs",
-            _curve(runs),
-            _final(runs),
-            _prediction(runs),
-            _ablation(runs),
-            _int8(runs),
-        )
-    )
-
-
-def _difference(gained: list[float], errors: list[float]) -> str:
-    """The mean over runs with its interval over images, and every run's."""
-    half = 1.96 * float(np.sqrt(np.square(errors).sum())) / len(errors)
-    mean = float(np.mean(gained))
-    each = ", ".join(f"{value:+.2f}" for value in gained)
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] | {each}"
-
-
-def _curve(runs: list[dict[str, Any]]) -> str:
-    lines = [
-        "| gates constant | predicted | measured | accuracy | Δ to SE [95 %] | by run |",
-        "|---|---|---|---|---|---|",
-    ]
-    before = [run["curve"]["accuracy"] for run in runs]
-    lines.append(f"| 0 | | | {100 * np.mean(before):.2f} | | |")
-    for number in range(len(runs[0]["curve"]["points"])):
-        points = [run["curve"]["points"][number] for run in runs]
-        mean = {k: np.mean([p[k] for p in points]) for k in ("predicted", "measured", "accuracy")}
-        gained = [100 * (p["accuracy"] - old) for p, old in zip(points, before, strict=True)]
-        delta = _difference(gained, [100 * p["accuracy_error"] for p in points])
-        lines.append(
-            f"| {number + 1} | {mean['predicted']:.3f} | {mean['measured']:.3f} | "
-            f"{100 * mean['accuracy']:.2f} | {delta} |"
-        )
-    return "\n".join(lines)
-
-
-def _final(runs: list[dict[str, Any]]) -> str:
-    lines = [
-        "| network | parameters | MACs | accuracy | Δ to SE [95 %] | by run | other answers, % |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for number, name in enumerate(runs[0]["float"]):
-        rows = [run["float"][name] for run in runs]
-        size, macs = (runs[0][key][min(number, 1)] for key in ("parameters", "macs"))
-        delta = _difference([row["gained"] for row in rows], [row["error"] for row in rows])
-        lines.append(
-            f"| {name} | {size:,} | {macs:,} | {np.mean([row['accuracy'] for row in rows]):.2f} | "
-            f"{delta} | {np.mean([row['answers'] for row in rows]):.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def _prediction(runs: list[dict[str, Any]]) -> str:
-    points = [point for run in runs for point in run["curve"]["points"]]
-    predicted, bound, measured = (
-        np.array([point[name] for point in points]) for name in ("predicted", "bound", "measured")
-    )
-    within = float((measured <= bound).mean())
-    ratio = np.exp(np.mean(np.log(measured / predicted)))
-    largest = float((measured / predicted).max())
-    rank = float(spearmanr(predicted, measured).statistic)
-    return (
-        f"Prediction, over {len(points)} budgets of {len(runs)} runs: Spearman {rank:.3f}; "
-        f"measured within the bound {within:.0%}; measured over predicted {ratio:.2f} (geometric "
-        f"mean), {largest:.2f} at most."
-    )
-
-
-def _ablation(runs: list[dict[str, Any]]) -> str:
-    runs = [run for run in runs if run["ablation"]]
-    if not runs:
-        return "No ablation."
-    lines = ["| constants | change | other answers, % | Δ accuracy |", "|---|---|---|---|"]
-    for label in runs[0]["ablation"]:
-        rows = [run["ablation"][label] for run in runs]
-        change, others, gained = (
-            np.mean([row[name] for row in rows]) for name in ("change", "answers", "gained")
-        )
-        lines.append(f"| {label} | {change:.4f} | {others:.2f} | {gained:+.2f} |")
-    return "\n".join(lines)
-
-
-def _int8(runs: list[dict[str, Any]]) -> str:
-    lines = [
-        "| network | float | int8 | int8 − float [95 %] | by run | other answers, % | "
-        "operators in int8 | in float |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name in runs[0]["int8"]:
-        rows = [run["int8"][name] for run in runs]
-        floats = np.mean([run["float"][name]["accuracy"] for run in runs])
-        delta = _difference([row["gained"] for row in rows], [row["error"] for row in rows])
-        lines.append(
-            f"| {name} | {floats:.2f} | {np.mean([row['accuracy'] for row in rows]):.2f} | {delta} "
-            f"| {np.mean([row['answers'] for row in rows]):.2f} | {rows[0]['in_int8']} | "
-            f"{rows[0]['in_float']} |"
-        )
-    kinds = {name: runs[0]["int8"][name]["float_operators"] for name in runs[0]["int8"]}
-    lines += ["", f"Operators in float: {kinds}"]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

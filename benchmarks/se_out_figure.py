@@ -13,9 +13,9 @@ from attnlab.plot.render import BLUE, GREY, ORANGE, Spec, write_svg
 KINDS = {"predicted": "predicted", "measured": "measured on test images"}
 
 
-def write_figure(by_backbone: dict[str, list[dict[str, Any]]], path: Path) -> Path:
-    """One column per backbone, means over its runs."""
-    columns = [_column(name, runs) for name, runs in by_backbone.items()]
+def write_figure(networks: dict[str, list[dict[str, Any]]], path: Path) -> Path:
+    """One column per network, means over its runs."""
+    columns = [_column(name, runs) for name, runs in networks.items()]
     return write_svg({"hconcat": columns, "spacing": 50}, path)
 
 

@@ -58,7 +58,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stored/run.py": ("tests/study/test_damage.py",),
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
-    "train/checkpoint.py": ("tests/train/test_checkpoint.py",),
+    "_checkpoints.py": ("tests/train/test_checkpoint.py",),
 }
 """The files of the core, and the tests that should notice a mistake there."""
 

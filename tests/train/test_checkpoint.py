@@ -15,10 +15,10 @@ import pytest
 import torch
 from tests.train.small import run, small, weights
 
+from attnlab._checkpoints import CheckpointWarning, load_checkpoint, save_checkpoint
 from attnlab._errors import WeightsError
 from attnlab._files import write_whole
 from attnlab.train import DiskFullError
-from attnlab.train.checkpoint import CheckpointWarning, load_checkpoint, save_checkpoint
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:

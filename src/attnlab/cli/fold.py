@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,7 @@ from attnlab._checked import check_whole
 from attnlab._errors import OptionError, WeightsError
 from attnlab.cli._constants import accuracy, images, in_flags, own_gates, print_plan
 from attnlab.cli._fold_source import named_network
+from attnlab.cli._repair import resumable
 from attnlab.cli._show import print_python
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ def fold(
     same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
     ever unpickled. Of a run whose network only its task can build, such as a detector, the
     results with and without gates are shown where its data are present, and the file belongs to the
-    run: attnlab.measure.load_folded reads it.
+    run: attnlab.measure.load_folded reads it. A repair that was stopped goes on when the same
+    command is given again: its checkpoints are in NAME.repair until the file is written.
 
     Examples:
       attnlab fold runs/RUN -o plain.safetensors
@@ -180,28 +183,33 @@ def fold(
     if repair is not None:
         from attnlab.repair import Distil
 
-        options |= {"repair": Distil(**settings), "report": _print_epoch}  # type: ignore[arg-type]
+        options["repair"] = Distil(**settings)  # type: ignore[arg-type]
         lines.append("from attnlab.repair import Distil")
         shown = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         words.append(f"repair=Distil({shown})")
-    with in_flags():
-        plain, receipt = fold_network(
-            network,
-            **options,
-            constants=None if data is None else data.batches,
-            example=description.example(network),
-        )
     if data is not None:
         words.insert(0, "constants=loader")
-    print(receipt)
-    if data is not None and data.labelled and receipt.curve is None:
-        before, after = (accuracy(each, data.batches) for each in (network, plain))
-        print(f"  accuracy    {before:.2%} → {after:.2%} on the images of --constants")
-    if sites:
-        print(receipt.table())
-    _write(plain, description.after_fold(plain, receipt), output, onnx)
-    source_of = of_file(source, description.model, description.gate, weights)
-    _write_receipt(replace(receipt, provenance=source_of), output)
+    resuming: AbstractContextManager[dict[str, Any]] = nullcontext({})
+    if repair is not None:
+        resuming = resumable(output, options["repair"].epochs)
+    with resuming as kept:
+        with in_flags():
+            plain, receipt = fold_network(
+                network,
+                **options,
+                **kept,
+                constants=None if data is None else data.batches,
+                example=description.example(network),
+            )
+        print(receipt)
+        if data is not None and data.labelled and receipt.curve is None:
+            before, after = (accuracy(each, data.batches) for each in (network, plain))
+            print(f"  accuracy    {before:.2%} → {after:.2%} on the images of --constants")
+        if sites:
+            print(receipt.table())
+        _write(plain, description.after_fold(plain, receipt), output, onnx)
+        source_of = of_file(source, description.model, description.gate, weights)
+        _write_receipt(replace(receipt, provenance=source_of), output)
     print()
     arguments = ", ".join(["network", *words, example])
     print_python(
@@ -219,10 +227,6 @@ def _onnx_lines(onnx: Path) -> list[str]:
         "from attnlab.fold.onnx import export_onnx",
         f"export_onnx(plain, description.example(plain, batch=2), {str(onnx)!r})",
     ]
-
-
-def _print_epoch(epoch: int, loss: float) -> None:
-    print(f"repair: epoch {epoch}, loss {loss:.3g}", flush=True)
 
 
 def _check_output(output: Path | None, onnx: Path | None, plan: bool) -> None:

@@ -8,6 +8,7 @@ from math import inf
 import torch
 from torch import nn
 
+from attnlab._checked import check_path
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.fold._places import Place
@@ -52,6 +53,7 @@ def check_constants(
     cost: object,
     gates: object,
     repair: object,
+    checkpoints: object,
 ) -> None:
     """Refuse options that are wrong, or that do not go together."""
     if tolerance is not None and not 0 <= tolerance < inf:
@@ -65,6 +67,10 @@ def check_constants(
         raise OptionError(f"Expected repair to be 'distil' or a Distil but got {repair!r}.")
     if repair is not None and budget is None:
         raise OptionError("repair= is for what constants= and budget= change: give them as well.")
+    if checkpoints is not None:
+        check_path("checkpoints", checkpoints)
+        if repair is None:
+            raise OptionError("checkpoints= are those of a repair: give repair= as well.")
     if constants is None and (budget is not None or gates):
         name = "budget" if budget is not None else "gates"
         raise OptionError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
@@ -47,6 +48,7 @@ def fold(
     gates: OwnGates | None = None,
     repair: Literal["distil"] | Distil | None = None,
     report: Callable[[int, float], None] | None = None,
+    checkpoints: str | Path | None = None,
     partial: bool = False,
     add_affine: bool = False,
     example: Example | None = None,
@@ -75,6 +77,8 @@ def fold(
     with what the norms see. `budget="all"` takes all that can go. `repair="distil"`, or a `Distil`
     of `attnlab.repair` with its settings, then lets the original teach the folded network on the
     half that chose; classes are not used. `report` is told of each epoch, and its loss.
+    `checkpoints` is a folder for one after every epoch: the same call, after a stop, chooses anew
+    and goes on with the repair from there, to the same bits.
 
     Without, a gate is replaced by its mean over the data where both its relative spread and the
     relative change of the output are at most `tolerance` (0.1); the others stay.
@@ -84,7 +88,7 @@ def fold(
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
     check_values("fold", fold, {**flags, "tolerance": tolerance})
     check_foldable(model)
-    check_constants(constants, tolerance, budget, cost, gates, repair)
+    check_constants(constants, tolerance, budget, cost, gates, repair, checkpoints)
     places = inserted_places(model)
     choice: Choice | None = None
     statistics: Statistics | None = None
@@ -129,7 +133,7 @@ def fold(
     if choice is not None and budget is not None:
         of_budget = _of_budget(network, choice, budget)
         if repair is not None:
-            of_budget |= _repaired(network, choice, surgery, lessons, repair, report)
+            of_budget |= _repaired(network, choice, surgery, lessons, repair, report, checkpoints)
         if budget != "all" and not of_budget["measured"] <= budget:
             notes.append(
                 f"on the images held out the cost is {of_budget['measured']:.4f}, more than the "
@@ -188,11 +192,12 @@ def _repaired(
     lessons: Sequence[Lesson],
     repair: Literal["distil"] | Distil,
     report: Callable[[int, float], None] | None,
+    checkpoints: str | Path | None,
 ) -> dict[str, Any]:
     """Repair in place, and what the receipt says about it."""
     before = choice.held_out.judge(network).value
     settings = repair if isinstance(repair, Distil) else Distil()
-    done = distil(network, lessons, surgery.product.keys(), settings, report)
+    done = distil(network, lessons, surgery.product.keys(), settings, report, checkpoints)
     measured = choice.held_out.judge(network)
     return {
         "repair": done,

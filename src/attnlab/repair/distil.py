@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import cos, isfinite, pi
-from time import perf_counter
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab._checked import check_whole
+from attnlab._checked import check_path, check_whole
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.insert.answer import leaves
 from attnlab.record.example import Example, call
+from attnlab.repair._progress import Progress, identity_of
 
 Moving = Literal["taken", "all"]
 
@@ -66,6 +67,7 @@ class Repair:
     losses: tuple[float, ...]
     """Mean of every epoch: the squared change of the output, relative."""
     seconds: float
+    """Of all epochs, those before a stop as well."""
 
 
 def distil(
@@ -74,24 +76,29 @@ def distil(
     taken: Collection[str],
     settings: Distil,
     report: Callable[[int, float], None] | None = None,
+    checkpoints: str | Path | None = None,
 ) -> Repair:
     """Train `network` in place until it answers more as the teacher did; the same each time.
 
     `taken` names the parameters that took constants. `report` is told each epoch, from 1, and its
     loss. Modes, gradients and the random state are as before afterwards.
+
+    `checkpoints` is a folder that gets one after every epoch and keeps the last two. The same call,
+    with the network as it was before the repair, goes on from there and ends in the same bits. A
+    folder of another repair is refused.
     """
-    began = perf_counter()
+    if checkpoints is not None:
+        check_path("checkpoints", checkpoints)
     moving = _moving(network, taken, settings.moving)
     modes = [(module, module.training) for module in network.modules()]
     required = [(p, p.requires_grad) for p in network.parameters()]
     chosen = {id(p) for p in moving}
-    losses = []
     try:
         network.eval()
         for parameter, _ in required:
             parameter.requires_grad_(id(parameter) in chosen)
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            losses = _train(network, lessons, moving, settings, report)
+            done = _train(network, lessons, moving, settings, report, checkpoints)
     finally:
         for parameter, before in required:
             parameter.grad = None
@@ -99,7 +106,7 @@ def distil(
         for module, mode in modes:
             module.training = mode
     count = sum(p.numel() for p in moving)
-    return Repair(settings.epochs, settings.moving, count, tuple(losses), perf_counter() - began)
+    return Repair(settings.epochs, settings.moving, count, tuple(done.losses), done.seconds)
 
 
 def _train(
@@ -108,15 +115,19 @@ def _train(
     moving: list[nn.Parameter],
     settings: Distil,
     report: Callable[[int, float], None] | None,
-) -> list[float]:
+    checkpoints: str | Path | None,
+) -> Progress:
     optimizer = torch.optim.Adam(moving, settings.lr)
-    order = torch.Generator().manual_seed(settings.seed)
+    progress = Progress(network, optimizer, torch.Generator().manual_seed(settings.seed))
+    if checkpoints is not None:
+        inputs, answers = zip(*lessons, strict=True)
+        identity = identity_of(network, moving, inputs, answers, settings)
+        progress.resume(Path(checkpoints), identity)
     steps = settings.epochs * len(lessons)
-    losses = []
-    step = 0
-    for epoch in range(1, settings.epochs + 1):
+    step = len(progress.losses) * len(lessons)
+    for epoch in range(len(progress.losses) + 1, settings.epochs + 1):
         total = 0.0
-        for number in torch.randperm(len(lessons), generator=order).tolist():
+        for number in torch.randperm(len(lessons), generator=progress.order).tolist():
             for group in optimizer.param_groups:
                 group["lr"] = settings.lr * (1 + cos(pi * step / steps)) / 2
             optimizer.zero_grad()
@@ -130,10 +141,12 @@ def _train(
             optimizer.step()
             total += loss.item()
             step += 1
-        losses.append(total / len(lessons))
+        progress.losses.append(total / len(lessons))
+        if checkpoints is not None:
+            progress.save(Path(checkpoints), identity)
         if report is not None:
-            report(epoch, losses[-1])
-    return losses
+            report(epoch, progress.losses[-1])
+    return progress
 
 
 def _loss(network: nn.Module, lesson: Lesson) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from attnlab._checkpoints import load_checkpoint, save_checkpoint
 from attnlab._errors import InputError
-from attnlab.train.checkpoint import load_checkpoint, save_checkpoint
 from attnlab.train.config import RunConfig
 from attnlab.train.optimizer import build_optimizer
 

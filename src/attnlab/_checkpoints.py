@@ -20,7 +20,7 @@ _NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{16})\.pt")
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be used; an older one is, or the run starts again."""
+    """A checkpoint could not be used; an older one is, or the training starts again."""
 
 
 def save_checkpoint(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
@@ -63,6 +63,15 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def remove_checkpoints(folder: Path) -> None:
+    """Remove all of them, and the folder unless it has something else."""
+    remove_partial(folder)
+    for path in _found(folder):
+        path.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _read(path: Path, data: bytes) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -81,8 +90,8 @@ def _read(path: Path, data: bytes) -> dict[str, Any]:
         ) from None
     if not isinstance(state, dict):
         raise WeightsError(
-            f"The checkpoint {path} does not hold a run's state, though its checksum is right. "
-            f"Remove it."
+            f"The checkpoint {path} does not hold a training's state, though its checksum is "
+            f"right. Remove it."
         )
     return state
 
