@@ -27,8 +27,8 @@ def speed(
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("speed.json"),
 ) -> None:
     """Time networks with attention against the plain one, in turns: images per second, and time
-    relative to plain with its 95 % interval; constant gates as trained, folded and fused. Stopped,
-    the same command goes on where it was.
+    relative to plain with its 95 % interval; constant gates as trained, folded and fused. After a
+    stop, the same command goes on where it was.
 
     Examples:
       attnlab speed --out speed.json
