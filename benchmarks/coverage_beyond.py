@@ -17,14 +17,15 @@ their stages are all as expected. "other" means: exactly one of the other readin
 accepts, for a reason given there. A package that is not installed is skipped and named.
 
 How far the figures go: the rules were written with these networks at hand and changed until they
-fitted, so this is no test on unseen networks. The truth was classified first, with one exception:
-the row of EncodecModel was corrected after discovery had disagreed with it (3 steps before, 6 now).
-Its codebooks start at zero, so that every signal had the same code and the decoder's sums looked
-constant. By the truth as it was, discovery is right on one network less, and the rules before these
-were right on 171. The output counts as kept up to 1e-5, relative; it was 1e-6 until VQModel came
-out at 1.2e-6, where a gate changes the order in memory and a norm sums in another order.
+fitted, so this is not a test on unseen networks. The truth was classified first, with one
+exception: the row of EncodecModel was corrected after discovery had disagreed with it (3 steps
+before, 6 now). Its codebooks start at zero, so that every signal had the same code and the
+decoder's sums looked constant. By the truth as it was, discovery is right on one network fewer,
+and the rules before these were right on 171. The output counts as kept up to 1e-5, relative; it
+was 1e-6 until VQModel came out at 1.2e-6, where a gate changes the order in memory and a norm
+sums in another order.
 All runs have two images: for one, sums of other shapes can look alike. That gave every YOLO a false
-step, which is mended since; the other networks were not judged on a single image.
+step, which has been fixed since; the other networks were not judged on a single image.
 """
 
 from __future__ import annotations

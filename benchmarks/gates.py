@@ -3,9 +3,9 @@
     python benchmarks/gates.py                      all gates, about half an hour on one core
     python benchmarks/gates.py --gates se cbam --seconds 2
 
-Prints one table and writes JSON. A ratio above 1 means that attnlab's gate is faster. timm's CBAM
-has a BatchNorm after its spatial convolution and its effective SE a hard sigmoid, so ours are the
-ones that have them too.
+Prints one table and writes JSON; `gate_tables.py` takes the median of several. A ratio above 1
+means that attnlab's gate is faster. timm's CBAM has a BatchNorm after its spatial convolution and
+its effective SE a hard sigmoid, so ours are the ones that have them too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SHAPES = {
 }
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 OPTIONS: dict[str, dict[str, object]] = {"cbam": {"official": True}, "ese": {"official": True}}
-GOAL = 1.2
+GOAL = 1.5
+LEAST = 0.95
 
 
 def gated(module: nn.Module, shortcut: Tensor, branch: Tensor) -> Tensor:
@@ -128,9 +129,9 @@ def main(
     print_table("Gate and multiplication: ours / peer", columns, rows)
     logs = [math.log(float(str(result["ratio"]))) for result in results]
     geometric = math.exp(sum(logs) / len(logs))
-    slower = [r for r in results if float(str(r["ratio"])) < 0.97]
+    slower = [r for r in results if float(str(r["ratio"])) < LEAST]
     print(f"Total time, peer / ours: {totals[1] / totals[0]:.2f}   geometric mean: {geometric:.2f}")
-    print(f"Goal for the total: {GOAL}. Cases slower than their peer by over 3 %: {len(slower)}")
+    print(f"Goal for the total: {GOAL}. Cases below {LEAST}: {len(slower)}")
     for r in slower:
         print(
             "  ",

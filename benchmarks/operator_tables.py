@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from _measure import markdown, paragraph, print_table, renew_section
+from operator_limits import limits
 
 HEADING = "## Operators: `benchmarks/operators.py`"
 Record = dict[str, Any]
@@ -21,6 +22,7 @@ def tables(record: Record) -> list[Table]:
         _layers(record),
         _parts(record),
         _primitives(record),
+        limits(record),
         _others(record),
     ]
 
@@ -123,7 +125,7 @@ def _parts(record: Record) -> Table:
     text = (
         "Where the forward pass of an involution layer spends its time, milliseconds, one thread, "
         f"{fastest}. Maps alone are written to memory, aggregation alone reads them; the layer "
-        "makes them image by image in one buffer."
+        "makes them for a few images at a time in one buffer."
     )
     return text, ["", *record["shapes"]], rows
 
@@ -176,8 +178,8 @@ def print_tables(record: Record) -> None:
 
 def section(record: Record) -> str:
     """What the page says."""
-    of, limits = record["machine"], record["columns"]["default"]["limits"]
-    rates = ", ".join(f"{value:.0f} {name}" for name, value in limits.items())
+    of, reached = record["machine"], record["columns"]["default"]["limits"]
+    rates = ", ".join(f"{value:.0f} {name}" for name, value in reached.items())
     first = (
         "Window 7×7; S1 is 8×64×56×56, S2 8×128×28×28, S3 8×256×14×14, S4 8×512×7×7. "
         f"{of['processor']}, torch {of['torch']}, {of['date']}; load of the machine "

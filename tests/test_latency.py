@@ -144,7 +144,7 @@ def test_what_a_function_takes_is_not_known() -> None:
         attnlab.latency(len, len)
     assert str(caught.value) == (
         "Expected an example to call <built-in function len> with, or () if it takes nothing: "
-        "only of a network is it known what it takes."
+        "only for a network is it known what it takes."
     )
     with pytest.raises(OptionError, match="Expected at least 2 networks to compare but got 1"):
         latencies([nn.Identity()], torch.ones(1))

@@ -21,7 +21,7 @@ _NAMES = {
 
 
 def check_module(model: object, what: str = "the model") -> None:
-    """Refuse what is no network."""
+    """Refuse what is not a network."""
     from torch import nn
 
     if isinstance(model, nn.Module):
@@ -37,7 +37,7 @@ def check_module(model: object, what: str = "the model") -> None:
 
 
 def check_whole(name: str, value: object, least: int | None = None) -> None:
-    """Refuse what is no whole number, or less than `least`."""
+    """Refuse what is not a whole number, or less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionError(f"Expected {name} to be a whole number but got {value!r}.")
     if least is not None and value < least:

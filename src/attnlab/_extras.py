@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from attnlab._errors import AttnlabError
 
@@ -29,7 +30,19 @@ def needs(extra: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in DISTRIBUTIONS:
             raise
-        raise MissingPackageError(
-            f"This needs {DISTRIBUTIONS[package]}, which is not installed: "
-            f"pip install 'attnlab[{extra}]'."
-        ) from None
+        raise _missing(package, extra) from None
+
+
+def check_extra(extra: str, *packages: str) -> None:
+    """Refuse, before anything takes time, what would need a package of `extra` at its end. They are
+    not imported."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise _missing(package, extra)
+
+
+def _missing(package: str, extra: str) -> MissingPackageError:
+    return MissingPackageError(
+        f"This needs {DISTRIBUTIONS[package]}, which is not installed: "
+        f"pip install 'attnlab[{extra}]'."
+    )

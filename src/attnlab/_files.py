@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after a power cut."""
+"""Files that are whole or not there, even after a power cut."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def latency(
         a: a network, or a function.
         b: another.
         example: what both are called with: an input, a tuple of them, or a dictionary; `()` for
-            functions that take nothing. Made up from what `a` says of itself when None.
+            functions that take nothing. Made up from what `a` says about itself when None.
         precision: stop when both ends of the interval are this close to the ratio, relatively.
         seconds: stop after this long in any case, but not before ten rounds.
         threads: of torch; as they are when None.
@@ -230,8 +230,8 @@ def _call(
 def _example(network: Runnable) -> Example:
     if not isinstance(network, nn.Module):
         raise OptionError(
-            f"Expected an example to call {network!r} with, or () if it takes nothing: only of a "
-            f"network is it known what it takes."
+            f"Expected an example to call {network!r} with, or () if it takes nothing: only for "
+            f"a network is it known what it takes."
         )
     return example_input(network)
 

@@ -133,7 +133,7 @@ def test_wrong_weights(source: str, weights: dict[str, torch.Tensor], message: s
     assert str(error.value) == message
 
 
-TAKE_IT = "which our gate has not. Take it as it is: Multiplied(module)."
+TAKE_IT = "which our gate does not have. Take it as it is: Multiplied(module)."
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ TAKE_IT = "which our gate has not. Take it as it is: Multiplied(module)."
         ),
         (
             EcaModule(16, gate_layer="hard_sigmoid"),
-            f"EcaModule has another last function than a sigmoid, {TAKE_IT}",
+            f"EcaModule has a last function other than a sigmoid, {TAKE_IT}",
         ),
         (
             EcaModule(16),

@@ -415,7 +415,7 @@ CASES = [
         "fold {text} --model resnet20 --gate asr:se -o a.safetensors",
         "attnlab: Could not read '{text}' as a torch file (5 bytes): it is truncated, d",
     ),
-    ("report", "attnlab: Expected what to make a page of: "),
+    ("report", "attnlab: Expected something to make a page of: "),
     (
         "report /nowhere",
         "attnlab: There is no '/nowhere'. Expected the folder of the runs of a study (a",
@@ -430,7 +430,7 @@ CASES = [
     ),
     (
         "report {json}",
-        "attnlab: '{json}' is no result that has a page. Expected the folder of the run",
+        "attnlab: '{json}' is not a result that has a page. Expected the folder of the run",
     ),
     (
         "report {format9}",
@@ -438,11 +438,11 @@ CASES = [
     ),
     (
         "report {list}",
-        "attnlab: '{list}' is no result that has a page. Expected the folder of the run",
+        "attnlab: '{list}' is not a result that has a page. Expected the folder of the run",
     ),
     (
         "report {number}",
-        "attnlab: '{number}' is no result that has a page. Expected the folder of the r",
+        "attnlab: '{number}' is not a result that has a page. Expected the folder of the r",
     ),
     (
         "report {text} --study x",
@@ -451,7 +451,7 @@ CASES = [
     ("report {runs} --study x", "attnlab: Unknown study 'x'. Expected one of: a."),
     (
         "report {json} -o /nowhere/page.html",
-        "attnlab: '{json}' is no result that has a page. Expected the folder of the run",
+        "attnlab: '{json}' is not a result that has a page. Expected the folder of the run",
     ),
     ("study", "Missing subcommand Expected one of {new, plan, run, status, show, measure}. Fo"),
     ("study lst", "Unrecognized options Unrecognized options: lst Available subcommands: new, pla"),

@@ -63,7 +63,7 @@ def test_shows_the_installed_versions(capsys: pytest.CaptureFixture[str]) -> Non
     for part in ("torch", "torchvision", "timm"):
         version = re.escape(importlib.metadata.version(part))
         assert re.search(rf"\b{part} +{version}", shown)
-    assert re.search(r"threads +\d+ of torch on \d+ cores", shown)
+    assert re.search(r"threads +\d+ of torch on \d+ cores?", shown)
     assert shown.endswith("In Python:\n  from attnlab.cli.doctor import diagnose\n  diagnose()\n")
 
 

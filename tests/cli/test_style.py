@@ -52,7 +52,7 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     filters = ["--losses", "filters", "--weights", "vgg.pth"]
     assert fails(["style", "train", "glass", *filters, *out], capsys) == (
-        "attnlab: --weights and --maps are of VGG16, and --losses filters was given.\n"
+        "attnlab: --weights and --maps belong to VGG16, and --losses filters was given.\n"
     )
     photos = ["--losses", "filters", "--photos", str(tmp_path / "none")]
     assert fails(["style", "train", "glass", *photos, *out], capsys) == (

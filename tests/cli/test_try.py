@@ -134,7 +134,7 @@ def test_weights_size_and_classes_reach_the_network(
         ),
         (
             ["se", "--set", "inplace=True"],
-            "attnlab: --set is for options of the gate, and 'inplace' is none.\n",
+            "attnlab: --set is for options of the gate, and 'inplace' is not one.\n",
         ),
         (
             ["se", "--model", "resnet50"],

@@ -275,7 +275,7 @@ REFUSED = {
     "one row": (
         {"by": "task"},
         "{a} and {b} are both 'detect' with seed 0. Leave one of them out, or tell them apart "
-        "with another --by than 'task' or another --seed-from.",
+        "with a --by other than 'task' or another --seed-from.",
     ),
     "better": (
         {"better": "high"},
@@ -287,7 +287,7 @@ REFUSED = {
     ),
     "pattern": (
         {"seed_pattern": "(("},
-        "--seed-pattern '((' is no regular expression: missing ), unterminated subpattern at "
+        "--seed-pattern '((' is not a regular expression: missing ), unterminated subpattern at "
         "position 1.",
     ),
     "groups": (

@@ -209,11 +209,11 @@ def test_broken_files_are_named(tmp_path):
     file = str(tmp_path / "boxes.json")
     refused(
         lambda c: c["images"][1].update(id=7),
-        f"{file!r}: 1 ids of images are there more than once, the first of them 7.",
+        f"{file!r}: 1 id of images occurs more than once, the first of them 7.",
     )
     refused(
         lambda c: c["annotations"][1].update(id=1),
-        f"{file!r}: 1 ids of annotations are there more than once, the first of them 1.",
+        f"{file!r}: 1 id of annotations occurs more than once, the first of them 1.",
     )
     refused(
         lambda c: c["annotations"][1].update(image_id=8),

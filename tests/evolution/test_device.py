@@ -217,7 +217,7 @@ def test_a_wrong_kernel_ends_the_command(monkeypatch, capsys, tmp_path):
     out = capsys.readouterr().out
     assert "WRONG: sc, strided, float32 on native kernels: error " in out
     assert (
-        "Nothing is timed. Until this is mended compute with plain torch: ATTNLAB_NATIVE=off, or "
+        "Nothing is timed. Until this is fixed, compute with plain torch: ATTNLAB_NATIVE=off, or "
         "`with attnlab.evolution.use_native(False):`."
     ) in out
     assert "times" not in json.loads((tmp_path / "found.json").read_text())

@@ -366,7 +366,7 @@ REFUSALS = {
     "cost alone": (
         lambda net: attnlab.fold(net, constants=[images(32)], cost="answers"),
         OptionError,
-        "cost= is what a budget is of: give budget= as well.",
+        "cost= says what a budget limits: give budget= as well.",
     ),
     "repair alone": (
         lambda net: attnlab.fold(net, constants=[images(32)], repair="distil"),

@@ -70,6 +70,14 @@ def test_own_weights_and_a_folder_without_classes(tmp_path, capsys, network):
     assert receipt.measured == pytest.approx(float((after - before).norm() / before.norm()), 1e-3)
 
 
+@pytest.mark.usefixtures("network")
+def test_a_data_set_has_classes_and_no_folders(tmp_path, capsys):
+    common = [NAME, "--weights", str(tmp_path / "mine.safetensors"), "--num-classes", "3"]
+    main(["fold", *common, "--size", "32", "--constants", "digits", "--limit", "32", "--plan"])
+    printed = capsys.readouterr().out
+    assert "images: 10 classes, and the network has 3 outputs: no accuracy\n" in printed
+
+
 def test_accuracy_where_the_folders_are_the_classes(tmp_path, capsys, network):
     folder = photographs(tmp_path / "photos", 36, ("ape", "bee", "cat"))
     common = [NAME, "--weights", str(tmp_path / "mine.safetensors"), "--num-classes", "3"]
@@ -113,7 +121,7 @@ def test_messages_speak_of_options(tmp_path, capsys, network):
         "attnlab: Expected --gates as CLASS=SUBMODULE, for example SELayer=fc, but got 'SELayer'.\n"
     )
     assert fails(capsys, *common, *data, "--epochs", "2", *output) == (
-        "attnlab: --epochs and --moving are of the repair: give --repair distil as well.\n"
+        "attnlab: --epochs and --moving belong to the repair: give --repair distil as well.\n"
     )
     assert fails(capsys, *common, *data, "--repair", "distil", *output) == (
         "attnlab: --repair is for what --constants and --budget change: give them as well.\n"

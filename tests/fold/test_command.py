@@ -189,12 +189,12 @@ def test_gates_that_cannot_be_folded(tmp_path, capsys):
         (
             ("resnet20", "-o", "p.safetensors", "--gate", "se"),
             "--model, --gate, --where, --start and --place describe a file of weights, and "
-            "'resnet20' is none.",
+            "'resnet20' is not one.",
         ),
         (
             ("resnet20", "-o", "p.safetensors", "--where", "stages:1"),
             "--model, --gate, --where, --start and --place describe a file of weights, and "
-            "'resnet20' is none.",
+            "'resnet20' is not one.",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_network_that_selects_otherwise_from_the_same_says_so():
     gated, _ = attnlab.insert(stir(network).double(), "asr:se", example=images)
     _, receipt = attnlab.fold(stir_gates(gated), example=images)
     (note,) = receipt.notes
-    assert note.startswith("in float64 it selects otherwise from what is the same to ")
+    assert note.startswith("in float64 it selects differently from what is the same to ")
     assert note.endswith(", as it does where scores tie")
     assert receipt.float64_change <= 1e-14
 
@@ -201,7 +201,7 @@ def test_a_site_that_the_example_leaves_empty():
 
     images = torch.randn(1, C, 4, 4)
     gated, _ = attnlab.insert(Second(), "asr:se", example=images)
-    with pytest.raises(FoldError, match=r"the example reaches it with nothing, \(0, 8\)"):
+    with pytest.raises(FoldError, match=r"the example reaches it with an empty tensor, \(0, 8\)"):
         attnlab.fold(gated, example=images)
 
 

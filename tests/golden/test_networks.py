@@ -99,7 +99,7 @@ def test_a_file_without_its_folder_is_refused(stored: Path) -> None:
     ("content", "reason"),
     [
         ("{", "cannot be read: Expecting property name"),
-        ("[]", "cannot be read: it is no table."),
+        ("[]", "cannot be read: it is not a table."),
         ("{}", "data.json beside it has no 'classes'."),
         ('{"classes": "ten", "shape": [3, 8, 8]}', "num_classes: Input should be a valid integer"),
     ],

@@ -141,8 +141,8 @@ def test_networks_that_cannot_be_measured() -> None:
         return str(caught.value)
 
     assert said("resnet20") == (
-        "'resnet20' is no run's folder, so the images to test it on must be given: data with "
-        "classes, as digits, cifar10 or npz."
+        "'resnet20' is not a run's folder, so the images to test it on must be given: data with "
+        "classes, such as digits, cifar10 or npz."
     )
     assert said("torchvision:vgg11", "digits", size=32).startswith(
         "VGG has no BatchNorm, LayerNorm or GroupNorm, so there is no place for noise"

@@ -81,7 +81,7 @@ def test_a_stopped_table_goes_on(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(InputError) as other:
         rows(file, ("none",), [])
-    assert str(other.value) == f"{str(file)!r} is no table of `attnlab speed`. Use another file."
+    assert str(other.value) == f"{str(file)!r} is not a table of `attnlab speed`. Use another file."
 
 
 @pytest.mark.parametrize(

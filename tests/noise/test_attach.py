@@ -297,7 +297,7 @@ def test_errors_say_what_to_do() -> None:
         "both."
     )
     assert message(OptionError, noise.attach, network(), "random") == (
-        "Expected a noise, as of attnlab.noise.random(0.3), but got 'random'."
+        "Expected a noise, such as attnlab.noise.random(0.3), but got 'random'."
     )
     vgg = attnlab.create("torchvision:vgg11")
     assert message(InputError, noise.attach, vgg, noise.random(0.3)) == (

@@ -48,7 +48,7 @@ def test_one_norm_of_one_block() -> None:
     block = made.layer2[1]
     block.conv2, block.bn2 = fuse_conv_bn_eval(block.conv2, block.bn2), nn.Identity()
     assert lost(made) == (
-        f"The norm 'layer2.1.bn2' carried noise, but it was exchanged for a Identity {TAIL}"
+        f"The norm 'layer2.1.bn2' carried noise, but it was exchanged for an Identity {TAIL}"
     )
 
 
@@ -57,6 +57,17 @@ def test_a_block_taken_away() -> None:
     noise.attach(made, noise.random(0.3))
     made.layer2 = nn.Sequential(*list(made.layer2)[:-1])
     assert lost(made) == f"The norm 'layer2.2.bn1' carried noise, but it was taken away {TAIL}"
+
+
+def test_a_class_put_back_by_a_tool() -> None:
+    made: Any = network()
+    noise.attach(made, noise.random(0.3), "both")
+    made.layer1[0].bn2.__class__ = nn.BatchNorm2d
+    assert lost(made) == (
+        f"The norm 'layer1.0.bn2' carried noise, but it was made a plain BatchNorm2d {TAIL}"
+    )
+    noise.detach(made)
+    assert torch.equal(seeded(made), seeded(network()))
 
 
 def test_gates_inside_norms_taken_out() -> None:

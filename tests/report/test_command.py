@@ -135,7 +135,7 @@ def test_refusals(tmp_path, capsys):
         f"studies/NAME/study.json. {EXPECTED}",
         str(folder): f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json. "
         f"Did you mean {str(single)!r}? {EXPECTED}",
-        str(other): f"{str(other)!r} is no result that has a page. {EXPECTED}",
+        str(other): f"{str(other)!r} is not a result that has a page. {EXPECTED}",
         str(text): f"{str(text)!r} is not JSON. {EXPECTED}",
     }
     for given, message in cases.items():

@@ -185,13 +185,13 @@ def test_where_nothing_can_be_told_the_reason_is_given(tmp_path):
 def test_what_cannot_be_told_of_some_modules_is_said():
     verdicts = {"se": {"c10": "better"}, "eca": {"c10": "cannot tell"}}
     assert verdict_sentence(verdicts, "the plain net", 5) == (
-        "**se** beats the plain net on c10 by more than seed noise. Nothing can be told of "
+        "**se** beats the plain net on c10 by more than seed noise. Nothing can be told about "
         "**eca**: see the alerts."
     )
     verdicts = {"se": {"a": "no difference shown", "b": "cannot tell"}}
     assert verdict_sentence(verdicts, "the plain net", 5) == (
         "**No module** differs from the plain net by more than seed noise (5 seeds). Not "
-        "everything can be told of **se**: see the alerts."
+        "everything can be told about **se**: see the alerts."
     )
 
 

@@ -96,5 +96,5 @@ def test_python_makes_pages_of_several_networks_and_of_runs(tmp_path: Path) -> N
         attnlab.report([tmp_path / "a.json", tmp_path / "b.json"], tmp_path / "both.html")
     assert str(caught.value) == (
         f"Expected several files to be stiffness.json (attnlab stiffness --out), which one page "
-        f"compares, but '{tmp_path / 'a.json'}' is none."
+        f"compares, but '{tmp_path / 'a.json'}' is not one."
     )

@@ -15,7 +15,6 @@ from tests.report.simulated import simulate
 import attnlab
 from attnlab.plot.render import to_svg
 from attnlab.report.classes import confusion_figure, in_words, mixed_up, shares, summed
-from attnlab.report.glossary import words
 from attnlab.report.page import bold, narrow
 from attnlab.report.read import data_title, read_record
 from attnlab.report.run_page import is_run
@@ -111,14 +110,6 @@ def test_data_are_called_by_their_own_name(tmp_path: Path) -> None:
     record = read_record(tmp_path, study.name)
     (group,) = record.table.groups
     assert record.name_of(group) == "cifar10"
-
-
-def test_every_word_has_a_sentence_and_a_page() -> None:
-    pages = Path(__file__).parents[2]
-    for name in ("step", "gate", "NSI", "TNS", "δ(M)", "p̂(M)", "M₁", "M₂", "ratio", "fold"):
-        ((_, sentence, page),) = words(name).parts[0].entries
-        assert sentence.endswith(".")
-        assert (pages / page).is_file()
 
 
 def test_narrow_figures_and_code() -> None:

@@ -37,8 +37,8 @@ CASES: list[tuple[dict, type[AttnlabError], str]] = [
     (
         {"remove": 8, "images": [IMAGES]},
         ShortenError,
-        f"Expected to remove at most 7 of the 9 steps of ResNet but got 8. 2.0 (layer2.0), 3.0 "
-        f"(layer3.0) must stay: {PROJECTS}.",
+        f"Expected to remove at most 7 of the 9 steps of ResNet but got 8. 2.0 (layer2.0) must "
+        f"stay: {PROJECTS}. So must 3.0 (layer3.0), for the same reason.",
     ),
     (
         {"remove": ["layer2.0"]},
@@ -173,8 +173,8 @@ def test_a_network_that_answers_with_zeros() -> None:
     with pytest.raises(InputError) as error:
         attnlab.shorten(network, 1, images=[IMAGES])
     assert str(error.value) == (
-        "The network returns zeros for 2 of 2 images, so nothing can be said of a change. Is its "
-        "last layer still as it was initialised?"
+        "The network returns zeros for 2 of 2 images, so nothing can be said about a change. Is "
+        "its last layer still as it was initialised?"
     )
 
 

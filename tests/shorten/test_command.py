@@ -67,17 +67,17 @@ def test_plan_writes_nothing(
 
 WORDS = {
     "shorten RUN --remove 8 --limit 4": (
-        "attnlab: Expected to remove at most 7 of the 9 steps of ResNet but got 8. 2.0 (layer2.0), "
-        "3.0 (layer3.0) must stay: its shortcut projects: it changes the shape or the channels of "
-        "the state, which the network needs.\n"
+        "attnlab: Expected to remove at most 7 of the 9 steps of ResNet but got 8. 2.0 (layer2.0) "
+        "must stay: its shortcut projects: it changes the shape or the channels of the state, "
+        "which the network needs. So must 3.0 (layer3.0), for the same reason.\n"
     ),
     "shorten RUN --remove 2 --by outputt": (
         "attnlab: Unknown ranking 'outputt'. Did you mean 'output'? Expected one of: output, "
         "influence, nsi, tns, loss.\n"
     ),
     "shorten resnet20 --remove 2": (
-        "attnlab: 'resnet20' is no run's folder, so the images to test it on must be given: data "
-        "with classes, as digits, cifar10 or npz.\n"
+        "attnlab: 'resnet20' is not a run's folder, so the images to test it on must be given: "
+        "data with classes, such as digits, cifar10 or npz.\n"
     ),
     "shorten resnet20 --data fake --limit 2 --remove 2 --by loss": (
         "attnlab: The ranking 'loss' needs labels, and the images have none. Expected batches that "

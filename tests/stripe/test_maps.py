@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import timm
 import torch
@@ -257,6 +259,19 @@ def test_an_empty_loader():
     with pytest.raises(_errors.InputError) as error:
         attention_maps(vit(), [])
     assert str(error.value) == "Expected a loader with at least one batch but got an empty one."
+
+
+def test_a_long_measurement_tells_how_far_it_is(capsys, monkeypatch, tmp_path):
+    """And looks at fewer images than gates take, since each head is a pass over all of them."""
+    monkeypatch.setattr("attnlab.cli.stripe._SILENT", 0.0)
+    main(f"stripe timm:test_vit --size 64 --data fake --maps --out {tmp_path}".split())
+    found = MapsResult.load(tmp_path / "maps.json")
+    assert found.inputs == 32
+    total = sum(len(layer.heads) for layer in found.layers) + 5
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == total - 3  # how many there are is known after two; the last needs no word
+    assert re.fullmatch(rf"pass 3 of {total} over the images; about \d+ s left", told[0])
+    assert told[-1].startswith(f"pass {total - 1} of {total} over the images; about ")
 
 
 def test_the_command_and_its_page(capsys, tmp_path):

@@ -8,26 +8,29 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tests.study._small import HereExecutor, small_study
 
 import attnlab
 from attnlab._files import write_whole
 from attnlab.cli import main
+from attnlab.stored import StoredRun
 from attnlab.stored.study import RunEntry, read_study
 from attnlab.study import run_study, show_study, study_status
+from attnlab.train import load_network
 
 STUDY = small_study(
-    attention=["none", "asr:se"],
+    attention=["none", {"gate": "asr:se", "label": "asr:se", "where": "stiffest:1"}],
     seeds=2,
-    measure={"images": 16, "inference_images": 16, "every_epoch": True},
+    measure={"images": 16, "inference_images": 16, "every_epoch": True, "corruptions": 8},
 )
 FILE = """
 data = { name = "digits", train_subset = 100, test_subset = 50 }
 backbone = "resnet20"
-attention = ["none", "asr:se"]
+attention = ["none", { gate = "asr:se", label = "asr:se", where = "stiffest:1" }]
 seeds = 2
 recipe = { name = "digits", epochs = 2, batch_size = 50 }
-measure = { images = 16, inference_images = 16, every_epoch = true }
+measure = { images = 16, inference_images = 16, every_epoch = true, corruptions = 8 }
 """
 
 
@@ -127,8 +130,36 @@ DAMAGE = [
     ("measured/stiffness.json", changed(lambda found: found["found"].pop("nsi")), "nsi: ", True),
     ("measured/fold.json", changed(lambda f: f["found"].update(error="x")), "error: ", True),
     ("measured/gates.json", changed(lambda f: f.update(version=9)), "Unknown setting ", True),
+    ("measured/classes.json", changed(lambda f: f["found"].pop("classes")), "classes: ", True),
+    (
+        "measured/classes.json",
+        changed(lambda found: found["found"]["confusion"].pop()),
+        "expected a number for every pair of classes",
+        True,
+    ),
+    ("measured/corruptions.json", changed(lambda f: f["found"].pop("mean")), "mean: ", True),
+    (
+        "measured/corruptions.json",
+        changed(lambda found: found["found"]["rows"][0].pop("top1")),
+        "rows.0.top1: ",
+        True,
+    ),
+    ("measured/unknown.json", a_list, "expected a JSON object but got [1, 2]", True),
     ("gates.safetensors", cut, "", True),
     ("gates.safetensors", emptied, "", True),
+    ("gates.safetensors", Path.unlink, "it is not there", True),
+    ("model.safetensors", cut, "", True),
+    ("model.safetensors", emptied, "", True),
+    ("placement.json", emptied, "it is empty", True),
+    ("placement.json", cut, "it is not JSON (line ", True),
+    ("placement.json", a_list, "expected a JSON object but got [1, 2]", True),
+    ("placement.json", changed(lambda f: f.pop("scores")), "Setting 'scores' of placementr", True),
+    (
+        "placement.json",
+        changed(lambda found: found.update(where="blocks:1.2")),
+        "it does not say what result.json says",
+        True,
+    ),
 ]
 
 
@@ -167,6 +198,8 @@ def test_a_damaged_file_of_a_run(
                 "the result counts",
                 "measure it again",
                 "says what happened",
+                "are trained anew",
+                "says the same",
             )
         )
     )
@@ -189,12 +222,13 @@ def test_another_runs_result_with_its_identity(runs: Path) -> None:
 
 def test_running_tells_of_damage_and_does_the_rest(runs: Path) -> None:
     """A result is never replaced without a word; a measurement is made again."""
-    lost, damaged, unmeasured, _ = (runs / entry_of(runs, n).folder for n in range(4))
+    lost, damaged, unmeasured, gateless = (runs / entry_of(runs, n).folder for n in range(4))
     (lost / "result.json").unlink()
     emptied(damaged / "result.json")
     cut(unmeasured / "measured" / "stiffness.json")
+    cut(gateless / "gates.safetensors")
     outcomes = run_study(STUDY, runs, HereExecutor())
-    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done"]
+    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done", "done"]
     assert outcomes[1].message == (
         f"{damaged / 'result.json'} is damaged: it is empty. Remove it and run the study again: "
         f"the run goes on from its last checkpoint, or starts anew."
@@ -203,6 +237,116 @@ def test_running_tells_of_damage_and_does_the_rest(runs: Path) -> None:
     (damaged / "result.json").unlink()
     assert [outcome.status for outcome in run_study(STUDY, runs, HereExecutor())] == ["done"]
     assert str(study_status(STUDY, runs)) == "4 done"
+
+
+def test_blocks_are_chosen_again_for_a_run_that_is_not_finished(runs: Path) -> None:
+    folder = runs / entry_of(runs).folder
+    before = StoredRun(folder).result
+    (folder / "result.json").unlink()
+    cut(folder / "placement.json")
+    told = study_status(STUDY, runs).runs[3]
+    assert told.state == "damaged"
+    assert told.detail.startswith(f"{folder / 'placement.json'} is damaged: ")
+    assert told.detail.endswith(". `attnlab study run` chooses the blocks again.")
+    assert "is damaged" in attnlab.report(runs, runs.parent / "page.html").read_text()
+    assert [outcome.status for outcome in run_study(STUDY, runs, HereExecutor())] == ["done"]
+    after = StoredRun(folder).result
+    assert (after.placement, after.values) == (before.placement, before.values)
+    assert str(study_status(STUDY, runs)) == "4 done"
+
+
+def test_the_network_of_a_finished_run_needs_no_placement(runs: Path) -> None:
+    """What the advice says: remove it, the result says the same."""
+    folder = runs / entry_of(runs).folder
+    before = load_network(folder).state_dict()
+    emptied(folder / "placement.json")
+    assert load_network(folder).state_dict().keys() == before.keys()
+    (folder / "placement.json").unlink()
+    assert load_network(folder).state_dict().keys() == before.keys()
+    assert str(study_status(STUDY, runs)) == "4 done"
+
+
+def test_a_strange_file_in_a_folder_of_a_study_is_nobodys(runs: Path) -> None:
+    (runs / "studies" / "small" / "placement.json").write_bytes(b"\xff")
+    (runs / entry_of(runs, 0).folder / "notes.json").write_text("[")
+    assert str(study_status(STUDY, runs)) == "4 done"
+    assert "is damaged" not in attnlab.report(runs, runs.parent / "page.html").read_text()
+
+
+@pytest.mark.parametrize("damage", [emptied, a_list])
+def test_damaged_times_are_told_and_taken_again(runs: Path, damage: Callable[[Path], None]) -> None:
+    file = runs / "studies" / "small" / "speed.json"
+    damage(file)
+    group = show_study(STUDY, runs).groups[0]
+    assert group.timed is None
+    assert "speed.json is damaged: " in group.why_not_timed
+    assert group.why_not_timed.endswith("`attnlab study measure small --only speed` does it here")
+    assert attnlab.report(runs, runs.parent / "page.html").is_file()
+    assert run_study(STUDY, runs, HereExecutor()) == []
+
+
+def measured_by_hand(runs: Path, name: str, found: dict) -> list[Path]:
+    """Of the runs with gates, as if their task had it."""
+    folders = [runs / entry_of(runs, number).folder for number in (1, 3)]
+    for folder in folders:
+        content = {"measurement": name, "settings": {}, "found": found}
+        (folder / "measured" / f"{name}.json").write_text(json.dumps(content))
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("pictures/0-output.png", cut, "it is not a whole picture"),
+        ("pictures/0-input.png", Path.unlink, "it is not there"),
+        ("measured/pictures.json", changed(lambda f: f["found"].pop("pictures")), "pictures: "),
+        (
+            "measured/pictures.json",
+            changed(lambda found: found["found"].update(folded_change=0.1)),
+            "expected folded pictures of all images, or of none",
+        ),
+    ],
+)
+def test_damaged_pictures(
+    runs: Path, name: str, damage: Callable[[Path], None], reason: str
+) -> None:
+    names = {"input": "pictures/0-input.png", "output": "pictures/0-output.png"}
+    found = {"pictures": [names], "folded_change": None}
+    folders = measured_by_hand(runs, "pictures", found)
+    for folder in folders:
+        (folder / "pictures").mkdir()
+        for each in names.values():
+            Image.new("RGB", (8, 8), (200, 100, 0)).save(folder / each)
+    page = attnlab.report(runs, runs.parent / "page.html").read_text()
+    assert "asr:se, image 1" in page
+    assert "is damaged" not in page
+    damage(folders[1] / name)
+    assert f"{folders[1] / name} is damaged: {reason}" in study_status(STUDY, runs).runs[3].detail
+    page = attnlab.report(runs, runs.parent / "page.html").read_text()
+    assert "asr:se, image 1" in page  # of the other seed
+    assert f"{Path(name).name} is damaged" in page
+
+
+DETAILS = {"breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}]}
+
+
+def test_damaged_details(runs: Path) -> None:
+    folders = measured_by_hand(runs, "details", DETAILS)
+    assert "by kind" in attnlab.report(runs, runs.parent / "page.html").read_text()
+    changed(lambda found: found["found"]["breakdowns"][0].pop("title"))(
+        folders[1] / "measured" / "details.json"
+    )
+    page = attnlab.report(runs, runs.parent / "page.html").read_text()
+    assert "by kind" in page
+    assert "details.json is damaged" in page
+
+
+def test_details_of_another_task_are_left_out(runs: Path) -> None:
+    folders = measured_by_hand(runs, "details", DETAILS)
+    changed(lambda found: found["found"]["breakdowns"].clear())(
+        folders[1] / "measured" / "details.json"
+    )
+    assert "by kind" in attnlab.report(runs, runs.parent / "page.html").read_text()
 
 
 @pytest.mark.parametrize("damage", [emptied, cut, a_list, changed(lambda f: f.update(format=9))])
@@ -281,7 +425,7 @@ def test_the_commands_tell_it_too(
     with pytest.raises(SystemExit) as ended:
         main(["study", "run", str(file), "--out", str(runs)])
     assert ended.value.code == 1
-    assert "1 runs failed" in capsys.readouterr().out
+    assert "1 run failed" in capsys.readouterr().out
 
 
 def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

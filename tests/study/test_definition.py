@@ -129,7 +129,7 @@ def test_messages() -> None:
         "Two rows of the study are called 'se'; give each its own label."
     )
     assert message(data=["digits", "digits"]) == (
-        "Setting 'data' of study: digits is there twice; give it a label."
+        "Setting 'data' of study: digits is given more than once; give each a label of its own."
     )
     paper = {"source": "x", "top1": {"digits resnet20": {"sem": 1.0}}}
     assert message(paper=paper) == (

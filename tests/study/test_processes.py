@@ -18,9 +18,10 @@ from tests.study._small import small_study
 
 from attnlab.stored.study import read_plans
 from attnlab.study import LocalExecutor, Store, planned_runs, run_study
-from attnlab.study.executors.local import _gpu
-from attnlab.study.lock import is_claimed
+from attnlab.study.executors.local import _gpu, _Running
+from attnlab.study.lock import claim, is_claimed, is_left_behind
 from attnlab.study.plan import write_plan
+from attnlab.study.worker import Job, Outcome
 from attnlab.train import train
 
 RUN = """
@@ -136,6 +137,67 @@ def test_what_a_killed_study_left_behind_ends(tmp_path: Path) -> None:
         log = (folder / "log.txt").read_text()
         assert "the process that started this run is gone: stopped" in log
         assert "Traceback" not in log
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from attnlab.study.lock import claim
+with claim(Path(sys.argv[1]), int(sys.argv[2])) as claimed:
+    print(claimed, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("slots", "meanwhile"), [(1, 0), (2, 1)])
+def test_a_run_that_was_left_behind_has_its_slot_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, meanwhile: int
+) -> None:
+    """Never more processes than slots, the ones that a killed study left among them."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass  # so that no process has its number
+    jobs = [Job(name, name, "{}", "{}", str(tmp_path / name)) for name in ("left", "a", "b")]
+    began: list[str] = []
+
+    def start(self: LocalExecutor, job: Job, slot: int) -> _Running:
+        del self
+        began.append(job.label)
+        return _Running(job, subprocess.Popen([sys.executable, "-c", "", job.label]), slot)
+
+    monkeypatch.setattr(LocalExecutor, "_start", start)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, jobs[0].directory, str(gone.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        assert is_left_behind(tmp_path / "left")
+        outcomes: list[Outcome] = []
+        executor = LocalExecutor(slots=slots, threads=1)
+        queue = threading.Thread(target=lambda: outcomes.extend(executor.execute(jobs)))
+        queue.start()
+        time.sleep(1.0)
+        assert (len(began) > 0) == bool(meanwhile)
+        assert "left" not in began
+        holder.stdin.close()
+    queue.join(60)
+    assert not is_left_behind(tmp_path / "left")
+    # With a slot to spare it is passed over as one that another process works on, and comes later.
+    assert began == (["left", "a", "b"] if slots == 1 else ["a", "b"])
+    assert [outcome.status for outcome in outcomes].count("busy") == meanwhile
+    assert len(outcomes) == 3
+
+
+def test_a_run_of_a_living_study_is_not_left_behind(tmp_path: Path) -> None:
+    with claim(tmp_path, os.getpid()):
+        assert is_claimed(tmp_path)
+        assert not is_left_behind(tmp_path)
+    with claim(tmp_path):  # of Ray or Slurm, which end their processes themselves
+        assert not is_left_behind(tmp_path)
 
 
 def until(true: Callable[[], bool], seconds: float = 600) -> None:

@@ -415,7 +415,7 @@ def test_normed_where_something_else_makes_the_next_state():
     with pytest.raises(_errors.OptionError) as error:
         stiffness(model, [torch.randn(2, 4, 5)], convention="normed")
     assert str(error.value) == (
-        "convention='normed' is of the states that the network passes on, and between step 1.0 (1) "
+        "convention='normed' takes the states that the network passes on, and between step 1.0 (1) "
         "and step 1.1 the sum goes through 'square', which is neither an activation nor a norm. "
         "Use convention='state'."
     )
@@ -440,6 +440,6 @@ def test_a_block_whose_second_state_is_another():
         stiffness(model, [torch.randn(2, 4, 5)], granularity="block")
     assert str(error.value) == (
         "Block 1.0 (1) begins with a state of shape (2, 4, 24) and step 1.0:1 has another, of "
-        "shape (2, 2, 2, 24), so the block is no single step. Measure the steps one by one: "
+        "shape (2, 2, 2, 24), so the block is not a single step. Measure the steps one by one: "
         "granularity='step'."
     )

@@ -59,7 +59,7 @@ class EfficientLocalAttention(BranchGate):
     """ELA gate in the paper's versions "T", "B", "S" and "L", small to large.
 
     The paper has no public code. Its equations name one function for each axis; the listings that
-    go around use one convolution and one norm for both, which is the default here:
+    circulate use one convolution and one norm for both, which is the default here:
     `shared=False` has one each. Ours: where the number of groups does not divide the channels, the
     largest one below it that does.
     """

@@ -1,6 +1,6 @@
 """Frequency Channel Attention (Qin et al., ICCV 2021).
 
-The channels fall into 16 groups; each group is weighed by its own basis function of the
+The channels fall into 16 groups; each group is weighted by its own basis function of the
 two-dimensional discrete cosine transform (DCT) and summed over space. SE's two layers follow.
 """
 

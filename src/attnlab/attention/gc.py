@@ -1,6 +1,6 @@
 """Global Context, in its scaling form (Cao et al., ICCV Workshops 2019).
 
-Each pixel gets a weight, `a = softmax over space of (w · x)`; the weighed sum of the map is its
+Each pixel gets a weight, `a = softmax over space of (w · x)`; the weighted sum of the map is its
 context `k = Σ a x`, and `gate = σ(W₂ ReLU(LN(W₁ k + b₁)) + b₂)`.
 
 The paper's network *adds* its transformed context to every pixel instead. That form is not a gate:
@@ -52,7 +52,7 @@ class GlobalContext(VectorGate):
         return as_channel_gate(self.of_vector(self.context(branch), self.squash), branch)
 
     def context(self, branch: Maps) -> Vector:
-        """The mean of the map, weighed pixel by pixel."""
+        """The mean of the map, weighted pixel by pixel."""
         if self.mask is None:
             return spatial_mean(branch)
         pixels = branch.flatten(2)

@@ -182,7 +182,7 @@ def _eca(module: nn.Module, channels: int | None) -> EfficientChannelAttention:
     if getattr(module, "conv2", None) is not None:
         raise _unlike(module, "a second convolution (use_mlp)")
     if _named(module, "gate", _SQUASHES) != "sigmoid":
-        raise _unlike(module, "another last function than a sigmoid")
+        raise _unlike(module, "a last function other than a sigmoid")
     conv = module.get_submodule("conv")
     assert isinstance(conv, nn.Conv1d)
     if channels is None:
@@ -196,9 +196,9 @@ def _eca(module: nn.Module, channels: int | None) -> EfficientChannelAttention:
 def _cbam(module: nn.Module, _: int | None) -> ConvolutionalBlockAttention:
     for last in ("channel.gate", "spatial.gate"):
         if _named(module, last, _SQUASHES) != "sigmoid":
-            raise _unlike(module, "another last function than a sigmoid")
+            raise _unlike(module, "a last function other than a sigmoid")
     if _named(module, "channel.act", _NONLINEARITIES) != "relu":
-        raise _unlike(module, "another function than ReLU between its layers")
+        raise _unlike(module, "a function other than ReLU between its layers")
     layer, conv = module.get_submodule("channel.fc1"), module.get_submodule("spatial.conv.conv")
     norm = module.get_submodule("spatial.conv.bn")
     assert isinstance(layer, nn.Conv2d)
@@ -227,6 +227,6 @@ def _refuse_maximum(module: nn.Module) -> None:
 
 def _unlike(module: nn.Module, what: str) -> OptionError:
     return OptionError(
-        f"{type(module).__name__} has {what}, which our gate has not. Take it as it is: "
+        f"{type(module).__name__} has {what}, which our gate does not have. Take it as it is: "
         "Multiplied(module)."
     )

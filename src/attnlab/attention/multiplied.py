@@ -1,4 +1,4 @@
-"""A stranger's module that multiplies by itself, as a gate.
+"""A stranger's module that does the multiplying itself, as a gate.
 
 Most public attention modules return `x ⊗ gate`. `Multiplied(module)` runs the module as it is and
 returns the gate, which the insertion site multiplies; so it can be watched, measured and made

@@ -44,7 +44,7 @@ _FORMS: tuple[tuple[type[Gate], Form], ...] = (
 
 
 def form_of_class(kind: type[nn.Module]) -> Form | None:
-    """The form of a gate of this class by what it inherits; None when it is no gate."""
+    """The form of a gate of this class by what it inherits; None when it is not a gate."""
     return next((form for base, form in _FORMS if issubclass(kind, base)), None)
 
 

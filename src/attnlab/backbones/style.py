@@ -8,7 +8,7 @@ five blocks it is the network of the public example, except that a sigmoid makes
 
 With batch norm a picture depends, in training, on the others of its batch; with instance norm it
 never does. ASR's authors compare the two, and batch norm with ASR behind every norm, in their
-supplementary (G).
+supplement (G).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ EVERY = 100
 
 
 class Probe(ABC):
-    """Measures a network on `inputs` before training, then every so many steps; keeps what it
+    """Measures a network on `inputs` before training, then every `every` steps; keeps what it
     found. The training does not notice: eval mode and gradients are put back, and the state of the
     random numbers too.
 

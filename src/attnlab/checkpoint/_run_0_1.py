@@ -58,5 +58,5 @@ def _read(file: Path, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise WeightsError(f"{str(path)!r} cannot be read: {error}.") from error
     if not isinstance(content, dict):
-        raise WeightsError(f"{str(path)!r} cannot be read: it is no table.")
+        raise WeightsError(f"{str(path)!r} cannot be read: it is not a table.")
     return content

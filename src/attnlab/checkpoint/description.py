@@ -46,7 +46,7 @@ class Description:
     """How to build a network: the arguments of `create` and `insert`, what was folded, and which
     steps were removed.
 
-    A file holds the fields that have not their default, so the defaults never change.
+    A file holds the fields that do not have their default, so the defaults never change.
     """
 
     model: str
@@ -57,7 +57,7 @@ class Description:
     start: Literal["paper", "identity"] = "paper"
     gate_options: dict[str, Any] = field(default_factory=dict)
     input_size: list[int] | None = None
-    """Channels, height, width of the images; what the network says of itself if None."""
+    """Channels, height, width of the images; what the network says about itself if None."""
     kept: list[str] | None = None
     """After a fold, the gates that stay; None before."""
     removed: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Description:
     affine: list[str] = field(default_factory=list)
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
-    """As given to `insert`, whose default is `auto`; files of 0.1 do not say it, and mean this."""
+    """As given to `insert`, whose default is `auto`; files of 0.1 do not say, and mean this."""
     shared: bool = False
     """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None

@@ -75,7 +75,8 @@ def images(
     if classes is not None and classes == outputs:
         said = f"{classes} classes, as many as the network has"
         return Images(loader, lines, f"{said}: taken for its own, in their order", True)
-    known = "no classes" if classes is None else f"{classes} folder{'' if classes == 1 else 's'}"
+    kind = ("class", "classes") if data in _SETS else ("folder", "folders")
+    known = "no classes" if classes is None else f"{classes} {kind[classes != 1]}"
     said = f"{known}, and the network has {outputs} outputs: no accuracy"
     lines.append("loader = [images for images, _ in loader]")
     return Images([batch for batch, _ in loader], lines, said, False)

@@ -20,10 +20,20 @@ def refuse_others(folder: Path, others: dict[str, bool]) -> None:
             )
 
 
+def print_written(receipt: Path) -> None:
+    """The receipt of a fold, and its page, which the fold does not depend on."""
+    from attnlab._extras import MissingPackageError
+    from attnlab.report.write import write_file_page
+
+    try:
+        print(f"wrote {receipt} and {write_file_page(receipt, receipt.with_suffix('.html'))}")
+    except MissingPackageError as error:
+        print(f"wrote {receipt}, and no page of it. {error}")
+
+
 def fold_task_run(folder: Path, output: Path, options: dict[str, bool], sites: bool) -> None:
     """Fold, compare, write."""
     from attnlab.measure import fold_run
-    from attnlab.report.write import write_file_page
 
     folded = fold_run(folder, **options)
     folded = replace(folded, receipt=replace(folded.receipt, provenance=of_run(folder)))
@@ -33,8 +43,7 @@ def fold_task_run(folder: Path, output: Path, options: dict[str, bool], sites: b
     print(folded)
     folded.save(output)
     print(f"wrote {output} (read back: the same output, bit for bit)")
-    file = output.with_suffix(".fold.json")
-    print(f"wrote {file} and {write_file_page(file, file.with_suffix('.html'))}")
+    print_written(output.with_suffix(".fold.json"))
     print()
     words = "".join(f", {name}=True" for name, wanted in options.items() if wanted)
     print_python(

@@ -30,7 +30,7 @@ def named_network(
     if given.model or _about_gates(given):
         raise OptionError(
             f"--model, --gate, --where, --start and --place describe a file of weights, and "
-            f"{source!r} is none."
+            f"{source!r} is not one."
         )
     return _of_name(source, given, weights)
 

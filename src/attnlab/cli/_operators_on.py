@@ -81,7 +81,7 @@ def _show_checks(checked: Sequence[Checked], wrong: Sequence[Checked]) -> None:
         )
     if wrong:
         print(
-            "Nothing is timed. Until this is mended compute with plain torch: ATTNLAB_NATIVE=off, "
+            "Nothing is timed. Until this is fixed, compute with plain torch: ATTNLAB_NATIVE=off, "
             "or `with attnlab.evolution.use_native(False):`."
         )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from attnlab._extras import check_extra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,11 +18,11 @@ _WIDTH_OF_A_FILE = 140
 
 
 def console() -> Console:
-    """Standard output; where that is no terminal, wide enough that no row of a table breaks."""
-    from rich.console import Console
+    """Standard output; where that is not a terminal, wide enough that no row of a table breaks."""
+    from attnlab.cli._console import PlainConsole
 
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return PlainConsole(width=width, highlight=False, markup=False, emoji=False)
 
 
 def table(
@@ -44,6 +47,12 @@ def numbers_table(
     text, *numbers = heads
     columns: list[tuple[str, Justify]] = [(text, "left")]
     return table(columns + [(number, "right") for number in numbers], rows, title)
+
+
+def check_drawing(out: Path | None) -> None:
+    """Refuse to measure for a folder of figures where they cannot be drawn."""
+    if out is not None:
+        check_extra("report", "vl_convert")
 
 
 def print_python(*lines: str) -> None:

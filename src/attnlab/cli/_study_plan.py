@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab._words import counted
 from attnlab.cli._show import console
 from attnlab.cli._study_progress import duration
 from attnlab.cli._study_shared import Name, load, python_lines, table_of
@@ -54,7 +55,7 @@ def plan(action: Plan) -> None:
     heads = ["data and backbone", "module", "done", "per run", "estimated from"]
     console().print(table_of(heads, rows, found.title or found.name, text=(0, 1, 4)))
     runs = len(plan.runs)
-    print(f"{runs} runs, {runs - len(plan.left)} done, {len(plan.left)} left")
+    print(f"{counted(runs, 'run')}, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
         print(
             f"about {duration(plan.seconds_left)} one after the other on this machine (an "

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab._words import counted
 from attnlab.cli._show import table
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ def summary(status: StudyStatus, slots: int | None = None) -> str:
     states = ", ".join(f"{number} {state}" for state, number in sorted(count.items()))
     used = slots or max(1, count["running"])
     left = seconds_left(status.progress, used)
-    text = f"{len(status.progress)} runs: {states}"
+    text = f"{counted(len(status.progress), 'run')}: {states}"
     if left:
-        text += f"; about {duration(left)} left with {used} slot{'s' if used > 1 else ''}"
+        text += f"; about {duration(left)} left with {counted(used, 'slot')}"
     return text
 
 
@@ -157,5 +158,6 @@ def saved(status: StudyStatus) -> str:
     if begun:
         shown: Sequence[str] = [f"{run.entry} {run.epoch}/{run.epochs}" for run in begun[:4]]
         more = f" and {len(begun) - 4} more" if len(begun) > 4 else ""
-        text += f", {len(begun)} have epochs saved ({', '.join(shown)}{more})"
+        have = "has" if len(begun) == 1 else "have"
+        text += f", {len(begun)} {have} epochs saved ({', '.join(shown)}{more})"
     return text

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from attnlab._words import counted
 from attnlab.cli._study_progress import saved, showing
 from attnlab.cli._study_shared import Name, load, print_table, python_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnlab.study import Executor, Study
+    from attnlab.study.worker import Outcome
 
 _TERMINATED = 143
 """128 + 15, as a shell writes it."""
@@ -21,7 +25,7 @@ _TERMINATED = 143
 
 @dataclass(frozen=True)
 class Run:
-    """Finish every run that is not finished. The same again resumes; several may do it at a time.
+    """Finish every run that is not finished. The same again resumes; several may do it at once.
 
     Examples:
       attnlab study run demo --slots 2
@@ -61,9 +65,13 @@ def run(action: Run) -> None:
     """Run, print the table, write the page."""
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError
+    from attnlab._extras import check_extra
     from attnlab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.train.surroundings import terminating
 
+    # For the runs, the table and the page: what is missing is told now and not in each run.
+    check_extra("study", *(["lightning_fabric"] if action.on == "local" else []))
+    check_extra("study", "scipy", "vl_convert")
     if action.max_seeds is not None and not action.until_decided:
         raise OptionError("--max-seeds is for --until-decided.")
     if action.max_seeds is not None:
@@ -73,11 +81,11 @@ def run(action: Run) -> None:
     found = load(action)
     executor = _executor(action)
     status = study_status(found, action.out)
-    print(f"{found.title or found.name}: {len(status.runs)} runs, {status}")
-    print(f"on {executor.describe()}; results in {action.out}")
     done = sum(run.state == "done" for run in status.runs)
     slots = executor.at_a_time or 1
     try:
+        print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
+        print(f"on {executor.describe()}; results in {action.out}", flush=True)
         # So that the runs are stopped as well.
         with terminating(), showing(found, action.out, slots, done) as report:
             if action.until_decided:
@@ -85,6 +93,12 @@ def run(action: Run) -> None:
                 outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
             else:
                 outcomes = run_study(found, action.out, executor, report)
+        print_table(show_study(found, action.out))
+        _write_report(action, found.name)
+        _print_python(action)
+        failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+        _print_failed(failed)
+        sys.stdout.flush()  # here, where it can be told what was saved
     except KeyboardInterrupt:
         _say_stopped(found, action.out, "by Ctrl-C")
         raise SystemExit(130) from None
@@ -95,18 +109,23 @@ def run(action: Run) -> None:
         if ended.code == _TERMINATED:
             _say_stopped(found, action.out, "by SIGTERM")
         raise
-    print_table(show_study(found, action.out))
-    _write_report(action, found.name)
+    if failed:
+        raise SystemExit(1)
+
+
+def _print_python(action: Run) -> None:
     call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
     if not action.until_decided:
         call = f"run_study(study, {str(action.out)!r})"
     python_lines(action, f"attnlab.study.{call}")
-    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+
+
+def _print_failed(failed: Sequence[Outcome]) -> None:
     if failed:
-        print(f"\n{len(failed)} runs failed; log.txt and failure.json of each say why:")
+        runs = counted(len(failed), "run")
+        print(f"\n{runs} failed; log.txt and failure.json of each say why:")
         for outcome in failed:
             print(f"  {outcome.job.directory}")
-        raise SystemExit(1)
 
 
 def _say_stopped(found: Study, out: Path, how: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, numbers_table, print_python
 
 
 def compare(
@@ -54,6 +54,7 @@ def compare(
     from attnlab.compare.show import cells, footnotes
     from attnlab.stored import write_comparison
 
+    check_drawing(out)
     given = {
         "seed_from": seed_from,
         "seed_pattern": seed_pattern,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnlab._words import counted
 from attnlab.cli._show import console, print_python, table
 
 PURPOSES = {
@@ -195,7 +196,7 @@ def _machine() -> Iterator[Finding]:
 
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     capability = torch.backends.cpu.get_cpu_capability()
-    yield Finding("machine", "cpu", f"{cores} cores, torch uses {capability}")
+    yield Finding("machine", "cpu", f"{counted(cores, 'core')}, torch uses {capability}")
     yield _threads(torch.get_num_threads(), cores)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
@@ -209,7 +210,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _threads(threads: int, cores: int) -> Finding:
-    state = f"{threads} of torch on {cores} cores"
+    state = f"{threads} of torch on {counted(cores, 'core')}"
     fix = f"export OMP_NUM_THREADS={cores}" if threads > cores else ""
     return Finding("machine", "threads", state, fix)
 

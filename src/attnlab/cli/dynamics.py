@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, numbers_table, print_python
 
 
 def dynamics(
@@ -30,6 +30,7 @@ def dynamics(
     """
     from attnlab._checked import check_whole
 
+    check_drawing(out)
     check_whole("--trajectories", trajectories, 1)
     check_whole("--seed", seed, 0)
     if experiment == "theorem2":

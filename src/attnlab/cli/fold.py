@@ -57,7 +57,7 @@ def fold(
     The file is written only after it was read back into the network it belongs to and gave the
     same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
     ever unpickled. Of a run whose network only its task can build, such as a detector, the
-    results with and without gates are shown where its data are there, and the file belongs to the
+    results with and without gates are shown where its data are present, and the file belongs to the
     run: attnlab.measure.load_folded reads it. A repair that was stopped goes on when the same
     command is given again: its checkpoints are in NAME.repair until the file is written.
 
@@ -74,7 +74,7 @@ def fold(
     Args:
         source: a folder of `attnlab study`, a file of weights, or a network (timm:NAME, ...).
         output: the .safetensors file to write.
-        model: the network of a file that does not say it.
+        model: the network of a file that does not name it.
         gate: the gate that was inserted before that file was trained.
         num_classes: of the network.
         where: as given to insert: stages:1,3 | blocks:0,5 | every:2 | code:1001 | random:1@0 |
@@ -82,7 +82,7 @@ def fold(
         start: as given to insert.
         place: as given to insert, whose own default is auto.
         shared: as given to insert: one gate for all chosen blocks of a stage.
-        size: side of the images; what the network says of itself if left out.
+        size: side of the images; what the network says about itself if left out.
         weights: of a network given by name: a file, timm's "pretrained", torchvision's "DEFAULT".
         fuse: also merge norms and re-parameterisable branches, for the fastest network.
         constants: replace gates by constants from these images: a folder, digits, cifar10, fake, or
@@ -92,7 +92,7 @@ def fold(
             nor --budget is given.
         budget: replace as many gates as keep the predicted cost within this; all: whatever it
             costs. Half of the images choose, the other half measure.
-        cost: what --budget is of: relative change of the output, share of answers that change, or,
+        cost: what --budget limits: relative change of the output, share of answers that change, or,
             where the images have classes, rise of the loss or fall of the accuracy.
         plan: print what would go at each budget, and write nothing.
         gates: attention classes of the network itself that attnlab does not know, each with the
@@ -104,7 +104,7 @@ def fold(
         add_affine: give norms without affine parameters some where nothing else takes a gate.
         onnx: also write an ONNX file, compared with onnxruntime.
         sites: print one line per site.
-        trust: import classes of yours that a file of weights names; of a run's folder, always.
+        trust: import classes of yours that a file of weights names; for a run's folder, always.
     """
     import torch
 
@@ -177,7 +177,9 @@ def fold(
     words = [f"{name}={value!r}" for name, value in options.items()]
     settings = {n: v for n, v in (("epochs", epochs), ("moving", moving)) if v is not None}
     if settings and repair is None:
-        raise OptionError("--epochs and --moving are of the repair: give --repair distil as well.")
+        raise OptionError(
+            "--epochs and --moving belong to the repair: give --repair distil as well."
+        )
     if repair is not None:
         from attnlab.repair import Distil
 
@@ -269,7 +271,6 @@ def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | 
 
 def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
     """Beside the weights, as data and as a page."""
-    from attnlab.report.write import write_file_page
+    from attnlab.cli._fold_run import print_written
 
-    file = receipt.save(output.with_suffix(".fold.json"))
-    print(f"wrote {file} and {write_file_page(file, file.with_suffix('.html'))}")
+    print_written(receipt.save(output.with_suffix(".fold.json")))

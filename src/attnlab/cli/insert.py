@@ -42,7 +42,7 @@ def insert(
         place: at the end of a branch, or behind the norm that it ends in.
         shared: one gate for all chosen blocks of a stage.
         options: of the gate.
-        size: side of the images; what the network says of itself if left out.
+        size: side of the images; what the network says about itself if left out.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
     """
     import torch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import console, print_python, table
+from attnlab.cli._show import check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
     from attnlab.measure.noise import NoiseResult
@@ -46,9 +46,9 @@ def noise(
         networks: folders of finished runs, files of attnlab.save, or names as for attnlab.create.
         kind: random: x^ <- (1 + s e1) x^ + s e2; constant: x^ <- a x^ + b; batch: statistics of n.
         strengths: separated by commas: of random s, of constant a:b, of batch n.
-        per: of random noise: who has a draw of its own.
+        per: of random noise: what has a draw of its own.
         draws: passes over the images, each with other noise.
-        data: of what is no run: a data set with classes, as digits, cifar10, npz.
+        data: for what is not a run: a data set with classes, such as digits, cifar10, npz.
         weights: of a named network: a file.
         root: where that data set is.
         size: side of its images.
@@ -59,6 +59,7 @@ def noise(
     from attnlab._errors import OptionError
     from attnlab.measure import noise_response, subject_of
 
+    check_drawing(out)
     if not networks:
         raise OptionError("Expected at least one network: a run's folder, a file or a name.")
     given = strengths or _STRENGTHS[kind]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
     from attnlab.place import Placement
@@ -53,7 +53,7 @@ def place(
             folders, in the order of their names.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        per_stage: so many blocks in every stage, so that every choice costs the same.
+        per_stage: this many blocks in every stage, so that every choice costs the same.
         seed: of the strategy random.
         where: of the strategy hand: blocks:0,3 | code:1001 and the like.
         gate: of the strategy spread; se if left out.
@@ -70,6 +70,7 @@ def place(
     from attnlab.place import place as propose
     from attnlab.place.registry import strategy_named
 
+    check_drawing(out)
     needs = strategy_named(strategy).needs
     if needs != "nothing" and data is None:
         raise OptionError(

@@ -49,7 +49,7 @@ def report(
     from attnlab.reporting import report as write_report
 
     if not result:
-        raise OptionError(f"Expected what to make a page of: {RENDERED}.")
+        raise OptionError(f"Expected something to make a page of: {RENDERED}.")
     first = result[0]
     if first.is_file() and study is not None:
         raise OptionError(f"--study chooses in a folder of runs, and {str(first)!r} is a file.")

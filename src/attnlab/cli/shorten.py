@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from attnlab.cli._show import console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, numbers_table, print_python
 from attnlab.cli._trained import Given, given_network
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def shorten(
             attnlab.create.
         remove: how many steps, or which: names of blocks (layer1.2) or labels (1.2).
         by: what decides: output, influence, nsi, tns, or with labels loss.
-        data: of what is no run: a data set with classes, as digits or cifar10; or a folder of
+        data: for what is not a run: a data set with classes, such as digits; or a folder of
             images, without labels.
         plan: only say what would go, with what each ranking loses on the way.
         most: how many steps the curves of --plan and --out go; twice as many as removed when not
@@ -66,6 +66,7 @@ def shorten(
     from attnlab.shorten import shorten as shorten_network
     from attnlab.shorten.rankings.loss import require_labels
 
+    check_drawing(out)
     for name, value in (("--limit", limit), ("--most", most), ("--size", size)):
         if value is not None:
             check_whole(name, value, 1)

@@ -36,7 +36,7 @@ def speed(
       attnlab speed se asr:se --network resnet20 --sizes 32 --classes 10 --batches 1 --seconds 1
 
     Args:
-        gates: which, beside plain against itself (the noise); ASR's Table 1 when not given.
+        gates: which, beside plain against a copy (the noise); ASR's Table 1 when not given.
         network: a name as for attnlab.create.
         sizes: of the images.
         classes: one number for each size.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import Justify, console, numbers_table, print_python, table
+from attnlab.cli._show import Justify, check_drawing, console, numbers_table, print_python, table
 
 if TYPE_CHECKING:
     from attnlab.trajectory.compare import Comparison
@@ -65,6 +65,7 @@ def stiffness(
     from attnlab._errors import OptionError
     from attnlab.trajectory.compare import compare
 
+    check_drawing(out)
     if not networks:
         raise OptionError("Expected at least one network, for example: attnlab stiffness resnet20.")
     if weights and len(weights) != len(networks):

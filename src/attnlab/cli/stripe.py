@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from attnlab.cli._networks import Asked, images_line
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, check_drawing, console, print_python, table
+from attnlab.cli._study_progress import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 Prepared = tuple["nn.Module", "Iterable[Any]", list[str]]
 """A network, its images, and the Python that makes both."""
+_WATCHED, _MAPPED = 256, 32
+"""Images, when none are asked for."""
+_SILENT = 5.0
+"""Seconds."""
 
 
 def stripe(
@@ -27,7 +34,7 @@ def stripe(
     data: str | None = None,
     weights: str | None = None,
     attention: str | None = None,
-    limit: int | None = 256,
+    limit: int | None = None,
     batch: int = 64,
     root: Path = Path("data"),
     size: int | None = None,
@@ -48,19 +55,23 @@ def stripe(
         data: folder of images, or digits, cifar10, fake; a run's own test images when not given.
         weights: of a named network: a file, timm's "pretrained" or torchvision's "DEFAULT".
         attention: of a named network: insert this gate first, e.g. se.
-        limit: use this many images, evenly spread.
+        limit: use this many images, evenly spread; 256 when not given, and 32 with --maps, which
+            goes over them once for every head.
         batch: images per batch.
         root: where cifar10 is.
         size: side of the images; what the network asks for when not given.
         maps: of a transformer, its attention maps instead: does each head's depend on the image,
-            and what does the output make of its mean?
+            and what does its mean do to the output?
         out: folder for stripe.html, stripe.json and SVG figures; with --maps maps.html, maps.json.
     """
     from attnlab.cli._provenance import of_name, of_run
     from attnlab.stripe import attention_maps
     from attnlab.stripe import stripe as watch_gates
 
+    check_drawing(out)
     folder = Path(network)
+    if limit is None:
+        limit = _MAPPED if maps else _WATCHED
     if folder.is_dir():
         given = {"--data": data, "--weights": weights, "--attention": attention, "--size": size}
         model, loader, lines = _of_run(folder, given, limit, batch)
@@ -78,7 +89,8 @@ def stripe(
     last = ["result = attnlab.stripe(network, loader)"]
     found: StripeResult | MapsResult
     if maps:
-        found = replace(attention_maps(model, loader, name=name), provenance=source)
+        measured = attention_maps(model, loader, name=name, progress=_Patience())
+        found = replace(measured, provenance=source)
         _print_maps(found, trained)
         last = [
             "from attnlab.stripe import attention_maps",
@@ -93,7 +105,22 @@ def stripe(
     print_python("import attnlab", *lines, *last)
 
 
-def _of_run(folder: Path, given: dict[str, Any], limit: int | None, batch: int) -> Prepared:
+class _Patience:
+    """Tells on standard error how far a long measurement is."""
+
+    def __init__(self) -> None:
+        self.began = self.told = perf_counter()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = perf_counter()
+        if now - self.told < _SILENT or done == total:
+            return
+        self.told = now
+        left = duration((now - self.began) / done * (total - done))
+        print(f"pass {done} of {total} over the images; about {left} left", file=sys.stderr)
+
+
+def _of_run(folder: Path, given: dict[str, Any], limit: int, batch: int) -> Prepared:
     from attnlab._errors import OptionError
     from attnlab.checkpoint import describe, load
     from attnlab.measure import images_of_run

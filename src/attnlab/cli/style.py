@@ -99,7 +99,7 @@ def _train(action: Train) -> None:
     from attnlab.train import RunConfig, train
 
     if action.losses == "filters" and (action.weights is not None or action.maps != 4):
-        raise OptionError("--weights and --maps are of VGG16, and --losses filters was given.")
+        raise OptionError("--weights and --maps belong to VGG16, and --losses filters was given.")
     settings = _settings(action)
     result = train(RunConfig(**settings), action.out)
     measure: dict[str, Any] = {"images": 0, "inference_images": 0, "pictures": _PICTURES}

@@ -66,7 +66,7 @@ def try_(
         num_classes: of the network; its own when not given.
         size: side of the images; what the network asks for when not given.
         batch: images per run when latency is measured.
-        threads: of torch when latency is measured; as many as it takes by itself when not given.
+        threads: of torch when latency is measured; torch's own choice when not given.
     """
     given = dict(key_value(text) for text in options)
     asked = Network(model, weights, num_classes, size)
@@ -141,7 +141,7 @@ def trial(
         raise OptionError(f"Expected batch to be at least 1 but got {batch}.")
     for name in options:
         if name in inspect.signature(insert).parameters:
-            raise OptionError(f"--set is for options of the gate, and {name!r} is none.")
+            raise OptionError(f"--set is for options of the gate, and {name!r} is not one.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = model.create()

@@ -132,8 +132,8 @@ def _check_twice(placed: Sequence[Placed], by: str) -> None:
         if other is not each.log:
             raise InputError(
                 f"{str(other.file)!r} and {str(each.log.file)!r} are both {each.row!r} with seed "
-                f"{each.seed}. Leave one of them out, or tell them apart with another --by than "
-                f"{by!r} or another --seed-from."
+                f"{each.seed}. Leave one of them out, or tell them apart with a --by other "
+                f"than {by!r} or another --seed-from."
             )
 
 
@@ -169,7 +169,7 @@ def _baseline(given: str | None, rows: Mapping[str, object], by: str) -> str:
     if len(rows) == 1:
         raise InputError(
             f"All runs are of one row, {next(iter(rows))!r}, so there is nothing to compare. "
-            f"Another --by than {by!r} tells them apart."
+            f"A --by other than {by!r} tells them apart."
         )
     raise InputError(
         f"Choose the row that the others are compared with: baseline=…, --baseline on the command "

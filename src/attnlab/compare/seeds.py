@@ -63,7 +63,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise InputError(f"--seed-pattern {pattern!r} is no regular expression: {error}.") from None
+        raise InputError(
+            f"--seed-pattern {pattern!r} is not a regular expression: {error}."
+        ) from None
     if expression.groups != 1:
         raise InputError(
             f"--seed-pattern {pattern!r} has {expression.groups} groups, expected one, which is "

@@ -33,7 +33,7 @@ def footnotes(comparison: StoredComparison) -> list[str]:
         *table.notes,
         f"Δ is to {table.groups[0].backbone}, {table.level:.0%} intervals; verdicts are by {by}",
         *(f"no verdict: {why}" for why in reasons if why),
-        "* the best value of each run, chosen by looking: no result",
+        "* the best value of each run, chosen by looking: not a result",
         "** paired seeds that show a difference as large as this one with a probability of 80 %",
     ]
 

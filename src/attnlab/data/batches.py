@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
     """Numbers of the images."""
     share: float
     """Its part of the batch times the number of processes: averaged over processes, a mean loss
-    times this is the mean over the whole batch, also when it does not divide evenly."""
+    times this is the mean over the whole batch, even when it does not divide evenly."""
 
 
 class Batching(Protocol):

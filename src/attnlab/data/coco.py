@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError
+from attnlab._words import counted
 from attnlab.data.box_checks import FoundBox, FoundImage, listed
 from attnlab.data.box_sets import FoundSets
 
@@ -131,6 +132,6 @@ def _refuse_repeated(entries: Sequence[dict[str, Any]], name: str, file: Path) -
     repeated = [each for each, count in counts.items() if count > 1]
     if repeated:
         raise InputError(
-            f"{str(file)!r}: {len(repeated)} ids of {name} are there more than once, the first of "
-            f"them {repeated[0]}."
+            f"{str(file)!r}: {counted(len(repeated), 'id')} of {name} "
+            f"occur{'s' * (len(repeated) == 1)} more than once, the first of them {repeated[0]}."
         )

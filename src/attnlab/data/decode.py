@@ -21,7 +21,7 @@ def decoded(path: Path, mode: str = "RGB") -> Image.Image:
 
 
 def verify(paths: Sequence[Path]) -> None:
-    """Look into each file; the first that is no image is an error."""
+    """Look into each file; the first that is not an image is an error."""
     for path in paths:
         _opened(path, lambda image: image.verify())
 

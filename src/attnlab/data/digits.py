@@ -12,7 +12,7 @@ from attnlab._seeds import stream
 from attnlab.data.memory import Pixels, as_pixels
 
 MOST_DEGREES = 45.0
-"""Digits are turned by up to so much to either side."""
+"""Digits are turned by up to this much to either side."""
 _PAIRS = {"train": 2000, "test": 500}
 
 

@@ -43,7 +43,7 @@ def load_shapes(config: DataConfig) -> BoxData:
 
 
 def shapes_checksum(config: DataConfig) -> str:
-    """Not of the pixels: a processor may round the gradient otherwise."""
+    """Not of the pixels: a processor may round the gradient differently."""
     numbers = (config.size or SIDE, config.train_subset or TRAIN, config.test_subset or TEST)
     return "shapes-1:" + ":".join(map(str, numbers))
 

@@ -2,7 +2,7 @@
 
 For du/dt = f(u): SI(u) = max |Re λ| over the eigenvalues of ∂f/∂u (Aiken, Stiff Computation, 1985);
 SAI(u) = ‖du/dt‖ / ‖u‖, which needs observations only (Liang et al., ICLR 2021). SAI measures how
-fast the solution varies, SI how fast it could: they are not proxies of each other, see `theorem2`.
+fast the solution varies, SI how fast it could: neither is a proxy for the other, see `theorem2`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stiffness_aware_index(rhs: RightHandSide, states: States) -> Float[Tensor, "
 def observed_stiffness_aware_index(
     states: States, times: Float[Tensor, " times"]
 ) -> Float[Tensor, " steps"]:
-    """SAI of observations: ‖(u_{i+1} − u_i) / (t_{i+1} − t_i)‖ / ‖u_i‖, one less than times.
+    """SAI of observations: ‖(u_{i+1} − u_i) / (t_{i+1} − t_i)‖ / ‖u_i‖, one fewer than times.
 
     A time step of 1/SI already underestimates a decaying solution by 37 %.
     """

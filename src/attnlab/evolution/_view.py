@@ -4,7 +4,7 @@ Eager torch would materialise the K² copies; a compiler fuses views, product an
 loop without atomics. Unrolled shifts compile to the same speed forward but take minutes.
 
 The views are made of `unfold` and `diagonal`, never of `as_strided`: a compiler may lay a tensor
-out otherwise than the strides it was traced with (channels last behind a convolution), and then
+out differently from the strides it was traced with (channels last behind a convolution), and then
 `as_strided` reads the wrong numbers without a word.
 """
 

@@ -77,7 +77,7 @@ def check_constants(
             f"{name}= is for gates that are made constant from data: give constants=loader as well."
         )
     if cost != "output" and budget is None:
-        raise OptionError("cost= is what a budget is of: give budget= as well.")
+        raise OptionError("cost= says what a budget limits: give budget= as well.")
     if tolerance is not None and budget is not None:
         raise OptionError(
             "tolerance= judges every gate alone and budget= all of them together: give one of them."

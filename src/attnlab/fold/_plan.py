@@ -123,7 +123,9 @@ def _decide(
     if shape[place.site.channel_axis] != keep:
         raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
     if not prod(shape):
-        raise Refusal(f"the example reaches it with nothing, {shape}; pass another: example=...")
+        raise Refusal(
+            f"the example reaches it with an empty tensor, {shape}; pass another: example=..."
+        )
     ids = along(torch.arange(keep), place.site.channel_axis, shape)
     asked = [Demand(reader, source, ids)]
     try:

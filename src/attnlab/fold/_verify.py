@@ -92,12 +92,12 @@ def check_exact(
 
 
 def _selected(change: Change, most: float, precision: str) -> list[str]:
-    """What to say of a network that selects otherwise from the same."""
+    """What to say of a network that selects differently from the same."""
     if change.of_output is None or change.of_output <= most:
         return []
     return [
-        f"in {precision} it selects otherwise from what is the same to {change.relative:.0e}, as "
-        f"it does where scores tie"
+        f"in {precision} it selects differently from what is the same to {change.relative:.0e}, "
+        f"as it does where scores tie"
     ]
 
 

@@ -21,7 +21,7 @@ Budget = float | Literal["all"]
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One gate more that is constant."""
+    """One more gate that is constant."""
 
     site: str
     predicted: float

@@ -15,6 +15,7 @@ from attnlab.attention import InstanceEnhancementBatchNorm
 from attnlab.insert._hosted import Hosted, hosted_by
 from attnlab.insert._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 from attnlab.insert.attachment import Attachment
+from attnlab.record.became import what_became_of
 
 
 class Guard:
@@ -164,13 +165,9 @@ def acting_in(module: nn.Module) -> Iterator[Attachment]:
 
 
 def _lost_norm_error(network: nn.Module, name: str) -> GateLostError:
-    now: object = network
-    for part in name.split("."):
-        now = now._modules.get(part) if isinstance(now, nn.Module) else None
-    instead = "taken away" if now is None else f"exchanged for a {type(now).__name__}"
     return GateLostError(
-        f"The norm {name!r} had a gate inside (iebn), but it was {instead} after insertion, and "
-        f"{type(network).__name__} would answer without the gate. {WHAT_TO_DO}"
+        f"The norm {name!r} had a gate inside (iebn), but it was {what_became_of(network, name)} "
+        f"after insertion, and {type(network).__name__} would answer without the gate. {WHAT_TO_DO}"
     )
 
 

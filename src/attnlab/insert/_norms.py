@@ -91,7 +91,7 @@ def _named(norms: Sequence[str], where: Sequence[str]) -> list[str]:
     for name in where:
         if name not in norms:
             raise SiteError(
-                f"'iebn' replaces BatchNorm2d modules, and {name!r} is none. The first ones are: "
+                f"'iebn' replaces BatchNorm2d modules, and {name!r} is not one. The first are: "
                 f"{', '.join(norms[:4])}."
             )
     return list(where)

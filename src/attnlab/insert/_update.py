@@ -96,7 +96,7 @@ def is_read_elsewhere(graph: Graph, index: int, by: int) -> bool:
 
 def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
     """Whether the branch is attention whose query is `state` itself, straight into the products
-    with the keys (pooled attention of MViT): the query is no state of the network."""
+    with the keys (pooled attention of MViT): the query is not a state of the network."""
     on_path = {node.index for node in path}
     first: list[Node] = []
     waiting = [state]

@@ -43,7 +43,7 @@ class BranchEnd:
 
 def branch_end(graph: Graph, step: Step, modules: Mapping[str, nn.Module]) -> BranchEnd | None:
     """The norm behind which only activations and changes of layout follow up to the addition; None
-    where the branch ends otherwise, or no module returns what the norm made."""
+    where the branch ends differently, or no module returns what the norm made."""
     node, readers, activated = graph.nodes[step.branch_node], 1, False
     while len(graph.users[node.index]) == readers:
         if _is_norm(node, modules):

@@ -26,9 +26,9 @@ def find_sites(
     identity_only: bool = False,
 ) -> list[Site]:
     """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
-    where on the branches of steps, `auto` as for a constant gate. `identity_only`: where so many
-    blocks per stage are chosen, they are chosen among those whose shortcut is x_t itself. A network
-    that declares its sites is believed."""
+    where on the branches of steps, `auto` as for a constant gate. `identity_only`: where a number
+    of blocks per stage is chosen, it is among those whose shortcut is x_t itself. A network that
+    declares its sites is believed."""
     where = where if callable(where) else parse_where(where)
     module, where = place_and_rest(model, where)
     found = find_steps(run.graph)

@@ -23,7 +23,7 @@ class StepKey:
     axes: int
     channel_axis: int
     channels: int
-    """What is added has so many axes, and so many channels on that one."""
+    """How many axes what is added has, and how many channels on that one."""
     addition: int
     """The addition's place, from 0, among those of that call that `could_be` this one."""
 

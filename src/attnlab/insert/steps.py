@@ -53,8 +53,8 @@ def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
     ]
     if norms:
         lines.append(
-            f"To put a gate behind each of its {len(norms)} norms that feed an activation "
-            f"(the papers' placement for VGG): insert(model, gate, where='norms')."
+            f"To put a gate behind {_norms(len(norms))} (the papers' placement for VGG): "
+            f"insert(model, gate, where='norms')."
         )
     names = norms[:2] or [name for name, _ in model.named_children()][:2]
     lines.append(
@@ -62,6 +62,12 @@ def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
         f"insert(model, gate, where={names!r})."
     )
     return StepsNotFoundError("\n".join(lines))
+
+
+def _norms(number: int) -> str:
+    if number == 1:
+        return "its norm that feeds an activation"
+    return f"each of its {number} norms that feed an activation"
 
 
 def norms_before_activation(graph: Graph) -> list[str]:

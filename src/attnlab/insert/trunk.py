@@ -8,8 +8,8 @@ _DETECTORS = "torchvision.models.detection."
 
 
 def trunk(model: nn.Module) -> str:
-    """The name of a torchvision detector's backbone without its pyramid, whose sums are no residual
-    steps; empty for any other network, all of which counts."""
+    """The name of a torchvision detector's backbone without its pyramid, whose sums are not
+    residual steps; empty for any other network, all of which counts."""
     if not any(each.__module__.startswith(_DETECTORS) for each in type(model).__mro__):
         return ""
     names = {name for name, _ in model.named_modules()}

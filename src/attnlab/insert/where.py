@@ -43,7 +43,7 @@ _FORMS = (
 )
 INSIDE = "in:"
 MEASURED = ("stiffest", "softest", "spread")
-"""Words for so many blocks in every stage, chosen by a measurement."""
+"""Words for that many blocks in every stage, chosen by a measurement."""
 RANDOM = "random:"
 
 

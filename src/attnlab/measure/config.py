@@ -8,7 +8,7 @@ from attnlab._strict import Strict
 
 
 class MeasureConfig(Strict):
-    """What is measured beside the task's metrics. It is no part of a run: measuring more or less
+    """What is measured beside the task's metrics. It is not part of a run: measuring more or less
     never trains anything again."""
 
     images: NonNegativeInt = 256

@@ -49,8 +49,8 @@ def subject_of(
         return run_subject(path)
     if data is None:
         raise OptionError(
-            f"{str(network)!r} is no run's folder, so the images to test it on must be given: data "
-            f"with classes, as digits, cifar10 or npz."
+            f"{str(network)!r} is not a run's folder, so the images to test it on must be given: "
+            f"data with classes, such as digits, cifar10 or npz."
         )
     images = load_data(DataConfig(name=data, root=root, size=size))
     task = build_task(TaskConfig(), images.facts)

@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 
 from attnlab._errors import NoiseLostError
-from attnlab.noise.noisy_norm import carried_by
+from attnlab.noise.noisy_norm import adds_noise, carried_by
+from attnlab.record.became import what_became_of
 
 _HOOK = -1
 """The hook's key: one per network, however often noise is attached. Torch counts its own from 0."""
@@ -31,7 +32,9 @@ class Guard:
 
     def __call__(self, network: nn.Module, args: Any) -> None:
         del args
-        if [parent._modules.get(name) for parent, name in self.ways] != self.ends:
+        if [parent._modules.get(name) for parent, name in self.ways] != self.ends or not all(
+            map(adds_noise, self.norms.values())
+        ):
             self.look(network)
 
     def forget(self) -> None:
@@ -44,7 +47,9 @@ class Guard:
         there = {id(module): name for name, module in network.named_modules()}
         for name, norm in self.norms.items():
             if id(norm) not in there:
-                raise _lost_error(network, name)
+                raise _lost_error(network, name, what_became_of(network, name))
+            if not adds_noise(norm):
+                raise _lost_error(network, name, f"made a plain {type(norm).__name__}")
         self.ways, self.ends = [], []
         for norm in self.norms.values():
             module, name = network, there[id(norm)]
@@ -83,13 +88,9 @@ def let_go(network: nn.Module) -> None:
                 del module._forward_pre_hooks[_HOOK]
 
 
-def _lost_error(network: nn.Module, name: str) -> NoiseLostError:
-    now: object = network
-    for part in name.split("."):
-        now = now._modules.get(part) if isinstance(now, nn.Module) else None
-    instead = "taken away" if now is None else f"exchanged for a {type(now).__name__}"
+def _lost_error(network: nn.Module, name: str, what_became: str) -> NoiseLostError:
     return NoiseLostError(
-        f"The norm {name!r} carried noise, but it was {instead} afterwards, and "
+        f"The norm {name!r} carried noise, but it was {what_became} afterwards, and "
         f"{type(network).__name__} would answer without that noise. Run that tool first, then "
         f"attach; or take the noise out before it: attnlab.noise.detach(network)."
     )

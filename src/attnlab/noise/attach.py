@@ -43,8 +43,8 @@ class NoiseReceipt:
 
 
 def attach(network: nn.Module, noise: Noise, during: During | None = None) -> NoiseReceipt:
-    """Put `noise` into the norms of `network` itself: BatchNorm of every rank, also synchronised
-    and IEBN, LayerNorm and GroupNorm, and what other libraries made of them.
+    """Put `noise` into the norms of `network` itself: BatchNorm of every rank, synchronised and
+    IEBN included, LayerNorm and GroupNorm, and what other libraries made of them.
 
     Norms inside gates are left alone, so that the disturbance is the same with every gate.
 
@@ -93,7 +93,9 @@ def _attach(
     network: nn.Module, noise: Noise, during: During | None
 ) -> tuple[Carried, NoiseReceipt]:
     if not isinstance(noise, Noise):
-        raise OptionError(f"Expected a noise, as of attnlab.noise.random(0.3), but got {noise!r}.")
+        raise OptionError(
+            f"Expected a noise, such as attnlab.noise.random(0.3), but got {noise!r}."
+        )
     during = noise.default_during if during is None else during
     check_during(during)
     norms, others = _found(network)

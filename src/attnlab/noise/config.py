@@ -29,7 +29,7 @@ class NoiseConfig(Strict):
     sigma: float | None = None
     """Of random noise, x̂ ← (1 + σ ε₁) x̂ + σ ε₂."""
     per: Per | None = None
-    """Of random noise: who has a draw of its own; `channel` when left out."""
+    """Of random noise: what has a draw of its own; `channel` when left out."""
     n: int | None = None
     """Of batch noise: of how many images the statistics are."""
     during: During | None = None

@@ -24,7 +24,7 @@ from attnlab._errors import OptionError, unknown_name
 During = Literal["training", "test", "both"]
 """When a noise acts: a norm in training mode, in eval mode, or always."""
 Per = Literal["layer", "channel", "image"]
-"""Who has a draw of its own: a layer, each channel of it, or each channel of each image."""
+"""What has a draw of its own: a layer, each channel of it, or each channel of each image."""
 
 
 class Noise(ABC):
@@ -89,7 +89,7 @@ class Random(Noise):
 
 @dataclass(frozen=True)
 class Batch(Noise):
-    """Statistics of every n images of a batch, each part by itself."""
+    """Statistics of every n images of a batch, each part on its own."""
 
     n: int
     default_during: ClassVar[During] = "training"
@@ -122,7 +122,7 @@ def batch(n: int) -> Batch:
 
 
 def check_during(during: str) -> None:
-    """Refuse what is no time to act."""
+    """Refuse what is not a time to act."""
     if during not in get_args(During):
         raise unknown_name("time of noise", during, get_args(During))
 

@@ -51,6 +51,11 @@ def carry(norm: nn.Module, noises: list[Carried]) -> None:
         norm.__class__ = _own_classes.get(type(norm), type(norm))
 
 
+def adds_noise(norm: nn.Module) -> bool:
+    """Whether its class is still the one that adds noise: some tools put another in its place."""
+    return isinstance(norm, _NoisyNorm)
+
+
 class _NoisyNorm(nn.Module):
     """Mixed in front of a norm's class: its forward runs under the noise that it carries."""
 

@@ -32,8 +32,8 @@ class _Gradients(Observer):
         label, branch = seen.step.label, seen.branch
         if not branch.requires_grad:
             raise InputError(
-                f"No gradient reaches step {label}: the network computes it without. Choose "
-                f"another strategy, for example 'stiffest'."
+                f"No gradient reaches step {label}: the network computes it without gradients. "
+                f"Choose another strategy, for example 'stiffest'."
             )
         value = branch.detach().clone()  # `out += x` overwrites it
         axis = seen.step.channel_axis

@@ -40,7 +40,7 @@ def gate_spread(asked: Asked) -> Scored:
     if largest < _NOTHING:
         notes += (
             f"the gates have hardly moved in {STEPS} steps (largest spread {largest:.1g}), so the "
-            f"choice is by next to nothing",
+            f"choice rests on next to nothing",
         )
     return spread_scores(found, notes)
 

@@ -45,7 +45,7 @@ def place(
         strategy: a name of `attnlab.place.list_strategies()`.
         loader: batches of training images, (images, classes) for `effect` and `spread`. What is
             chosen by looking at test images is not a fair choice.
-        per_stage: choose so many blocks in every stage, so that every choice costs the same.
+        per_stage: choose this many blocks in every stage, so that every choice costs the same.
         seed: of the strategy `random`.
         where: of the strategy `hand`: the blocks.
         gate: of the strategy `spread`: whose spread, `se` when None.
@@ -124,9 +124,9 @@ def placed(
 def place_by_word(
     network: nn.Module, where: str, loader: Iterable[Any], *, name: str | None = None
 ) -> Placement:
-    """What a word of a study, such as `stiffest:1`, chooses: so many blocks in every stage.
+    """What a word of a study, such as `stiffest:1`, chooses: that many blocks in every stage.
 
-    `stiffest` and `softest` are measured of `network` as it is, `spread` of the gates that it has.
+    `stiffest` and `softest` are measured on `network` as it is, `spread` on the gates that it has.
     """
     began = time.perf_counter()
     word = measured_word(where)

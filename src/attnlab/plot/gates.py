@@ -16,7 +16,7 @@ from attnlab.plot.render import BLUE, GREY, Spec
 
 Site = Mapping[str, Any]
 MAPS = 6
-"""How many images a picture of spatial maps shows, as the supplementary does."""
+"""How many images a picture of spatial maps shows, as the supplement does."""
 
 
 def stripe_ratio(site: Site) -> float | None:

@@ -149,7 +149,7 @@ def check_finite_weights(model: nn.Module, change: float | None) -> None:
         if not parameter.isfinite().all():
             raise InputError(
                 f"The weights {name!r} of {type(model).__name__} have values that are not finite, "
-                f"so nothing can be said of its outputs. Did its training diverge?"
+                f"so nothing can be said about its outputs. Did its training diverge?"
             )
 
 

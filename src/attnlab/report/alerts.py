@@ -142,7 +142,7 @@ def _correction(record: StudyRecord) -> Iterator[Chip]:
             yield Chip(
                 f"{record.name_of(group)}: {', '.join(only)} not significant after Holm.",
                 "neutral",
-                f"The own {record.level} interval leaves out zero, but with {len(compared)} "
+                f"Its own {record.level} interval leaves out zero, but with {len(compared)} "
                 f"modules tested side by side that happens by chance too often to be called a gain "
                 f"or a loss.",
             )
@@ -174,7 +174,7 @@ def _mixed(record: StudyRecord) -> Iterator[Chip]:
             yield Chip(
                 f"Runs come from {len(values)} {what}.",
                 "warn",
-                f"{', '.join(shown)}. Speeds are not comparable, and pairs only nearly.",
+                f"{', '.join(shown)}. Speeds are not comparable, and pairs only roughly.",
             )
     for group in record.table.groups:
         if group.timed is not None and group.timed.busy:

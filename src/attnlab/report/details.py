@@ -32,8 +32,7 @@ def details_sections(record: StudyRecord) -> list[Section]:
     """A section where the task shows something; none for others."""
     parts: list[Part | Folded] = []
     for group in record.table.groups:
-        found = {row.label: of_row(record, group, row.label) for row in group.rows}
-        found = {label: each for label, each in found.items() if each}
+        found = _alike({row.label: of_row(record, group, row.label) for row in group.rows})
         if not found:
             continue
         if len(record.table.groups) > 1:
@@ -54,6 +53,19 @@ def details_sections(record: StudyRecord) -> list[Section]:
 def of_row(record: StudyRecord, group: Group, row: str) -> list[Details]:
     """What was measured of each seed."""
     return [Details(**found) for found in record.found(group, row, "details")]
+
+
+def _alike(found: dict[str, list[Details]]) -> dict[str, list[Details]]:
+    """Those that show the same as the first; another task's have no place in one table."""
+
+    def shown(details: Details) -> list[str]:
+        return [each.title for each in details.breakdowns] + [c.title for c in details.curves]
+
+    first = next((each for runs in found.values() for each in runs), None)
+    if first is None:
+        return {}
+    alike = {label: [e for e in runs if shown(e) == shown(first)] for label, runs in found.items()}
+    return {label: runs for label, runs in alike.items() if runs}
 
 
 def _compared(group: Group, found: dict[str, list[Details]]) -> dict[str, list[Details]]:

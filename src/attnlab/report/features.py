@@ -163,7 +163,7 @@ def where_section(record: StudyRecord) -> Section:
         "Take the fewest gates that are shown to be as good as all, and the cheapest way to choose "
         "them that is above the random ones; if none is, draw them."
         if placements
-        else "No module is there once with more and once with fewer gates, so this study cannot "
+        else "No module appears both with more and with fewer gates, so this study cannot "
         'tell whether fewer would do. Add `where = ["all", "stages:1", "every:3"]` to its file to '
         "ask."
     )

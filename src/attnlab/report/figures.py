@@ -12,7 +12,7 @@ from attnlab.stored import Metric
 Standing = Literal[
     "gain", "loss", "within noise", "before correction only", "no interval", "cannot tell"
 ]
-"""`before correction only`: zero is outside of the module's own interval, but among so many modules
+"""`before correction only`: zero is outside the module's own interval, but among so many modules
 that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
 
 INK = "#1b2130"
@@ -41,7 +41,7 @@ class ForestRow:
 
 
 def directed(title: str, metric: Metric) -> str | list[str]:
-    """The title of an axis; on a second line where less is better."""
+    """The title of an axis; on a second line where lower is better."""
     return [title, metric.direction] if metric.direction else title
 
 

@@ -68,7 +68,7 @@ def findings(record: StudyRecord) -> list[str]:
 
 
 def _points(metric: Metric, difference: float) -> str:
-    """`+1.60 points`; the metric's own unit where it is no percentage."""
+    """`+1.60 points`; the metric's own unit where it is not a percentage."""
     unit = "points" if metric.difference_unit == "pt" else metric.difference_unit
     return f"{metric.signed(difference)} {unit}".strip()
 
@@ -116,10 +116,11 @@ def _answer(record: StudyRecord) -> str:
             f" It harms: {', '.join(worse)}." if worse else ""
         )
     if worse:
-        return f"No: nothing is better than the plain network, and worse is {', '.join(worse)}."
+        names = ", ".join(worse)
+        return f"No: nothing is better than the plain network, and it is better than {names}."
     if all(verdict == "cannot tell" for _, verdict in found):
         return "Nothing can be told yet."
-    return "That is not shown: what is seen is as small as what chance does between seeds."
+    return "That is not shown: what is seen is no larger than what chance does between seeds."
 
 
 def _to_do(record: StudyRecord) -> str:
@@ -129,7 +130,7 @@ def _to_do(record: StudyRecord) -> str:
     first = f"Take {better[0]}, and see below what it costs. " if better else ""
     if open_:
         return (
-            f"{first}To learn more of {', '.join(open_[:3])}, add seeds: `attnlab study plan "
+            f"{first}To learn more about {', '.join(open_[:3])}, add seeds: `attnlab study plan "
             f"{name} --effect 1` says how many it takes, `attnlab study run {name} "
             f"--until-decided` adds them one by one and stays honest about the looks."
         )

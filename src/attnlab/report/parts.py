@@ -143,7 +143,7 @@ class Words:
     """Words and what they mean."""
 
     entries: Sequence[tuple[str, str, str]]
-    """(word, one sentence, the page of the documentation that has more)."""
+    """(word, one sentence, the page and heading of the documentation that has more)."""
     kind: str = field(default="words", init=False)
 
 

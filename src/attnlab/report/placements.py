@@ -171,8 +171,9 @@ def placement_answer(record: StudyRecord) -> str:
         if judged:
             names = f": {', '.join(above)}" if above else ""
             found.append(
-                f"{len(above) or 'None'} of {len(judged)} ways to choose is above all random "
-                f"placements of the same cost{names}."
+                f"{len(above) or 'None'} of {len(judged)} ways to choose "
+                f"{'are' if len(above) > 1 else 'is'} above all random placements of the same "
+                f"cost{names}."
             )
     return " ".join(found)
 

@@ -25,14 +25,14 @@ def provenance_section(result: Mapping[str, Any]) -> Section:
     """Network, gate, weights, data, command, date and version of a measurement's file."""
     title, found = "Where do these numbers come from?", result.get("provenance")
     if not found:
-        text = "The file does not say it: it was written by Python, or by attnlab 0.1."
+        text = "The file does not say: it was written by Python, or by attnlab 0.1."
         return Section(title, "", [], text)
     rows = [
         [Cell(name), Cell(str(found.get(key) or "random, from seed 0"))]
         for key, name in _NAMES.items()
         if found.get(key) or key == "weights"
     ]
-    lead = UNTRAINED if is_untrained(result) else "Of the weights named here."
+    lead = UNTRAINED if is_untrained(result) else "From the weights named here."
     again = "To make them again, run the command with these weights and data."
     return Section(title, "", [Table(["", ""], rows, names=2)], lead, again)
 

@@ -32,7 +32,7 @@ def shorten_page(result: Mapping[str, Any]) -> str:
         Section("What is lost as steps go?", lead, [Row(figures)]),
         Section("In which order?", "", [_order(result)]),
         Section(
-            "What does each step matter alone?",
+            "How much does each step matter alone?",
             "What each ranking says of a step in the whole network, beside what leaving it out "
             "does.",
             [_steps(result)],

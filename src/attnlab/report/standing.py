@@ -23,8 +23,8 @@ def standing_of(comparison: Comparison) -> Standing:
 
 
 def forest_rows(group: Group) -> list[ForestRow]:
-    """The modules of a group that can be compared, in the study's order. One whose difference is no
-    number has no place in a picture; its reason is among the alerts."""
+    """The modules of a group that can be compared, in the study's order. One whose difference is
+    not a number has no place in a picture; its reason is among the alerts."""
     plain = group.plain
     return [
         ForestRow(

@@ -227,7 +227,7 @@ def _differences(networks: Sequence[tuple[str, Result]]) -> str:
         if _data(one) != _data(two):
             found[f"{a} and {b} saw different images"] = None
         if is_untrained(one) != is_untrained(two):
-            found[f"of {a} and {b} only one is trained"] = None
+            found[f"only one of {a} and {b} is trained"] = None
     if not found:
         return ""
     return f"Be careful: {'; '.join(found)}. TNS grows with depth before any training."

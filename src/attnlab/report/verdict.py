@@ -73,7 +73,7 @@ def verdict_sentence(
         sentences.append(f"{len(none)} of {len(verdicts)} modules {verb} no gain{anywhere}.")
     if unknown:
         what = "Nothing" if len(places) == 1 else "Not everything"
-        sentences.append(f"{what} can be told of {_bold(unknown)}: see the alerts.")
+        sentences.append(f"{what} can be told about {_bold(unknown)}: see the alerts.")
     return " ".join(sentences)
 
 
@@ -175,7 +175,7 @@ class Gap(NamedTuple):
 
 def baseline_gap(group: Group, metric: Metric) -> Gap | None:
     """None where the paper or the runs have no figure. Weak is what is worse by more than the
-    paper's own spread and 0.3 points, of values that are no percentages the spread over seeds."""
+    paper's own spread and 0.3 points, for values that are not percentages the spread over seeds."""
     plain = group.plain
     if plain is None or metric.name not in plain.paper or metric.name not in plain.values:
         return None

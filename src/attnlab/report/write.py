@@ -67,7 +67,7 @@ def write_comparison_page(files: Sequence[str | Path], out: Path) -> Path:
         if not isinstance(content, dict) or content.get("format") != "attnlab stiffness 1":
             raise InputError(
                 f"Expected several files to be stiffness.json (attnlab stiffness --out), which one "
-                f"page compares, but {str(path)!r} is none."
+                f"page compares, but {str(path)!r} is not one."
             )
         found.append(content)
     return write_whole(out, comparison_page(dict(zip(names_of(found), found, strict=True))))
@@ -96,4 +96,4 @@ def write_file_page(file: str | Path, out: Path) -> Path:
             f"{str(path)!r} has the format {kind!r}, expected {known[0]!r}: another version of "
             f"attnlab wrote it."
         )
-    raise InputError(f"{str(path)!r} is no result that has a page. Expected {RENDERED}.")
+    raise InputError(f"{str(path)!r} is not a result that has a page. Expected {RENDERED}.")

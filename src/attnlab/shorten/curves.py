@@ -26,7 +26,7 @@ FORMAT = "attnlab shorten 1"
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A network without so many steps."""
+    """A network without that many steps."""
 
     removed: int
     label: str
@@ -110,7 +110,7 @@ def removal_curves(
         images: batches to rank the steps on, each a tensor, or a pair of images and classes.
         test: batches to measure on; `images` when None.
         rankings: names of `attnlab.shorten.RANKINGS`; all that the images allow when None.
-        most: so many steps go; all that can be removed when None. Rankings that measure again run
+        most: how many steps go; all that can be removed when None. Rankings that measure again run
             the network once per step and removal.
         example: an input to find the steps with; of the images when None.
         name: of the network, for the page.

@@ -11,6 +11,9 @@ from attnlab.shorten._surgery import named
 from attnlab.shorten.rankings import Ranking, Scores
 from attnlab.shorten.trial import Trial
 
+_REASONS = 2
+"""Why steps must stay: as many reasons are told."""
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -24,7 +27,7 @@ class Chosen:
 
 
 def removal_order(trial: Trial, ranking: Ranking, number: int) -> list[Chosen]:
-    """The first `number` steps that `ranking` gives up: the least score first, the earlier step
+    """The first `number` steps that `ranking` gives up: the lowest score first, the earlier step
     where scores tie; measured again after each where the ranking does that."""
     check_number(trial, number)
     steps = {step.key: step for step in trial.candidates}
@@ -44,14 +47,27 @@ def check_number(trial: Trial, number: int) -> None:
     most = len(trial.candidates)
     if number <= most:
         return
-    stay = [step for step in trial.found.steps if trial.reasons[step.key]]
-    names = ", ".join(named(step) for step in stay[:4])
-    more = f" and {len(stay) - 4} more" if len(stay) > 4 else ""
-    because = f" {names}{more} must stay: {trial.reasons[stay[0].key]}." if stay else ""
     raise ShortenError(
         f"Expected to remove at most {most} of the {len(trial.found.steps)} steps of "
-        f"{type(trial.network).__name__} but got {number}.{because}"
+        f"{type(trial.network).__name__} but got {number}.{_staying(trial)}"
     )
+
+
+def _staying(trial: Trial) -> str:
+    """Which steps must stay, by reason; empty where all can go."""
+    by_reason: dict[str, list[Step]] = {}
+    for step in trial.found.steps:
+        if trial.reasons[step.key]:
+            by_reason.setdefault(trial.reasons[step.key], []).append(step)
+    said = ""
+    for reason, (first, *others) in list(by_reason.items())[:_REASONS]:
+        said += f" {named(first)} must stay: {reason}."
+        if others:
+            names = ", ".join(named(step) for step in others[:3])
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            said += f" So must {names}{more}, for the same reason."
+    left = sum(len(steps) for steps in list(by_reason.values())[_REASONS:])
+    return f"{said} So must {left} more, for other reasons." if left else said
 
 
 def _scores(trial: Trial, ranking: Ranking, gone: list[Chosen]) -> Scores:

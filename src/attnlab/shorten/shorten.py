@@ -50,7 +50,7 @@ def shorten(
         network: trained; it is not changed.
         remove: how many steps, or which: names of blocks (`layer1.2`) or labels (`1.2`, and `1.2:1`
             for the second step of a transformer block).
-        by: what decides which steps go, one of `attnlab.shorten.RANKINGS`: the least score first.
+        by: what decides which steps go, one of `attnlab.shorten.RANKINGS`: the lowest score first.
         images: batches to rank the steps on, each a tensor, or a pair of images and classes.
         test: batches to measure the change on; `images` when None, on which the steps were chosen.
         repair: estimate the running statistics of BatchNorm on `images` again afterwards.

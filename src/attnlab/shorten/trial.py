@@ -95,7 +95,7 @@ def relative_change(before: Tensor, after: Tensor) -> Tensor:
     if not bool((size > 0).all()):
         raise InputError(
             f"The network returns zeros for {int((size == 0).sum())} of {len(size)} images, so "
-            f"nothing can be said of a change. Is its last layer still as it was initialised?"
+            f"nothing can be said about a change. Is its last layer still as it was initialised?"
         )
     return (after - before).norm(dim=1) / size
 

@@ -3,8 +3,8 @@
 Runs of one seed share data order, augmentation and the initial weights of everything but the gate,
 so a module is compared with the plain network seed by seed. With the handful of seeds that anyone
 can afford, a bootstrap interval is far too narrow; Student's t is right for normal differences and
-a number of seeds that was fixed beforehand. Who looks and then adds seeds needs the wider interval
-of `attnlab.statistics.anytime`. Values are in the units in which they are shown.
+a number of seeds that was fixed beforehand. Whoever looks and then adds seeds needs the wider
+interval of `attnlab.statistics.anytime`. Values are in the units in which they are shown.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def compare(
             beforehand, in place of the t-test's. Then fewer seeds than the interval needs give
             "cannot tell".
         better: which values of the metric are better; a module with a lower error is better.
-        also: differences that were looked at as well and have no row any more. They count in the
+        also: differences that were looked at as well and no longer have a row. They count in the
             family, even under the name of one that is there, and are not returned.
     """
     if better not in ("higher", "lower"):

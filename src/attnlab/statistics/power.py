@@ -22,7 +22,7 @@ def seeds_needed(
 
     Both rules are computed, not simulated: the t statistic of n differences has a noncentral t
     distribution, and the rule asks it to be beyond a limit. For the anytime rule that is one look,
-    at n. Who looks after every seed has decided by then with a higher probability and stops
+    at n. Whoever looks after every seed has decided by then with a higher probability and stops
     earlier, so the number is an upper bound, by 10 to 20 % where it is more than a dozen.
 
     Args:

@@ -65,6 +65,7 @@ def _first(error: Exception) -> str:
     """The first problem, without the full stop."""
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        return f"{place}: {problem['msg']}"
+        place = "".join(f"{part}." for part in problem["loc"])[:-1]
+        said = problem["msg"].removeprefix("Value error, ")
+        return f"{place}: {said}" if place else said
     return str(error).partition("\n")[0].rstrip(".")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from attnlab._strict import Strict
+from attnlab.stored.details import Details
 
 
 class Measured(Strict):
@@ -44,11 +45,61 @@ class _Speed(BaseModel):
     images_per_second: float
 
 
+class _Classes(BaseModel):
+    classes: list[str]
+    confusion: list[list[int]]
+
+    @model_validator(mode="after")
+    def _square(self) -> _Classes:
+        sides = {len(self.confusion), *(len(row) for row in self.confusion)}
+        if sides != {len(self.classes)}:
+            raise ValueError("expected a number for every pair of classes")
+        return self
+
+
+class _Figures(BaseModel):
+    top1: float
+    ece: float
+    nll: float
+
+
+class _Corrupted(BaseModel):
+    corruption: str
+    top1: float
+
+
+class _Corruptions(BaseModel):
+    clean: _Figures
+    mean: _Figures
+    rows: list[_Corrupted]
+
+
+class _Picture(BaseModel):
+    input: str
+    output: str
+    folded: str | None = None
+
+
+class _Pictures(BaseModel):
+    pictures: list[_Picture]
+    folded_change: float | None
+
+    @model_validator(mode="after")
+    def _folded_or_not(self) -> _Pictures:
+        if any((each.folded is None) != (self.folded_change is None) for each in self.pictures):
+            raise ValueError("expected folded pictures of all images, or of none")
+        return self
+
+
 _FOUND: dict[str, type[BaseModel]] = {
     "stiffness": _Stiffness,
     "gates": _Gates,
     "fold": _Fold,
     "speed": _Speed,
+    "classes": _Classes,
+    "corruptions": _Corruptions,
+    "details": Details,
+    "pictures": _Pictures,
 }
 """What tables and pages rely on, by the measurement's name; there may be more."""
 

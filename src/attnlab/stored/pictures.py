@@ -30,9 +30,9 @@ class RunPictures(Strict):
 
 def read_pictures(run: StoredRun) -> RunPictures | None:
     """Those of a run; None where there are none."""
-    measured = run.measured("pictures")
-    if measured is None or measured.found is None:
+    found = run.pictures
+    if found is None:
         return None
-    pictures = tuple(Picture(**each) for each in measured.found["pictures"])
-    change = measured.found["folded_change"]
+    pictures = tuple(Picture(**each) for each in found["pictures"])
+    change = found["folded_change"]
     return RunPictures(directory=run.directory, pictures=pictures, folded_change=change)

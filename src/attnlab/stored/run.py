@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.stored import v0_1
+from attnlab.stored._beside import check_picture, check_tensors, read_tensors
 from attnlab.stored.damage import DamagedFileError, parsed_object, read_object, reading
 from attnlab.stored.identity import FILE as IDENTITY
 from attnlab.stored.identity import run_id_of
 from attnlab.stored.measured import Measured, check_found
+from attnlab.stored.placement import FILE as PLACEMENT
+from attnlab.stored.placement import PlacementRecord
 from attnlab.stored.result import RunResult
 
 if TYPE_CHECKING:
@@ -23,12 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MEASURED = "measured"
 GATES = "gates.safetensors"
+WEIGHTS = "model.safetensors"
 _RESUME = (
     "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
 )
 _ALL = "Remove the run's folder and run the study again, which trains it anew."
 _LEFT_OUT = "What it says is left out; the result counts."
-_AGAIN = "Remove it; `attnlab study run` and `attnlab study measure` measure it again."
+_AGAIN = "`attnlab study run` and `attnlab study measure` measure it again."
+_CHOSEN = "`attnlab study run` chooses the blocks again."
+_SAME = "Remove it: result.json says the same."
+_WEIGHTS = (
+    "Remove it and result.json and run the study again: the weights are in the last checkpoint, or "
+    "are trained anew."
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,27 @@ class StoredRun:
         return _whole(self._gates, {})
 
     @cached_property
+    def placement(self) -> PlacementRecord | None:
+        """Where the gates went, when that was chosen by a measurement; by the result where there is
+        one, which says the same."""
+        if self.is_trained and self.result.placement is not None:
+            return self.result.placement
+        return _whole(self._placement, None)
+
+    @cached_property
+    def pictures(self) -> dict[str, Any] | None:
+        """What was found as `pictures`, if all of them are there."""
+        return _whole(self._pictures, None)
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a measurement, and what it wrote beside its file, can be read."""
+        try:
+            {"gates": self._gates, "pictures": self._pictures}.get(name, dict)()
+        except DamagedFileError:
+            return False
+        return self.measured(name) is not None
+
+    @cached_property
     def damage(self) -> tuple[DamagedFileError, ...]:
         """Every file that cannot be read, or is not this run's."""
         return tuple({each.path: each for each in self._problems(*self._readers())}.values())
@@ -139,6 +170,9 @@ class StoredRun:
             "failure.json": self._failure,
             **measured,
             GATES: self._gates,
+            "pictures": self._pictures,
+            PLACEMENT: self._placement,
+            WEIGHTS: self._weights,
         }
 
     def _result(self) -> RunResult:
@@ -208,18 +242,40 @@ class StoredRun:
         return sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
 
     def _gates(self) -> dict[str, np.ndarray]:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         path = self.directory / GATES
         if not path.is_file():
+            # 0.1 has its gates in result.json.
+            if (self.directory / MEASURED / "gates.json").is_file():
+                measured = self._measured("gates")
+                if measured is not None and measured.found is not None:
+                    raise DamagedFileError(path, "it is not there", _AGAIN)
             return {}
-        try:
-            with reading(path, _AGAIN):
-                found: dict[str, np.ndarray] = load_file(path)
-        except SafetensorError as error:
-            raise DamagedFileError(path, str(error).rstrip("."), _AGAIN) from None
-        return found
+        return read_tensors(path, _AGAIN)
+
+    def _weights(self) -> None:
+        path = self.directory / WEIGHTS
+        if path.is_file():
+            check_tensors(path, _WEIGHTS)
+
+    def _placement(self) -> PlacementRecord | None:
+        path = self.directory / PLACEMENT
+        if not path.is_file():
+            return None
+        remedy = _SAME if self.has_result else _CHOSEN
+        found = read_object(path, remedy)
+        with reading(path, remedy):
+            record = PlacementRecord(**found)
+            if self.is_trained and record != self.result.placement:
+                raise ValueError("it does not say what result.json says")
+        return record
+
+    def _pictures(self) -> dict[str, Any] | None:
+        measured = self._measured("pictures")
+        if measured is None or measured.found is None:
+            return None
+        for name in (name for each in measured.found["pictures"] for name in each.values() if name):
+            check_picture(self.directory / name, _AGAIN)
+        return measured.found
 
     def _json(self, name: str, remedy: str) -> dict[str, Any]:
         path = self.directory / name

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from attnlab._errors import OptionError
 from attnlab._files import write_whole
 from attnlab._strict import Strict
+from attnlab.stored.damage import DamagedFileError, read_object, reading
 
 FILE = "speed.json"
 
@@ -61,6 +60,8 @@ def read_speed(directory: Path) -> StudySpeed | None:
     if not file.is_file():
         return None
     try:
-        return StudySpeed(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, OptionError) as error:
-        return StudySpeed(why_not=f"{FILE} is damaged: {str(error).splitlines()[0]}")
+        found = read_object(file, "")
+        with reading(file, ""):
+            return StudySpeed(**found)
+    except DamagedFileError as error:
+        return StudySpeed(why_not=str(error).removeprefix(f"{directory}/").rstrip(". "))

@@ -64,7 +64,7 @@ def is_config(found: dict[str, Any]) -> bool:
 
 
 def config(found: dict[str, Any]) -> dict[str, Any]:
-    """config.json: what is measured is no setting of a run any more, and two of the recipe's
+    """config.json: what is measured is no longer a setting of a run, and two of the recipe's
     settings have moved."""
     recipe = dict(found["recipe"])
     smoothing = recipe.pop("label_smoothing")

@@ -20,7 +20,7 @@ FORMAT = "attnlab gate history 1"
 
 
 def first_difference(values: Sequence[Sequence[float]]) -> np.ndarray:
-    """|v_{e+1} − v_e| of values (epochs, channels): one row less."""
+    """|v_{e+1} − v_e| of values (epochs, channels): one row fewer."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or len(array) < 2:
         raise InputError(
@@ -32,7 +32,7 @@ def first_difference(values: Sequence[Sequence[float]]) -> np.ndarray:
 
 @dataclass
 class GateHistory:
-    """The mean of every gate over images, per channel, epoch by epoch. The supplementary draws it
+    """The mean of every gate over images, per channel, epoch by epoch. The supplement draws it
     for single images; the mean over images is ours."""
 
     epochs: list[int] = field(default_factory=list)
@@ -73,7 +73,7 @@ class GateHistory:
         return first_difference(self.means[name])
 
     def figure(self, name: str) -> Spec:
-        """|first difference| over epochs, as the supplementary's Figs. 6–13."""
+        """|first difference| over epochs, as the supplement's Figs. 6–13."""
         return difference_figure(name, self.epochs, self.difference(name))
 
     def save(self, path: str | Path) -> Path:

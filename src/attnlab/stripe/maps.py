@@ -21,14 +21,20 @@ from attnlab.stripe.maps_result import HeadMap, LayerMaps, MapsResult, picture
 
 _SAME = 1e-3
 """Attention that is computed step by step may differ from the fused one by rounding only."""
+_OTHERS = 5
+"""Passes besides one per head: the network as it is, means, step by step, spreads, all replaced."""
 
 
 MapHandler = Callable[[MapKey, Tensor, Tensor | None], Tensor]
-"""Given a map and which tokens are no padding, answers with the map to use."""
+"""Given a map and which tokens are not padding, answers with the map to use."""
 
 
 def attention_maps(
-    model: nn.Module, loader: Iterable[Any], *, name: str | None = None
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    name: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> MapsResult:
     """The attention maps of `model` over `loader`, head by head: their mean, how far those of
     single inputs are from it, and what the output makes of a head whose map is replaced by it.
@@ -41,6 +47,8 @@ def attention_maps(
         model: a network with maps softmax(q kᵀ) v: transformers of timm and Hugging Face.
         loader: batches, as for `stripe`.
         name: of the network, for the report.
+        progress: called after a pass over the inputs, with how many are done and how many there
+            will be.
     """
     began = time.perf_counter()
     check_module(model)
@@ -48,7 +56,7 @@ def attention_maps(
     batches = [inputs for batch in loader for inputs in inputs_of(batch, model)]
     if not batches:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
-    runs = _Runs(model, batches)
+    runs = _Runs(model, batches, progress)
     with evaluating(model):
         plain = runs.plain_outputs()
         means = runs.means()
@@ -123,9 +131,17 @@ def _structure(mean: MeanMap, head: int) -> float:
 class _Runs:
     """A network, its batches, and what is measured of them."""
 
-    def __init__(self, model: nn.Module, batches: list[Inputs]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: list[Inputs],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         self.model = model
         self.batches = batches
+        self.progress = progress
+        self.passes = 0
+        self.heads: int | None = None
         signature = signature_of(model)
         calls = [as_call(model, batch) for batch in batches]
         self.valid = [valid_tokens(named_arguments(signature, *c)) for c in calls]
@@ -134,7 +150,9 @@ class _Runs:
 
     def plain_outputs(self) -> list[Tensor]:
         """The network's first output of real numbers, batch by batch."""
-        return [self._output(batch) for batch in self.batches]
+        found = [self._output(batch) for batch in self.batches]
+        self._passed()
+        return found
 
     def outputs(self, handler: MapHandler) -> list[Tensor]:
         """The same with every map going through `handler`."""
@@ -149,7 +167,13 @@ class _Runs:
 
             with handling_maps(self.model, checked):
                 found.append(self._output(batch))
+        self._passed()
         return found
+
+    def _passed(self) -> None:
+        self.passes += 1
+        if self.progress is not None and self.heads is not None:
+            self.progress(self.passes, self.heads + _OTHERS)
 
     def _output(self, batch: Inputs) -> Tensor:
         leaves = tree_leaves(call(self.model, batch))
@@ -176,6 +200,7 @@ class _Runs:
                 f"MultiheadAttention and torchvision's ViT compute it inside one operation; linear "
                 f"attention and attention that mixes its heads make no such map.)"
             )
+        self.heads = sum(len(mean.sum) for mean in found.values())
         return {key: mean.without_padding() for key, mean in found.items()}
 
     def spreads(self, means: dict[MapKey, MeanMap]) -> dict[MapKey, Tensor]:
@@ -207,7 +232,7 @@ class _Runs:
         return total / self.inputs
 
     def agreement(self, before: list[Tensor], after: list[Tensor]) -> float | None:
-        """Share of inputs whose largest output is the same one; None where outputs are no rows."""
+        """Share of inputs whose largest output is the same one; None where outputs are not rows."""
         if any(output.ndim != 2 for output in before):
             return None
         pairs = zip(before, after, strict=True)

@@ -54,7 +54,7 @@ class MapsResult:
     change: float
     """Of the output when every map is its mean."""
     agreement: float | None
-    """The share of inputs with the same largest output then; None where outputs are no rows."""
+    """The share of inputs with the same largest output then; None where outputs are not rows."""
     seconds: float
     notes: tuple[str, ...] = field(default=())
     provenance: Provenance | None = None

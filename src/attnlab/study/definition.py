@@ -61,7 +61,7 @@ class Module(Strict):
     shared: bool = False
     """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
     backbone_options: dict[str, Value] = {}
-    """Options of the backbone for this row alone: a network built otherwise, to compare with."""
+    """Options of the backbone for this row alone: a network built differently, to compare with."""
     branch_scale: PositiveFloat | None = None
     """The first γ of the norm in which every residual branch ends, as a control for gates."""
 
@@ -146,8 +146,8 @@ class Study(Axes):
             repeated = sorted({label for label in labels if labels.count(label) > 1})
             if repeated:
                 raise OptionError(
-                    f"Setting {axis!r} of study: {', '.join(repeated)} is there twice; "
-                    f"give it a label."
+                    f"Setting {axis!r} of study: {', '.join(repeated)} is given more than once; "
+                    f"give each a label of its own."
                 )
         if len(set(self.seeds)) < len(self.seeds):
             raise OptionError(

@@ -22,8 +22,9 @@ from attnlab.stored.damage import DamagedFileError, read_object
 
 
 @contextmanager
-def claim(directory: Path) -> Iterator[bool]:
-    """Yield whether this process now works on the run in `directory`; if so, until the end."""
+def claim(directory: Path, starter: int | None = None) -> Iterator[bool]:
+    """Yield whether this process now works on the run in `directory`; if so, until the end.
+    `starter` is the process with which it ends."""
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / ".lock")
     try:
@@ -34,6 +35,8 @@ def claim(directory: Path) -> Iterator[bool]:
         return
     try:
         me = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        if starter is not None:
+            me["starter"] = starter
         write_whole(directory / "owner.json", json.dumps(me))
         yield True
     finally:
@@ -67,6 +70,28 @@ def _is_locked(file: Path) -> bool:
     except OSError:  # may not even be read
         return False
     return False
+
+
+def is_left_behind(directory: Path) -> bool:
+    """Whether a process of this machine works on the run whose starter is gone. It ends soon."""
+    try:
+        found = read_object(directory / "owner.json", "")
+        starter = found.get("starter")
+        if found["host"] != socket.gethostname() or not isinstance(starter, int):
+            return False
+    except (DamagedFileError, KeyError):
+        return False
+    return not _lives(starter) and is_claimed(directory)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 def owner(directory: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from attnlab._checked import check_whole
@@ -94,14 +94,21 @@ def _finish(
     outcomes: list[Outcome] = []
     while jobs:
         busy: list[Job] = []
-        for outcome in executor.execute(jobs):
-            if outcome.status == "busy":
-                busy.append(outcome.job)
-            else:
-                outcomes.append(outcome)
-                write()
-            if report is not None:
-                report(outcome)
+        attempts = executor.execute(jobs)
+        try:
+            for outcome in attempts:
+                if outcome.status == "busy":
+                    busy.append(outcome.job)
+                else:
+                    outcomes.append(outcome)
+                    write()
+                if report is not None:
+                    report(outcome)
+        finally:
+            # Where `report` fails, at a pipe that is closed for one, the runs are stopped now, and
+            # not when the last trace of the error is gone.
+            if isinstance(attempts, Generator):
+                attempts.close()
         jobs = _taken_over(busy)
     _time(store, study, planned, executor)
     write()

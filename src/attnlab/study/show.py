@@ -20,14 +20,14 @@ def column_notes(table: StudyTable) -> list[str]:
     return [
         f"{metric.label} is the last epoch of the recipe, mean ± std over seeds"
         f"{'' if metric.better == 'higher' else ', lower is better'}; the best epoch* was chosen "
-        f"by looking at the test images, so it is optimistic and no result",
+        f"by looking at the test images, so it is optimistic and not a result",
         f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
         f"Holm over the modules of the table; nothing is called better when the interval contains "
         f"zero",
         *_equivalence_notes(table),
         *_speed_notes(table),
-        "train images/s were timed in each run alone: no ratio of them is better than the machine "
-        "was quiet",
+        "train images/s were timed in each run alone: a ratio of them is only as good as the "
+        "machine was quiet",
     ]
 
 

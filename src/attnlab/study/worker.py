@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BUSY = 75  # EX_TEMPFAIL
 _LOOK_UP = 0.5
+_ASK_AGAIN = 10.0
 
 Status = Literal["done", "busy", "failed"]
 
@@ -70,9 +71,9 @@ class Outcome:
     message: str = ""
 
 
-def work(job: Job, threads: int | None = None) -> Outcome:
+def work(job: Job, threads: int | None = None, starter: int | None = None) -> Outcome:
     """Train and measure the job's run here, from its last checkpoint on, unless someone else does
-    or did."""
+    or did. `starter` is the process with which this one ends."""
     directory = Path(job.directory)
     for folder in job.folders:
         if Path(folder).is_dir():  # of another machine it may not be
@@ -84,7 +85,7 @@ def work(job: Job, threads: int | None = None) -> Outcome:
             f"share."
         )
         return Outcome(job, "failed", str(error))
-    with claim(directory) as claimed:
+    with claim(directory, starter) as claimed:
         if not claimed:
             return Outcome(job, "busy", owner(directory))
         try:
@@ -163,7 +164,9 @@ def _end_with(starter: int) -> None:
         while os.getppid() == starter:
             time.sleep(_LOOK_UP)
         print("the process that started this run is gone: stopped", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:  # what a signal raises is ignored by Python in some places
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_ASK_AGAIN)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -175,9 +178,9 @@ def main() -> None:
     Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
     failure.json says why.
     """
-    job = Job(**json.loads(sys.stdin.read()))
-    _end_with(int(sys.argv[2]))
-    outcome = work(job)
+    job, starter = Job(**json.loads(sys.stdin.read())), int(sys.argv[2])
+    _end_with(starter)
+    outcome = work(job, starter=starter)
     if outcome.status == "failed":
         print(outcome.message, file=sys.stderr)
     sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])

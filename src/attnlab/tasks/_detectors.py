@@ -183,8 +183,8 @@ def _seen(body: nn.Module, names: list[str]) -> list[Tensor]:
 
 
 def _in_order(body: nn.Module, last: str) -> nn.Sequential:
-    """The parts of `body` up to `last`, to be run one after the other; an activation that is no
-    module is put in front of the first stage. Refused where that is not what `body` does."""
+    """The parts of `body` up to `last`, to be run one after the other; an activation that is not
+    a module is put in front of the first stage. Refused where that is not what `body` does."""
     parts: list[tuple[str, nn.Module]] = []
     for name, child in body.named_children():
         parts.append((name, child))

@@ -41,7 +41,7 @@ class Detection(Task):
             torchvision's own detectors is named as the backbone and taken as it is.
         min_size: to which the short side of an image is resized; 0 is the detector's own choice.
         max_size: what the long side may be then; 0 likewise.
-        frozen_stages: so many stages of the backbone, and its stem, do not train; gates there do.
+        frozen_stages: this many stages of the backbone, and its stem, do not train; gates there do.
         norm_eval: whether the backbone's batch norms keep the statistics that they came with.
     """
 

@@ -1,6 +1,6 @@
 """Losses of pictures by the maps of a fixed network: what is shown, and in which style.
 
-Two yardsticks, whose figures have nothing to do with each other and never stand in one table: the
+Two yardsticks, whose figures cannot be compared and never stand in one table: the
 trained VGG16, as everybody has it, and one layer of random filters at several sizes, which needs no
 file. The latter makes pictures that look like the style; VGG16's own style loss does not see it.
 """

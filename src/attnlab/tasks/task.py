@@ -80,7 +80,7 @@ class Task(ABC):
         return {}
 
     def pictures(self, network: nn.Module, batch: Batch) -> Pictures | None:
-        """What the network makes of a test batch, for people; None where that is no picture."""
+        """What the network makes of a test batch, for people; None where that is not a picture."""
         del network, batch
         return None
 

@@ -88,7 +88,7 @@ def check_tool(
     if not off <= tool.tolerance:  # NaN as well
         raise AssertionError(
             f"after {tool} the output is off by {off:.1e} (from that of the plain network by "
-            f"{off_bare:.1e}), allowed are {tool.tolerance:.0e}"
+            f"{off_bare:.1e}), allowed is {tool.tolerance:.0e}"
         )
     return "equal"
 

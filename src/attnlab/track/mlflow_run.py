@@ -1,4 +1,4 @@
-"""`mlflow`: a run of MLflow; without a server, in the data base `mlflow.db` beside the runs."""
+"""`mlflow`: a run of MLflow; without a server, in the database `mlflow.db` beside the runs."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ def environment() -> dict[str, object]:
     cuda = torch.cuda.is_available()
     return {
         "python": platform.python_version(),
-        "packages": {"torch": torch.__version__, **{name: version(name) for name in _PACKAGES}},
+        "packages": {"torch": torch.__version__, **_versions()},
         "system": platform.platform(),
         "processor": processor(),
         "processors": os.cpu_count(),
@@ -29,6 +30,15 @@ def environment() -> dict[str, object]:
         "commit": _commit(),
         "command": sys.argv,
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of what is installed: a base install trains nothing, but times networks."""
+    found = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def processor() -> str:

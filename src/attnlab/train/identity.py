@@ -115,7 +115,7 @@ def check_stored(folder: Path, config: RunConfig, identity: Identity) -> None:
 
 
 def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
-    """Settings that the stored run has otherwise though its id is the same: defaults changed."""
+    """Settings that differ in the stored run though its id is the same: defaults changed."""
     file = folder / "config.json"
     if not file.is_file():
         return []

@@ -7,11 +7,9 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab.insert.where import measured_word, split_inside
-from attnlab.stored.damage import read_object, reading
-from attnlab.stored.placement import FILE, PlacementRecord
+from attnlab.stored import StoredRun
+from attnlab.stored.placement import FILE
 from attnlab.train.config import RunConfig
-
-_REMEDY = "Remove it and run the study again: it is measured anew."
 
 
 def source_config(config: RunConfig) -> RunConfig | None:
@@ -41,22 +39,14 @@ def stand_in(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"where": text if module is None else f"in:{module} {text}"})
 
 
-def read_placement(folder: Path) -> PlacementRecord | None:
-    """What was chosen for the run in `folder`; None where nothing was."""
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    found = read_object(path, _REMEDY)
-    with reading(path, _REMEDY):
-        return PlacementRecord(**found)
-
-
 def with_placement(config: RunConfig, folder: Path) -> RunConfig:
     """`config` with the blocks that were chosen for it."""
     if word_of(config) is None:
         return config
-    found = read_placement(folder)
+    stored = StoredRun(folder)
+    found = stored.placement
     if found is None:
+        stored.check(FILE)
         raise InputError(
             f"There is no {str(folder / FILE)!r}, which says what where={config.where!r} chose for "
             f"this run."

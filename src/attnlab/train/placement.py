@@ -20,10 +20,11 @@ from attnlab._files import write_whole
 from attnlab.data import Data
 from attnlab.data.batches import training_chunks
 from attnlab.place import place_by_word
+from attnlab.stored import StoredRun
 from attnlab.stored.placement import FILE, PlacementRecord
 from attnlab.tasks import build_task
 from attnlab.train.config import RunConfig
-from attnlab.train.measured_where import measures_gates, read_placement, word_of
+from attnlab.train.measured_where import measures_gates, word_of
 from attnlab.train.network import load_network
 from attnlab.train.surroundings import deterministic
 
@@ -37,7 +38,7 @@ def choose(
     config: RunConfig, folder: Path, source: Path, run_id: str, data: Data, threads: int | None
 ) -> PlacementRecord:
     """Measure the finished run in `source` and write down what its word chooses; once per run."""
-    before = read_placement(folder)
+    before = StoredRun(folder).placement  # made again where the file is damaged
     if before is not None and before.source == run_id and before.word == config.where:
         return before
     where = word_of(config)

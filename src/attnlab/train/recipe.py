@@ -56,7 +56,7 @@ class Recipe(Strict):
     schedule_options: dict[str, bool | int | float | str] = {}
     """Of a schedule of yours."""
     step_epochs: PositiveInt = 30
-    """`step`: the learning rate is multiplied by `gamma` every so many epochs."""
+    """`step`: the learning rate is multiplied by `gamma` each time this many epochs have passed."""
     milestones: tuple[PositiveInt, ...] = ()
     """`multistep`: it is multiplied by `gamma` from each of these epochs on, counted from 0."""
     gamma: PositiveFloat = 0.1

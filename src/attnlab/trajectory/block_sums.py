@@ -81,8 +81,8 @@ class BlockSums:
             raise InputError(
                 f"Block {self.span.first.label} ({self.span.first.name}) begins with a state of "
                 f"shape {tuple(sums.start.shape)} and step {seen.step.label} has another, of "
-                f"shape {tuple(shape)}, so the block is no single step. Measure the steps one by "
-                f"one: granularity='step'."
+                f"shape {tuple(shape)}, so the block is not a single step. Measure the steps one "
+                f"by one: granularity='step'."
             )
         return (
             sums.start.reshape(shape),

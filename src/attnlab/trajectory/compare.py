@@ -53,7 +53,8 @@ class Comparison:
             for test in self.tests[1:]
             if not math.isnan(test.kendall) and abs(test.kendall) >= abs(tns.kendall)
         ]
-        beside = f"; {' and '.join(rivals)} does as well" if rivals else ""
+        do = "does" if len(rivals) == 1 else "do"
+        beside = f"; {' and '.join(rivals)} {do} as well" if rivals else ""
         return f"Kendall τ = {tns.kendall:+.2f}, p = {tns.kendall_p:.2g}{beside}."
 
 

@@ -164,7 +164,7 @@ def _check_passed_on(plan: Plan) -> None:
     if found is not None:
         step, after, operation = found
         raise OptionError(
-            f"convention='normed' is of the states that the network passes on, and between step "
+            f"convention='normed' takes the states that the network passes on, and between step "
             f"{step.label} ({step.name}) and step {after.label} the sum goes through "
             f"{operation!r}, which is neither an activation nor a norm. Use convention='state'."
         )

@@ -45,7 +45,7 @@ def stiffness_index(
     """SI of `function` at every input of the batch `state`.
 
     Args:
-        function: maps a batch of states to a batch of the same shape, each input by itself.
+        function: maps a batch of states to a batch of the same shape, each input on its own.
         state: (inputs, ...).
         vectors: dimension of the Krylov space, one backward pass each; up to 110 where some
             eigenvalue is not resolved to a residual of 1e-2 by then.

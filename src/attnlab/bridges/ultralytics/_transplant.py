@@ -14,7 +14,7 @@ from attnlab.insert.host import attach
 
 
 def gates_of(network: object) -> dict[str, Attachment]:
-    """Its gates by name; none if it is no network but the path to one."""
+    """Its gates by name; none if it is not a network but the path to one."""
     return dict(attachments(network)) if isinstance(network, nn.Module) else {}
 
 

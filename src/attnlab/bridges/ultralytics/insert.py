@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def with_attention(model: YOLO, gate: Any, where: Any = None, **options: Any) -> Receipt:
     """Put gates into an Ultralytics model, as `attnlab.insert` does; return the receipt.
 
-    The model is changed itself: `model.train(...)`, `val`, `predict`, `export`, `save` then have
+    The model itself is changed: `model.train(...)`, `val`, `predict`, `export`, `save` then have
     the gates. All weights that it has are kept. A training that begins without these weights
     (`pretrained=False`, or another file) begins with the gates as they are now. The receipt also
     goes into the folder of every training, as `attention.txt`.

@@ -19,7 +19,7 @@ class Limits:
     """Of a product of square matrices in the storage type; float32 without TF32."""
 
     def floor(self, moved: float, flops: float) -> float:
-        """Seconds that no kernel can beat which moves and computes so much."""
+        """Seconds that no kernel which moves and computes this much can beat."""
         return max(moved / self.bytes_per_second, flops / self.flops_per_second)
 
 

@@ -1,4 +1,4 @@
-"""`spanned_av` on the native kernels: image by image, in one buffer for the maps of an image.
+"""`spanned_av` on the native kernels: a few images at a time, in one buffer for their maps.
 
 A buffer that is used again stays in cache, and costs no fresh pages as the maps of a batch do.
 """
@@ -13,23 +13,29 @@ from torch import Tensor
 if TYPE_CHECKING:
     from attnlab.evolution.native.implementation import Native
 
+_BUFFER_BYTES = 5 * 2**19
+"""Larger buffers were slower. But every thread has an image to work on."""
 
-class _Image:
-    """The maps of one image: as a matrix (groups·taps, pixels), and as `av` takes them."""
+
+class _Images:
+    """Maps of some images: as matrices (images, groups·taps, pixels), and as `av` takes them."""
 
     def __init__(self, features: Tensor, weight: Tensor, groups: int) -> None:
         size = features.shape[2:]
-        self.matrix = weight.new_empty(weight.shape[0], size.numel())
-        self.maps = self.matrix.view(1, groups, -1, *size)
+        one = weight.shape[0] * size.numel() * weight.element_size()
+        self.count = min(len(features), max(torch.get_num_threads(), _BUFFER_BYTES // one, 1))
+        self.matrices = weight.new_empty(self.count, weight.shape[0], size.numel())
+        self.maps = self.matrices.unflatten(2, size).unflatten(1, (groups, -1))
 
-    def span(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Fill with weight · features (D, *out) + bias."""
-        flat = features.flatten(1)
+    def span(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The matrices and maps of weight · flat (images, D, pixels) + bias."""
+        count = len(flat)
+        matrices, weights = self.matrices[:count], weight.expand(count, -1, -1)
         if bias is None:
-            torch.mm(weight, flat, out=self.matrix)
+            torch.bmm(weights, flat, out=matrices)
         else:
-            torch.addmm(bias.unsqueeze(1), weight, flat, out=self.matrix)
-        return self.maps
+            torch.baddbmm(bias.unsqueeze(1), weights, flat, out=matrices)
+        return matrices, self.maps[:count]
 
 
 def forward(
@@ -42,9 +48,11 @@ def forward(
     window: list[int],
 ) -> Tensor:
     out = x.new_empty(*x.shape[:2], *features.shape[2:])
-    image = _Image(features, weight, groups)
-    for one, at, to in zip(features, x.split(1), out.split(1), strict=True):
-        native.av_into(to, image.span(one, weight, bias), at, window)
+    images = _Images(features, weight, groups)
+    batches = (t.split(images.count) for t in (features.flatten(2), x, out))
+    for flat, at, to in zip(*batches, strict=True):
+        _, maps = images.span(flat, weight, bias)
+        native.av_into(to, maps, at, window)
     return out
 
 
@@ -63,16 +71,20 @@ def backward(
     compute = torch.promote_types(weight.dtype, torch.float32)
     to_weight = torch.zeros(weight.shape, dtype=compute)
     to_bias = torch.zeros(weight.shape[0], dtype=compute)
-    image = _Image(features, weight, groups)
-    for i, (one, at, incoming) in enumerate(zip(features, x.split(1), grad.split(1), strict=True)):
-        native.sc_into(to_x[i : i + 1], image.span(one, weight, bias), incoming, window)
-        native.qk_into(image.maps, incoming, at, window)
-        flat = one.flatten(1)
-        torch.mm(weight.t(), image.matrix, out=to_features[i].view(flat.shape))
-        if compute == weight.dtype:
-            to_weight.addmm_(image.matrix, flat.t())
-        else:
-            to_weight += torch.mm(image.matrix, flat.t())
-        to_bias += image.matrix.sum(1, dtype=compute)
+    images = _Images(features, weight, groups)
+    transposed = weight.t()
+    operands = (features.flatten(2), x, grad, to_features.flatten(2), to_x)
+    batches = (t.split(images.count) for t in operands)
+    for flat, at, incoming, flat_to, to in zip(*batches, strict=True):
+        matrices, maps = images.span(flat, weight, bias)
+        native.sc_into(to, maps, incoming, window)
+        native.qk_into(maps, incoming, at, window)
+        torch.bmm(transposed.expand(len(flat), -1, -1), matrices, out=flat_to)
+        for matrix, one in zip(matrices, flat, strict=True):
+            if compute == weight.dtype:
+                to_weight.addmm_(matrix, one.t())
+            else:
+                to_weight += torch.mm(matrix, one.t())
+        to_bias += matrices.sum((0, 2), dtype=compute)
     found = [to_features, to_x, to_weight.to(weight.dtype)]
     return found if bias is None else [*found, to_bias.to(bias.dtype)]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab._checked import check_whole
+from attnlab._words import counted
 from attnlab.study.executors._base import Executor, cores
-from attnlab.study.lock import is_claimed, owner
+from attnlab.study.lock import is_claimed, is_left_behind, owner
 from attnlab.study.store import read_failure, write_failure
 from attnlab.study.worker import BUSY, Job, Outcome
 
@@ -37,7 +38,8 @@ class _Running:
 
 class LocalExecutor(Executor):
     """`slots` runs at a time: one per GPU, or one per core where there is none. The cores are
-    divided among the slots, and slot k uses GPU k modulo their number."""
+    divided among the slots, and slot k uses GPU k modulo their number. A run that a killed study
+    left behind has one of the slots until it has ended."""
 
     def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
         for name, value in (("slots", slots), ("threads", threads)):
@@ -52,16 +54,19 @@ class LocalExecutor(Executor):
         return self.slots
 
     def describe(self) -> str:
-        where = f"{self.gpus} GPUs" if self.gpus else "no GPU"
-        return f"this machine: {self.slots} at a time, {self.threads} threads each, {where}"
+        where = counted(self.gpus, "GPU") if self.gpus else "no GPU"
+        threads = counted(self.threads, "thread")
+        return f"this machine: {self.slots} at a time, {threads} each, {where}"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         queue = deque(jobs)
         free = deque(range(self.slots))
         running: list[_Running] = []
+        left_behind = [Path(job.directory) for job in jobs]
         try:
             while queue or running:
-                while queue and free:
+                left_behind = [folder for folder in left_behind if is_left_behind(folder)]
+                while queue and len(free) > len(left_behind):
                     job = queue.popleft()
                     known = _known(job)
                     if known is not None:

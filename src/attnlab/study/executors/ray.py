@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attnlab._errors import InputError
+from attnlab._words import counted
 from attnlab.study.executors._base import Executor, missing_package
 from attnlab.study.worker import Job, Outcome, work
 
@@ -52,7 +53,8 @@ class RayExecutor(Executor):
 
     def describe(self) -> str:
         where = self.address or "as RAY_ADDRESS says, or this machine"
-        return f"Ray ({where}): {self.cpus} CPUs and {self.gpus:g} GPUs per run"
+        each = f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
+        return f"Ray ({where}): {each} per run"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         ray = self._ray

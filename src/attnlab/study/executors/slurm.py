@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab._errors import OptionError
+from attnlab._words import counted
 from attnlab.study.executors._base import Executor, missing_package
 from attnlab.study.worker import Job, Outcome, work
 
@@ -63,7 +64,8 @@ class SlurmExecutor(Executor):
             raise OptionError(f"submitit: {error}") from None
 
     def describe(self) -> str:
-        return f"submitit ({self.cluster}): {self.cpus} CPUs and {self.gpus} GPUs per run"
+        each = f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
+        return f"submitit ({self.cluster}): {each} per run"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         import submitit
