@@ -18,7 +18,7 @@ TITLES = {
     "SE-ResNet-20": "SE-ResNet-20, 16 px",
     "MobileNetV3": "MobileNetV3-Small, half width (timm), 64 px",
 }
-DONE = "ls, norms moved"
+DONE = "ls, norms moved in batches"
 """What `attnlab.fold` does, among the ablations."""
 
 
