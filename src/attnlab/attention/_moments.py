@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab._types import Maps, Vector
+from attnlab.attention._autograd import applied
 from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import as_map, is_channels_last, spatial_mean
 
@@ -70,7 +71,7 @@ class _Squares(torch.autograd.Function):
 
 def spatial_squares(features: Maps) -> Vector:
     """The sum of the squares of each channel over space."""
-    return _Squares.apply(as_map(features))
+    return applied(_Squares, as_map(features))
 
 
 def degrees_of_freedom(features: Tensor) -> int:
@@ -80,4 +81,4 @@ def degrees_of_freedom(features: Tensor) -> int:
 
 def spatial_moments(features: Maps) -> tuple[Vector, Vector]:
     """The mean and the unbiased variance of each channel over space."""
-    return _Moments.apply(as_map(features))
+    return applied(_Moments, as_map(features))

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab._types import Features, Maps
+from attnlab.attention._autograd import applied
 from attnlab.attention._gate import ANY_RANK, BranchGate
 from attnlab.attention._moments import spatial_moments
 from attnlab.attention._pieces import in_pieces
@@ -73,7 +74,7 @@ def group_similarity(
     features: Features, groups: int
 ) -> Float[Tensor, "batch {groups} height width"]:
     """Σ_c x_c · mean(x_c) over the channels c of each group, at every pixel."""
-    similarity, _ = _GroupSimilarity.apply(features, groups)
+    similarity, _ = applied(_GroupSimilarity, features, groups)
     return similarity
 
 
