@@ -16,7 +16,7 @@ from torch import Tensor
 from attnlab._types import Features, Vector
 from attnlab.attention._autograd import applied
 from attnlab.attention._pieces import in_pieces
-from attnlab.attention._pooling import spatial_mean
+from attnlab.attention._pooling import over_space, spatial_mean
 
 SpatialMap = Float[Tensor, "batch 1 height width"]
 
@@ -37,7 +37,7 @@ class _SpatialMeanMax(torch.autograd.Function):
 
     @staticmethod
     def forward(features: Tensor) -> tuple[Tensor, Tensor]:
-        return spatial_mean(features), features.amax(dim=(2, 3))
+        return spatial_mean(features), over_space(torch.amax, features)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:

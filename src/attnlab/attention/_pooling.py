@@ -7,8 +7,15 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnlab._types import Features, Maps, Vector
+
+STRIPS = 4
+LARGE_MAP = 2**18
+"""Elements of one map: 1 MiB of float32."""
+SMALL_WINDOW = 4
+"""Up to so many pixels a side, torch pools channels-last windows faster than two means do."""
 
 
 def pixel_count(features: Tensor) -> int:
@@ -30,10 +37,30 @@ def spatial_mean(features: Maps) -> Vector:
     For a gradient sum first, divide after: the gradient of a sum is an expanded view, that of a
     mean is a full copy. Not in float16, where the sum can overflow.
     """
-    space = tuple(range(2, features.dim()))
     if features.dtype == torch.float16 or not torch.is_grad_enabled():
-        return features.mean(dim=space)
-    return features.sum(dim=space) / pixel_count(features)
+        return over_space(torch.mean, features)
+    return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
+
+
+def _is_large(features: Tensor) -> bool:
+    return (
+        features.dim() == 4
+        and features.shape[2] % STRIPS == 0
+        and (features.shape[1] * features.shape[2] * features.shape[3] > LARGE_MAP)
+    )
+
+
+def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
+    """`reduce` of each channel over space; `reduce` is the mean or the maximum.
+
+    Down the rows of a large channels-last map each value comes from another page of memory, so that
+    strips of rows are more than twice as fast on a CPU.
+    """
+    compiled = torch.compiler.is_compiling()
+    if not compiled and _is_large(features) and is_channels_last(features):
+        strips = features.permute(0, 2, 3, 1).unflatten(1, (STRIPS, -1))
+        return reduce(reduce(strips, dim=2), dim=(1, 2))
+    return reduce(features, dim=tuple(range(2, features.dim())))
 
 
 def is_channels_last(features: Tensor) -> bool:
@@ -78,6 +105,8 @@ def shrink(features: Features, bins: int) -> Features:
     if height == width == bins:
         return features
     if is_channels_last(features):
+        if max(height, width) <= SMALL_WINDOW * bins:
+            return F.avg_pool2d(features, (height // bins, width // bins))
         pixels = features.permute(0, 2, 3, 1)
         windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))
         return windows.mean(dim=2).mean(dim=3).permute(0, 3, 1, 2)
