@@ -11,6 +11,7 @@ from attnlab._types import Maps, Vector
 from attnlab.attention._autograd import applied
 from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import as_map, is_channels_last, spatial_mean
+from attnlab.attention._shared import scaled_and_shifted
 
 
 class _Moments(torch.autograd.Function):
@@ -37,7 +38,7 @@ class _Moments(torch.autograd.Function):
         features, mean = ctx.saved_tensors
         slope = grad_variance * (2 / degrees_of_freedom(features))
         offset = grad_mean / (features.shape[2] * features.shape[3]) - slope * mean
-        return torch.addcmul(offset[:, :, None, None], features, slope[:, :, None, None])
+        return scaled_and_shifted(features, slope[:, :, None, None], offset[:, :, None, None])
 
 
 def _centred_squares(features: Tensor, mean: Tensor) -> tuple[Tensor]:
@@ -56,7 +57,7 @@ class _Squares(torch.autograd.Function):
     def forward(features: Tensor) -> Tensor:
         if not is_channels_last(features):
             return torch.linalg.vector_norm(features, dim=(2, 3)).square()
-        (total,) = in_pieces(lambda piece: (piece.square().sum(dim=(2, 3)),), features)
+        (total,) = in_pieces(lambda piece: ((piece * piece).sum(dim=(2, 3)),), features)
         return total
 
     @staticmethod

@@ -12,10 +12,12 @@ from torch.nn import functional as F
 from attnlab._types import Features, Maps, Vector
 
 STRIPS = 4
+"""Into so many strips of rows a large map is cut."""
 LARGE_MAP = 2**18
 """Elements of one map: 1 MiB of float32."""
-SMALL_WINDOW = 4
-"""Up to so many pixels a side, torch pools channels-last windows faster than two means do."""
+SMALL_WINDOW = 7
+"""Up to so many pixels a side, torch pools channels-last windows faster than two means do, but not
+backward."""
 
 
 def pixel_count(features: Tensor) -> int:
@@ -46,7 +48,7 @@ def _is_large(features: Tensor) -> bool:
     return (
         features.dim() == 4
         and features.shape[2] % STRIPS == 0
-        and (features.shape[1] * features.shape[2] * features.shape[3] > LARGE_MAP)
+        and features.shape[1] * features.shape[2] * features.shape[3] > LARGE_MAP
     )
 
 
@@ -105,7 +107,7 @@ def shrink(features: Features, bins: int) -> Features:
     if height == width == bins:
         return features
     if is_channels_last(features):
-        if max(height, width) <= SMALL_WINDOW * bins:
+        if max(height, width) <= SMALL_WINDOW * bins and not torch.is_grad_enabled():
             return F.avg_pool2d(features, (height // bins, width // bins))
         pixels = features.permute(0, 2, 3, 1)
         windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))

@@ -78,7 +78,7 @@ class _GroupSimilarity(torch.autograd.Function):
         through_mean = _sum_over_space(grouped, pixel)
         through_mean = through_mean + grad_mean.unflatten(1, (groups, -1))[..., None, None]
         share = through_mean / (features.shape[2] * features.shape[3])
-        return torch.addcmul(share, weight, pixel).flatten(1, 2), None
+        return (weight * pixel).add_(share).flatten(1, 2), None
 
 
 def group_similarity(
