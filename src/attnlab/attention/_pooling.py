@@ -44,22 +44,18 @@ def spatial_mean(features: Maps) -> Vector:
     return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
 
 
-def _is_large(features: Tensor) -> bool:
-    return (
-        features.dim() == 4
-        and features.shape[2] % STRIPS == 0
-        and features.shape[1] * features.shape[2] * features.shape[3] > LARGE_MAP
-    )
-
-
 def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
     """`reduce` of each channel over space; `reduce` is the mean or the maximum.
 
     Down the rows of a large channels-last map each value comes from another page of memory, so that
     strips of rows are more than twice as fast on a CPU.
     """
-    compiled = torch.compiler.is_compiling()
-    if not compiled and _is_large(features) and is_channels_last(features):
+    if (
+        not torch.compiler.is_compiling()
+        and features.numel() > LARGE_MAP * features.shape[0]
+        and features.shape[2] % STRIPS == 0
+        and is_channels_last(features)
+    ):
         strips = features.permute(0, 2, 3, 1).unflatten(1, (STRIPS, -1))
         return reduce(reduce(strips, dim=2), dim=(1, 2))
     return reduce(features, dim=tuple(range(2, features.dim())))

@@ -81,7 +81,7 @@ def as_channel_gate(gate: Vector, like: Tensor) -> ChannelGate:
 
     Under autocast a float32 parameter would otherwise turn the whole branch into float32.
     """
-    return gate.to(like.dtype).reshape(gate.shape + (1,) * (like.dim() - 2))
+    return gate.to(like.dtype)[(..., *(None,) * (like.dim() - 2))]
 
 
 def broadcast_like(like: Features, combine: Callable[..., Tensor], *parts: Tensor) -> Features:

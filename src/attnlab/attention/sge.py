@@ -37,7 +37,7 @@ def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:
         return total
     if grouped.is_contiguous():  # otherwise a matrix product would copy the map
         product = torch.matmul(weight.flatten(2)[:, :, None], grouped.flatten(3))
-        return product[:, :, 0].unflatten(2, grouped.shape[3:])
+        return product.reshape(*grouped.shape[:2], *grouped.shape[3:])
     (total,) = in_pieces(lambda map_, factor: ((map_ * factor).sum(dim=2),), grouped, weight)
     return total
 
@@ -52,6 +52,16 @@ def _sum_over_space(grouped: Tensor, pixel: Tensor) -> Tensor:
     return total
 
 
+def _grouped(features: Tensor, mean: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The map and its means as (batch, groups, members, height, width)."""
+    batch, channels, height, width = features.shape
+    members = channels // groups
+    return (
+        features.view(batch, groups, members, height, width),
+        mean.view(batch, groups, members, 1, 1),
+    )
+
+
 class _GroupSimilarity(torch.autograd.Function):
     """The mean vectors are functions of the map too; the gradient is one pass of the map's size."""
 
@@ -60,8 +70,7 @@ class _GroupSimilarity(torch.autograd.Function):
     @staticmethod
     def forward(features: Tensor, groups: int) -> tuple[Tensor, Tensor]:
         mean = spatial_mean(features)
-        grouped = features.unflatten(1, (groups, -1))
-        weight = mean.unflatten(1, (groups, -1))[..., None, None]
+        grouped, weight = _grouped(features, mean, groups)
         return _sum_over_members(grouped, weight), mean
 
     @staticmethod
@@ -73,8 +82,7 @@ class _GroupSimilarity(torch.autograd.Function):
         features, mean = ctx.saved_tensors
         groups = grad.shape[1]
         pixel = grad[:, :, None]
-        grouped = features.unflatten(1, (groups, -1))
-        weight = mean.unflatten(1, (groups, -1))[..., None, None]
+        grouped, weight = _grouped(features, mean, groups)
         through_mean = _sum_over_space(grouped, pixel)
         through_mean = through_mean + grad_mean.unflatten(1, (groups, -1))[..., None, None]
         share = through_mean / (features.shape[2] * features.shape[3])
