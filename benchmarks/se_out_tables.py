@@ -18,7 +18,7 @@ TITLES = {
     "SE-ResNet-20": "SE-ResNet-20, 16 px",
     "MobileNetV3": "MobileNetV3-Small, half width (timm), 64 px",
 }
-DONE = "ls, norms moved"
+DONE = "ls, norms moved in batches"
 """What `attnlab.fold` does, among the ablations."""
 
 
@@ -156,9 +156,10 @@ def int8(networks: ByNetwork, key: str) -> str:
             row += [*_gained(each), f"{_mean(each, 'answers'):.1f}"]
             rows.append([*row, str(each[0]["in_int8"]), str(each[0]["in_float"])])
     kinds = [
-        f"{name}, {form}: {found['float_operators']}"
+        f"{name}, seed {run['seed']}, {form}: {found['float_operators']}"
         for name, runs in networks.items()
-        for form, found in runs[0].get(key, {}).items()
+        for run in runs
+        for form, found in run.get(key, {}).items()
     ]
     if not rows:
         return "not measured"

@@ -25,7 +25,7 @@ KNOWS = {
     "dynamics": {"plot"},
     "evolution": {"_native", "insert", "record"},
     "insert": {"attention", "record"},
-    "noise": {"attention"},
+    "noise": {"attention", "record"},
     "repair": {"insert", "record"},
     "fold": {"attention", "insert", "record", "repair"},
     "trajectory": {"_native", "insert", "plot", "record"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 import pytest
 import timm
@@ -263,7 +264,7 @@ def test_an_empty_loader():
 
 def test_a_long_measurement_tells_how_far_it_is(capsys, monkeypatch, tmp_path):
     """And looks at fewer images than gates take, since each head is a pass over all of them."""
-    monkeypatch.setattr("attnlab.cli.stripe._SILENT", 0.0)
+    monkeypatch.setattr(import_module("attnlab.cli.stripe"), "_SILENT", 0.0)
     main(f"stripe timm:test_vit --size 64 --data fake --maps --out {tmp_path}".split())
     found = MapsResult.load(tmp_path / "maps.json")
     assert found.inputs == 32

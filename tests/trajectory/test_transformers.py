@@ -128,7 +128,7 @@ def test_the_last_norm_of_a_pre_norm_network_is_no_part_of_its_last_step():
     reference = expected(vit_updates(model, IMAGES), "state")
     assert normed.tns == state.tns == pytest.approx(tns_by_area(reference), rel=1e-12)
     assert normed.notes == (
-        "No norm makes the next state of a sum (pre-norm): 'normed' is 'state' here.",
+        "No norm lies between a sum and the next state: 'normed' is 'state' here.",
     )
     assert state.notes == ()
 
@@ -408,6 +408,20 @@ class Rescaled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x + self.mix(x)
         return y * torch.rsqrt(y.square().mean(2, keepdim=True))
+
+
+@pytest.mark.parametrize("gate", [None, "se"])
+def test_normed_is_state_in_a_residual_network_without_norms_behind_its_sums(gate):
+    torch.manual_seed(0)
+    network, images = attnlab.create("resnet20").eval(), torch.randn(4, 3, 16, 16)
+    if gate is not None:
+        network, _ = attnlab.insert(network, gate, example=images)
+    state, normed = (stiffness(network, [images], convention=c) for c in ("state", "normed"))
+    assert state.tns > 0
+    assert (normed.tns, normed.rows()) == (state.tns, state.rows())
+    said = "No norm lies between a sum and the next state: 'normed' is 'state' here."
+    assert said in normed.notes
+    assert said not in state.notes
 
 
 def test_normed_where_something_else_makes_the_next_state():

@@ -19,10 +19,10 @@ _WIDTH_OF_A_FILE = 140
 
 def console() -> Console:
     """Standard output; where that is not a terminal, wide enough that no row of a table breaks."""
-    from rich.console import Console
+    from attnlab.cli._console import PlainConsole
 
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return PlainConsole(width=width, highlight=False, markup=False, emoji=False)
 
 
 def table(

@@ -27,8 +27,8 @@ def speed(
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("speed.json"),
 ) -> None:
     """Time networks with attention against the plain one, in turns: images per second, and time
-    relative to plain with its 95 % interval; constant gates as trained, folded and fused. Stopped,
-    the same command goes on where it was.
+    relative to plain with its 95 % interval; constant gates as trained, folded and fused. After a
+    stop, the same command goes on where it was.
 
     Examples:
       attnlab speed --out speed.json
@@ -36,7 +36,7 @@ def speed(
       attnlab speed se asr:se --network resnet20 --sizes 32 --classes 10 --batches 1 --seconds 1
 
     Args:
-        gates: which, beside plain against itself (the noise); ASR's Table 1 when not given.
+        gates: which, beside plain against a copy (the noise); ASR's Table 1 when not given.
         network: a name as for attnlab.create.
         sizes: of the images.
         classes: one number for each size.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,7 @@ class SpeedRow:
     plain_images_per_second: float
     """In the same turns."""
     ratio: float
-    """Time relative to the plain network's; of the plain network itself it shows the noise."""
+    """Time relative to the plain network's; of a copy of the plain network it shows the noise."""
     low: float
     """Of the 95 % interval of the ratio."""
     high: float
@@ -98,7 +99,7 @@ def speed_table(
 
     Args:
         images: sizes, classes and batches.
-        gates: as for `insert`; `none` is the plain network, timed against itself.
+        gates: as for `insert`; `none` is a copy of the plain network, whose ratio shows the noise.
         network: a name for `attnlab.create`.
         seconds: for one row at most, but at least ten rounds are timed; fewer seconds are enough
             where the interval is soon narrow.
@@ -169,7 +170,9 @@ def _rows(
 
 
 def _built(plain: nn.Module, gate: str, form: Form, example: Tensor) -> nn.Module:
-    network = plain if gate == "none" else insert(plain, gate, example=example)[0].eval()
+    # Two copies of one network differ by some percent, by where their memory lies.
+    other = copy.deepcopy(plain) if gate == "none" else insert(plain, gate, example=example)[0]
+    network = other.eval()
     if form == "as trained":
         return network
     # Partial: of ASR(SE)+SE the SE stays.

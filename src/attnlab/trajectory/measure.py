@@ -195,7 +195,7 @@ def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) 
         yield f"The network has gates; convention {convention!r} {effect}."
     normed = sum(norm is not None for norm in plan.norms.values())
     if convention == "normed" and not normed:
-        yield "No norm makes the next state of a sum (pre-norm): 'normed' is 'state' here."
+        yield "No norm lies between a sum and the next state: 'normed' is 'state' here."
     elif convention != "normed" and normed:
         yield (
             f"Behind {normed} of {len(plan.steps)} steps a norm makes the next state of the sum "
