@@ -244,6 +244,13 @@ def test_second_derivatives_of_handwritten_gradients(name: str) -> None:
     assert torch.autograd.gradgradcheck(module, (x,))
 
 
+def test_second_derivatives_of_a_group_of_many_channels() -> None:
+    module = trained("sge", 10, {"groups": 1}).eval()
+    x = torch.randn(2, 10, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(module, (x,))
+    assert torch.autograd.gradgradcheck(module, (x,))
+
+
 def test_variance_of_a_channel_with_a_large_mean_is_not_lost() -> None:
     from attnlab.attention._moments import spatial_moments
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -132,6 +133,9 @@ def assert_is_the_formula(
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.3
     state = {key: value.numpy().copy() for key, value in module.state_dict().items()}
     expected = reference(x.numpy(), state)
-    for order in (torch.contiguous_format, torch.channels_last):
-        got = attention_value(module, x.contiguous(memory_format=order)).detach().numpy()
+    for order, gradients in itertools.product(
+        (torch.contiguous_format, torch.channels_last), (True, False)
+    ):
+        with torch.set_grad_enabled(gradients):
+            got = attention_value(module, x.contiguous(memory_format=order)).detach().numpy()
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)

@@ -14,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnlab._types import Features, Vector
+from attnlab.attention._autograd import applied
 from attnlab.attention._pieces import in_pieces
-from attnlab.attention._pooling import spatial_mean
+from attnlab.attention._pooling import over_space, spatial_mean
 
 SpatialMap = Float[Tensor, "batch 1 height width"]
 
@@ -36,7 +37,7 @@ class _SpatialMeanMax(torch.autograd.Function):
 
     @staticmethod
     def forward(features: Tensor) -> tuple[Tensor, Tensor]:
-        return spatial_mean(features), features.amax(dim=(2, 3))
+        return spatial_mean(features), over_space(torch.amax, features)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -86,9 +87,9 @@ class _ScaledChannelMeanMax(torch.autograd.Function):
 
 def spatial_mean_max(features: Features) -> tuple[Vector, Vector]:
     """The mean and the maximum of each channel over space."""
-    return _SpatialMeanMax.apply(features)
+    return applied(_SpatialMeanMax, features)
 
 
 def scaled_channel_mean_max(features: Features, scale: Vector) -> tuple[SpatialMap, SpatialMap]:
     """The mean and the maximum over the channels of `scale ⊗ features`, at every pixel."""
-    return _ScaledChannelMeanMax.apply(features, scale)
+    return applied(_ScaledChannelMeanMax, features, scale)

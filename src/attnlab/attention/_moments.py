@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from attnlab._types import Maps, Vector
+from attnlab.attention._autograd import applied
 from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import as_map, is_channels_last, spatial_mean
+from attnlab.attention._shared import scaled_and_shifted
 
 
 class _Moments(torch.autograd.Function):
@@ -36,7 +38,7 @@ class _Moments(torch.autograd.Function):
         features, mean = ctx.saved_tensors
         slope = grad_variance * (2 / degrees_of_freedom(features))
         offset = grad_mean / (features.shape[2] * features.shape[3]) - slope * mean
-        return torch.addcmul(offset[:, :, None, None], features, slope[:, :, None, None])
+        return scaled_and_shifted(features, slope[:, :, None, None], offset[:, :, None, None])
 
 
 def _centred_squares(features: Tensor, mean: Tensor) -> tuple[Tensor]:
@@ -55,7 +57,7 @@ class _Squares(torch.autograd.Function):
     def forward(features: Tensor) -> Tensor:
         if not is_channels_last(features):
             return torch.linalg.vector_norm(features, dim=(2, 3)).square()
-        (total,) = in_pieces(lambda piece: (piece.square().sum(dim=(2, 3)),), features)
+        (total,) = in_pieces(lambda piece: ((piece * piece).sum(dim=(2, 3)),), features)
         return total
 
     @staticmethod
@@ -70,7 +72,7 @@ class _Squares(torch.autograd.Function):
 
 def spatial_squares(features: Maps) -> Vector:
     """The sum of the squares of each channel over space."""
-    return _Squares.apply(as_map(features))
+    return applied(_Squares, as_map(features))
 
 
 def degrees_of_freedom(features: Tensor) -> int:
@@ -80,4 +82,4 @@ def degrees_of_freedom(features: Tensor) -> int:
 
 def spatial_moments(features: Maps) -> tuple[Vector, Vector]:
     """The mean and the unbiased variance of each channel over space."""
-    return _Moments.apply(as_map(features))
+    return applied(_Moments, as_map(features))

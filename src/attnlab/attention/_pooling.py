@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnlab._types import Features, Maps, Vector
+
+STRIPS = 4
+"""Into so many strips of rows a large map is cut."""
+LARGE_MAP = 2**18
+"""Elements of one map: 1 MiB of float32."""
+SMALL_WINDOW = 7
+"""Up to so many pixels a side, torch pools channels-last windows faster than two means do, but not
+backward."""
 
 
 def pixel_count(features: Tensor) -> int:
@@ -25,13 +36,29 @@ def as_map(features: Maps) -> Features:
 def spatial_mean(features: Maps) -> Vector:
     """The mean of each channel (global average pooling).
 
-    Sum first, divide after: the gradient of a sum is an expanded view, that of a mean is a full
-    copy. Not in float16, where the sum can overflow.
+    For a gradient sum first, divide after: the gradient of a sum is an expanded view, that of a
+    mean is a full copy. Not in float16, where the sum can overflow.
     """
-    space = tuple(range(2, features.dim()))
-    if features.dtype == torch.float16:
-        return features.mean(dim=space)
-    return features.sum(dim=space) / pixel_count(features)
+    if features.dtype == torch.float16 or not torch.is_grad_enabled():
+        return over_space(torch.mean, features)
+    return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
+
+
+def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
+    """`reduce` of each channel over space; `reduce` is the mean or the maximum.
+
+    Down the rows of a large channels-last map each value comes from another page of memory, so that
+    strips of rows are more than twice as fast on a CPU.
+    """
+    if (
+        not torch.compiler.is_compiling()
+        and features.numel() > LARGE_MAP * features.shape[0]
+        and features.shape[2] % STRIPS == 0
+        and is_channels_last(features)
+    ):
+        strips = features.permute(0, 2, 3, 1).unflatten(1, (STRIPS, -1))
+        return reduce(reduce(strips, dim=2), dim=(1, 2))
+    return reduce(features, dim=tuple(range(2, features.dim())))
 
 
 def is_channels_last(features: Tensor) -> bool:
@@ -39,6 +66,19 @@ def is_channels_last(features: Tensor) -> bool:
     return features.is_contiguous(memory_format=torch.channels_last) and not (
         features.is_contiguous()
     )
+
+
+def over_axis(reduce: Callable[..., Tensor], features: Features, axis: int) -> Tensor:
+    """`reduce(features, dim=axis)`, for one axis of the map, in the memory order of `features`.
+
+    Torch would order the result as if the map were not channels last, and then takes more than ten
+    times as long on a CPU.
+    """
+    if not is_channels_last(features):
+        return reduce(features, dim=axis)
+    pixels = features.permute(0, 2, 3, 1)
+    reduced = reduce(pixels, dim=(axis - 2) % 3 + 1, keepdim=True)
+    return reduced.permute(0, 3, 1, 2).squeeze(axis)
 
 
 def spatial_projection(
@@ -63,6 +103,8 @@ def shrink(features: Features, bins: int) -> Features:
     if height == width == bins:
         return features
     if is_channels_last(features):
+        if max(height, width) <= SMALL_WINDOW * bins and not torch.is_grad_enabled():
+            return F.avg_pool2d(features, (height // bins, width // bins))
         pixels = features.permute(0, 2, 3, 1)
         windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))
         return windows.mean(dim=2).mean(dim=3).permute(0, 3, 1, 2)

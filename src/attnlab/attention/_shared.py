@@ -21,6 +21,8 @@ SQUASHES: Final[dict[SquashName, Activation]] = {
     "sigmoid": torch.sigmoid,
     "hard_sigmoid": F.hardsigmoid,
 }
+FEW_PIXELS: Final = 256
+"""Up to so many pixels, two vectorised passes over a map are faster than one that is not."""
 NONLINEARITIES: Final[dict[NonlinearityName, Activation]] = {"relu": F.relu, "silu": F.silu}
 
 
@@ -79,7 +81,7 @@ def as_channel_gate(gate: Vector, like: Tensor) -> ChannelGate:
 
     Under autocast a float32 parameter would otherwise turn the whole branch into float32.
     """
-    return gate.to(like.dtype).reshape(gate.shape + (1,) * (like.dim() - 2))
+    return gate.to(like.dtype)[(..., *(None,) * (like.dim() - 2))]
 
 
 def broadcast_like(like: Features, combine: Callable[..., Tensor], *parts: Tensor) -> Features:
@@ -91,6 +93,18 @@ def broadcast_like(like: Features, combine: Callable[..., Tensor], *parts: Tenso
         pixels = (part.permute(0, 2, 3, 1).contiguous() for part in parts)
         return combine(*pixels).permute(0, 3, 1, 2)
     return combine(*(part.contiguous() for part in parts))
+
+
+def scaled_and_shifted(features: Features, scale: ChannelGate, shift: ChannelGate) -> Features:
+    """`scale ⊗ features + shift`.
+
+    Torch's addcmul is one pass instead of two, but computes value by value where two of its inputs
+    are constant along a row, and that takes longer while the map fits the cache.
+    """
+    one_pass = torch.compiler.is_compiling() or is_channels_last(features)
+    if one_pass or features.shape[2] * features.shape[3] > FEW_PIXELS:
+        return torch.addcmul(shift, features, scale)
+    return (features * scale).add_(shift)
 
 
 def ordered_like(gate: Features, like: Features) -> Features:

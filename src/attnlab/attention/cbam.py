@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._types import Features, Vector
+from attnlab.attention._autograd import applied
 from attnlab.attention._extremes import SpatialMap, scaled_channel_mean_max, spatial_mean_max
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._pooling import is_channels_last
@@ -49,7 +50,7 @@ class _OuterGate(torch.autograd.Function):
 
 def outer_gate(channel: Vector, spatial: SpatialMap, like: Features) -> Features:
     """`channel ⊗ spatial` in the memory order of `like`, which torch would not choose by itself."""
-    return _OuterGate.apply(channel, spatial, is_channels_last(like))
+    return applied(_OuterGate, channel, spatial, is_channels_last(like))
 
 
 class ConvolutionalBlockAttention(BranchGate):

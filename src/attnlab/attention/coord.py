@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
+from attnlab.attention._pooling import over_axis
 from attnlab.attention._shared import broadcast_like, floored_width, zero
 
 LEAST = 8
@@ -33,7 +34,9 @@ class CoordinateAttention(BranchGate):
     def forward(self, branch: Features) -> Features:
         self.check_input(branch)
         height, width = branch.shape[2:]
-        strips = torch.cat((branch.mean(dim=3), branch.mean(dim=2)), dim=2)
+        strips = torch.cat(
+            (over_axis(torch.mean, branch, 3), over_axis(torch.mean, branch, 2)), dim=2
+        )
         hidden = F.hardswish(self.norm(self.reduce(strips)))
         of_rows, of_columns = hidden.split([height, width], dim=2)
         rows = torch.sigmoid(self.rows(of_rows)).to(branch.dtype)[:, :, :, None]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attnlab._errors import unknown_name
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
+from attnlab.attention._pooling import over_axis
 from attnlab.attention._shared import broadcast_like, group_count
 
 Version = Literal["T", "B", "S", "L"]
@@ -75,8 +76,8 @@ class EfficientLocalAttention(BranchGate):
     def forward(self, branch: Features) -> Features:
         self.check_input(branch)
         of_columns = self.rows if self.columns is None else self.columns
-        rows = self.rows(branch.mean(dim=3)).to(branch.dtype)[:, :, :, None]
-        columns = of_columns(branch.mean(dim=2)).to(branch.dtype)[:, :, None, :]
+        rows = self.rows(over_axis(torch.mean, branch, 3)).to(branch.dtype)[:, :, :, None]
+        columns = of_columns(over_axis(torch.mean, branch, 2)).to(branch.dtype)[:, :, None, :]
         return broadcast_like(branch, torch.mul, rows, columns)
 
     def start_constant(self) -> float:

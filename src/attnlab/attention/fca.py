@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnlab._errors import OptionError
 from attnlab._types import ChannelGate, Features, Vector
+from attnlab.attention._autograd import applied
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._pieces import in_pieces
 from attnlab.attention._pooling import pooling_matrix, shrink
@@ -68,9 +69,9 @@ def group_coefficients(features: Features, basis: Float[Tensor, "groups height w
     channels, groups = features.shape[1], basis.shape[0]
     if channels % groups == 0:
         grouped = features.unflatten(1, (groups, -1))
-        return _WeightedSum.apply(grouped, basis[:, None]).flatten(1)
+        return applied(_WeightedSum, grouped, basis[:, None]).flatten(1)
     group = torch.arange(channels, device=features.device) * groups // channels
-    return _WeightedSum.apply(features, basis[group])
+    return applied(_WeightedSum, features, basis[group])
 
 
 class FrequencyChannelAttention(BranchGate):

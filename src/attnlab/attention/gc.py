@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from attnlab._errors import unknown_name
 from attnlab._types import ChannelGate, Maps, Vector
 from attnlab.attention._gate import ANY_RANK, Activation, VectorGate
-from attnlab.attention._pooling import spatial_mean
+from attnlab.attention._pooling import is_channels_last, spatial_mean
 from attnlab.attention._shared import as_channel_gate, floored_width, zero
 
 Pooling = Literal["attention", "mean"]
@@ -55,11 +55,19 @@ class GlobalContext(VectorGate):
         """The mean of the map, weighted pixel by pixel."""
         if self.mask is None:
             return spatial_mean(branch)
-        pixels = branch.flatten(2)
-        scores = torch.matmul(self.mask.weight.to(branch.dtype), pixels)
+        # Expanded by hand: torch.matmul would copy the map to fold its batch into one product.
+        weight = self.mask.weight.to(branch.dtype).expand(branch.shape[0], -1, -1)
         wide = torch.promote_types(branch.dtype, torch.float32)
+        # Products in the order of the map give gradients in its order.
+        if is_channels_last(branch):
+            pixels = branch.permute(0, 2, 3, 1).flatten(1, 2)
+            scores = torch.bmm(pixels, weight.transpose(1, 2))
+            weights = torch.softmax(scores, dim=1, dtype=wide).to(branch.dtype)
+            return torch.bmm(weights.transpose(1, 2), pixels)[:, 0]
+        pixels = branch.flatten(2)
+        scores = torch.bmm(weight, pixels)
         weights = torch.softmax(scores, dim=2, dtype=wide).to(branch.dtype)
-        return torch.matmul(pixels, weights.transpose(1, 2))[:, :, 0]
+        return torch.bmm(pixels, weights.transpose(1, 2))[:, :, 0]
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
         return activation(self.fc2(F.relu(self.norm(self.fc1(vector)))))

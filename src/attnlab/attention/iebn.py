@@ -13,7 +13,7 @@ from torch.fx import Proxy, Tracer
 
 from attnlab._errors import SiteError
 from attnlab._types import Features
-from attnlab.attention._shared import check_batch_statistics
+from attnlab.attention._shared import check_batch_statistics, scaled_and_shifted
 from attnlab.attention.ie import InstanceEnhancement
 
 
@@ -75,7 +75,7 @@ class InstanceEnhancementBatchNorm(nn.BatchNorm2d):
         normalised = super().forward(input)
         if shift is None:
             return normalised * gate
-        return torch.addcmul(shift * (1 - gate), normalised, gate)
+        return scaled_and_shifted(normalised, gate, shift * (1 - gate))
 
     def start_identity(self) -> None:
         """Let the norm act as without its gate at first; gradients reach the gate at once."""

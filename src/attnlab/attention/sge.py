@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab._types import Features, Maps
+from attnlab.attention._autograd import applied
 from attnlab.attention._gate import ANY_RANK, BranchGate
 from attnlab.attention._moments import spatial_moments
 from attnlab.attention._pieces import in_pieces
@@ -26,12 +27,39 @@ FEW = 8
 """Up to so many channels per group, adding them one by one is faster than one large product."""
 
 
-def _sum_over_members(grouped: Tensor, weight: Tensor) -> tuple[Tensor]:
-    return ((grouped * weight).sum(dim=2),)
+def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:
+    """Σ over the members of each group of `grouped ⊗ weight`."""
+    members = grouped.shape[2]
+    if members <= FEW:
+        total = grouped[:, :, 0] * weight[:, :, 0]
+        for member in range(1, members):
+            total.addcmul_(grouped[:, :, member], weight[:, :, member])
+        return total
+    if grouped.is_contiguous():  # otherwise a matrix product would copy the map
+        product = torch.matmul(weight.flatten(2)[:, :, None], grouped.flatten(3))
+        return product.reshape(*grouped.shape[:2], *grouped.shape[3:])
+    (total,) = in_pieces(lambda map_, factor: ((map_ * factor).sum(dim=2),), grouped, weight)
+    return total
 
 
-def _sum_over_space(grouped: Tensor, pixel: Tensor) -> tuple[Tensor]:
-    return ((grouped * pixel).sum(dim=(3, 4), keepdim=True),)
+def _sum_over_space(grouped: Tensor, pixel: Tensor) -> Tensor:
+    """Σ over the pixels of each member of `grouped ⊗ pixel`."""
+    if grouped.shape[2] > FEW and grouped.is_contiguous():
+        return torch.matmul(grouped.flatten(3), pixel.flatten(3).transpose(2, 3))[..., None]
+    (total,) = in_pieces(
+        lambda map_, factor: ((map_ * factor).sum(dim=(3, 4), keepdim=True),), grouped, pixel
+    )
+    return total
+
+
+def _grouped(features: Tensor, mean: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The map and its means as (batch, groups, members, height, width)."""
+    batch, channels, height, width = features.shape
+    members = channels // groups
+    return (
+        features.view(batch, groups, members, height, width),
+        mean.view(batch, groups, members, 1, 1),
+    )
 
 
 class _GroupSimilarity(torch.autograd.Function):
@@ -42,15 +70,8 @@ class _GroupSimilarity(torch.autograd.Function):
     @staticmethod
     def forward(features: Tensor, groups: int) -> tuple[Tensor, Tensor]:
         mean = spatial_mean(features)
-        grouped = features.unflatten(1, (groups, -1))
-        weight = mean.unflatten(1, (groups, -1))[..., None, None]
-        if grouped.shape[2] > FEW:
-            (similarity,) = in_pieces(_sum_over_members, grouped, weight)
-            return similarity, mean
-        similarity = grouped[:, :, 0] * weight[:, :, 0]
-        for member in range(1, grouped.shape[2]):
-            similarity.addcmul_(grouped[:, :, member], weight[:, :, member])
-        return similarity, mean
+        grouped, weight = _grouped(features, mean, groups)
+        return _sum_over_members(grouped, weight), mean
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
@@ -61,19 +82,18 @@ class _GroupSimilarity(torch.autograd.Function):
         features, mean = ctx.saved_tensors
         groups = grad.shape[1]
         pixel = grad[:, :, None]
-        grouped = features.unflatten(1, (groups, -1))
-        weight = mean.unflatten(1, (groups, -1))[..., None, None]
-        (through_mean,) = in_pieces(_sum_over_space, grouped, pixel)
+        grouped, weight = _grouped(features, mean, groups)
+        through_mean = _sum_over_space(grouped, pixel)
         through_mean = through_mean + grad_mean.unflatten(1, (groups, -1))[..., None, None]
         share = through_mean / (features.shape[2] * features.shape[3])
-        return torch.addcmul(share, weight, pixel).flatten(1, 2), None
+        return (weight * pixel).add_(share).flatten(1, 2), None
 
 
 def group_similarity(
     features: Features, groups: int
 ) -> Float[Tensor, "batch {groups} height width"]:
     """Σ_c x_c · mean(x_c) over the channels c of each group, at every pixel."""
-    similarity, _ = _GroupSimilarity.apply(features, groups)
+    similarity, _ = applied(_GroupSimilarity, features, groups)
     return similarity
 
 
@@ -113,8 +133,7 @@ class SpatialGroupEnhance(BranchGate):
         similarity = similarity.to(torch.promote_types(similarity.dtype, torch.float32))
         mean, variance = spatial_moments(similarity)
         # A constant map has deviation 0, where the root has no finite slope but the gate is flat.
-        flat = variance == 0
-        deviation = torch.where(flat, variance, torch.where(flat, 1, variance).sqrt())
+        deviation = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
         slope = self.weight / (deviation + EPSILON)
         offset = self.bias - slope * mean
         gate = torch.sigmoid(

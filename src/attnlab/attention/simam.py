@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnlab._errors import OptionError
 from attnlab._types import Maps
+from attnlab.attention._autograd import applied
 from attnlab.attention._gate import ANY_RANK, BranchGate
 from attnlab.attention._moments import degrees_of_freedom
 from attnlab.attention._pieces import in_pieces
@@ -97,7 +98,7 @@ class SimpleAttention(BranchGate):
         # Centring cancels leading digits, and squares leave the range of float16.
         seen = as_map(branch.to(torch.promote_types(branch.dtype, torch.float32)))
         divisor = degrees_of_freedom(seen) if self.unbiased else pixel_count(seen)
-        gate, _, _ = _Distinctness.apply(seen, self.regularization, divisor)
+        gate, _, _ = applied(_Distinctness, seen, self.regularization, divisor)
         return self.strength(gate.to(branch.dtype)).view_as(branch)
 
     def start_constant(self) -> float:

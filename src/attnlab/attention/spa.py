@@ -7,11 +7,13 @@ without bias: `gate = σ(W₂ ReLU(W₁ p))`.
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnlab._types import ChannelGate, Features, Vector
 from attnlab.attention._gate import Activation, VectorGate
-from attnlab.attention._pooling import pooling_matrix, shrink, spatial_projection
+from attnlab.attention._pooling import is_channels_last, pooling_matrix, shrink, spatial_projection
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
 
 LEVELS = (1, 2, 4)
@@ -29,6 +31,23 @@ def pyramid_matrix(height: int, width: int, like: Tensor) -> Tensor:
     return torch.cat(windows)
 
 
+def by_level(means: Float[Tensor, "batch channels cells"]) -> Float[Tensor, "batch values"]:
+    """The means ordered by level, then channel, then cell."""
+    levels = means.split([level**2 for level in LEVELS], dim=2)
+    return torch.cat([level.flatten(1) for level in levels], dim=1)
+
+
+def pyramid(features: Features) -> Float[Tensor, "batch values"]:
+    """The means over the cells of all levels, ordered as in `by_level`."""
+    small = shrink(features, LEVELS[-1])
+    # Torch's pooling has a slow gradient, and is not exported for maps of any size.
+    forward_only = not (torch.is_grad_enabled() or torch.compiler.is_exporting())
+    if forward_only and is_channels_last(small):
+        return torch.cat([F.adaptive_avg_pool2d(small, n).flatten(1) for n in LEVELS], dim=1)
+    windows = pyramid_matrix(small.shape[2], small.shape[3], small)
+    return by_level(spatial_projection(small, windows))
+
+
 class SpatialPyramidAttention(VectorGate):
     """SPA gate. Features are ordered by level, then channel, then cell."""
 
@@ -39,18 +58,12 @@ class SpatialPyramidAttention(VectorGate):
 
     def forward(self, branch: Features) -> ChannelGate:
         self.check_input(branch)
-        small = shrink(branch, LEVELS[-1])
-        pyramid = spatial_projection(small, pyramid_matrix(small.shape[2], small.shape[3], small))
-        return as_channel_gate(self._excite(pyramid, self.squash), branch)
+        return as_channel_gate(self.squash(self.excitation(pyramid(branch))), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
-        return self._excite(vector[:, :, None].expand(-1, -1, CELLS), activation)
+        constant = vector[:, :, None].expand(-1, -1, CELLS)
+        return activation(self.excitation(by_level(constant)))
 
     def start_constant(self) -> float:
         self.excitation.start_zero()
         return 0.5
-
-    def _excite(self, pyramid: Tensor, activation: Activation) -> Vector:
-        levels = pyramid.split([level**2 for level in LEVELS], dim=2)
-        flat = torch.cat([level.flatten(1) for level in levels], dim=1)
-        return activation(self.excitation(flat))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
+from attnlab.attention._pooling import over_axis
 from attnlab.attention._shared import broadcast_like, check_batch_statistics, odd_kernel_size
 
 
@@ -39,7 +40,7 @@ class PlaneGate(nn.Module):
 
 
 def _pooled(branch: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    return branch.amax(dim=axis), branch.mean(dim=axis)
+    return over_axis(torch.amax, branch, axis), over_axis(torch.mean, branch, axis)
 
 
 def _mean_of_two(first: Tensor, second: Tensor) -> Tensor:
