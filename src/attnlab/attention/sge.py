@@ -27,6 +27,11 @@ FEW = 8
 """Up to so many channels per group, adding them one by one is faster than one large product."""
 
 
+def _multiplies_as_matrix(grouped: Tensor) -> bool:
+    """Whether a matrix product neither copies the map nor, under autocast, rounds it."""
+    return grouped.is_contiguous() and not torch.is_autocast_enabled(grouped.device.type)
+
+
 def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:
     """Σ over the members of each group of `grouped ⊗ weight`."""
     members = grouped.shape[2]
@@ -35,7 +40,7 @@ def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:
         for member in range(1, members):
             total.addcmul_(grouped[:, :, member], weight[:, :, member])
         return total
-    if grouped.is_contiguous():  # otherwise a matrix product would copy the map
+    if _multiplies_as_matrix(grouped):
         product = torch.matmul(weight.flatten(2)[:, :, None], grouped.flatten(3))
         return product.reshape(*grouped.shape[:2], *grouped.shape[3:])
     (total,) = in_pieces(lambda map_, factor: ((map_ * factor).sum(dim=2),), grouped, weight)
@@ -44,7 +49,7 @@ def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:
 
 def _sum_over_space(grouped: Tensor, pixel: Tensor) -> Tensor:
     """Σ over the pixels of each member of `grouped ⊗ pixel`."""
-    if grouped.shape[2] > FEW and grouped.is_contiguous():
+    if grouped.shape[2] > FEW and _multiplies_as_matrix(grouped):
         return torch.matmul(grouped.flatten(3), pixel.flatten(3).transpose(2, 3))[..., None]
     (total,) = in_pieces(
         lambda map_, factor: ((map_ * factor).sum(dim=(3, 4), keepdim=True),), grouped, pixel
