@@ -168,6 +168,7 @@ def test_refusals(tmp_path):
 
 KILLED = """
 import builtins, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 import attnlab.cli._repair as repair
 def show(*texts, **options):
     builtins.print(*texts, **options)

@@ -15,6 +15,8 @@ import attnlab
 from attnlab._files import write_whole
 from attnlab.cli import main
 from attnlab.stored import StoredRun
+from attnlab.stored._beside import check_picture
+from attnlab.stored.damage import DamagedFileError
 from attnlab.stored.study import RunEntry, read_study
 from attnlab.study import run_study, show_study, study_status
 from attnlab.train import load_network
@@ -57,7 +59,8 @@ def emptied(file: Path) -> None:
 
 
 def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    # Not behind a whole line, which would be whole JSON.
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2].rstrip(b"}\n"))
 
 
 def zeroed(file: Path) -> None:
@@ -325,6 +328,21 @@ def test_damaged_pictures(
     page = attnlab.report(runs, runs.parent / "page.html").read_text()
     assert "asr:se, image 1" in page  # of the other seed
     assert f"{Path(name).name} is damaged" in page
+
+
+def test_a_picture_that_another_package_cannot_read_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Ultralytics imported, which looks for one more package then."""
+
+    def looking(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'pi_heif'")
+
+    monkeypatch.setattr(Image, "open", looking)
+    file = tmp_path / "0.png"
+    file.write_bytes(b"x")
+    with pytest.raises(DamagedFileError, match="it is not a whole picture"):
+        check_picture(file, "Remove it.")
 
 
 DETAILS = {"breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}]}

@@ -110,7 +110,7 @@ def test_a_pipe_that_is_closed_is_no_success(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_loses_no_run(tmp_path: Path) -> None:
-    """`attnlab study run … | head -1`, and then the same once more without it."""
+    """`attnlab study run … | head -2`, and then the same once more without it."""
     (tmp_path / "short.toml").write_text(STUDY.replace("epochs = 500", "epochs = 3"))
     command = [*COMMAND, "study", "run", "short.toml", "--slots", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -125,7 +125,8 @@ def test_a_closed_pipe_loses_no_run(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "short: 2 runs, 2 waiting\n"
-        process.stdout.close()
+        assert process.stdout.readline().endswith("; results in runs\n")
+        process.stdout.close()  # the next line is that of a finished run
         said = process.stderr.read()
     assert process.returncode == 141
     assert re.fullmatch(

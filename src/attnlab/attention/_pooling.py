@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._types import Features, Maps, Vector
+from attnlab.attention._autograd import gradients_wanted
 
 STRIPS = 4
 """Into so many strips of rows a large map is cut."""
@@ -39,7 +40,7 @@ def spatial_mean(features: Maps) -> Vector:
     For a gradient sum first, divide after: the gradient of a sum is an expanded view, that of a
     mean is a full copy. Not in float16, where the sum can overflow.
     """
-    if features.dtype == torch.float16 or not torch.is_grad_enabled():
+    if features.dtype == torch.float16 or not gradients_wanted():
         return over_space(torch.mean, features)
     return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
 
@@ -103,7 +104,7 @@ def shrink(features: Features, bins: int) -> Features:
     if height == width == bins:
         return features
     if is_channels_last(features):
-        if max(height, width) <= SMALL_WINDOW * bins and not torch.is_grad_enabled():
+        if max(height, width) <= SMALL_WINDOW * bins and not gradients_wanted():
             return F.avg_pool2d(features, (height // bins, width // bins))
         pixels = features.permute(0, 2, 3, 1)
         windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))

@@ -29,7 +29,9 @@ FEW = 8
 
 def _multiplies_as_matrix(grouped: Tensor) -> bool:
     """Whether a matrix product neither copies the map nor, under autocast, rounds it."""
-    return grouped.is_contiguous() and not torch.is_autocast_enabled(grouped.device.type)
+    device = grouped.device.type
+    rounds = device != "meta" and torch.is_autocast_enabled(device)
+    return grouped.is_contiguous() and not rounds
 
 
 def _sum_over_members(grouped: Tensor, weight: Tensor) -> Tensor:

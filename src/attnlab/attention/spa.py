@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._types import ChannelGate, Features, Vector
+from attnlab.attention._autograd import gradients_wanted
 from attnlab.attention._gate import Activation, VectorGate
 from attnlab.attention._pooling import is_channels_last, pooling_matrix, shrink, spatial_projection
 from attnlab.attention._shared import Excitation, as_channel_gate, hidden_width
@@ -41,7 +42,7 @@ def pyramid(features: Features) -> Float[Tensor, "batch values"]:
     """The means over the cells of all levels, ordered as in `by_level`."""
     small = shrink(features, LEVELS[-1])
     # Torch's pooling has a slow gradient, and is not exported for maps of any size.
-    forward_only = not (torch.is_grad_enabled() or torch.compiler.is_exporting())
+    forward_only = not (gradients_wanted() or torch.compiler.is_exporting())
     if forward_only and is_channels_last(small):
         return torch.cat([F.adaptive_avg_pool2d(small, n).flatten(1) for n in LEVELS], dim=1)
     windows = pyramid_matrix(small.shape[2], small.shape[3], small)

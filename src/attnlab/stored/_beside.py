@@ -37,7 +37,8 @@ def check_picture(path: Path, remedy: str) -> None:
     try:
         with Image.open(path) as picture:
             picture.verify()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    # ImportError: Ultralytics, once imported, looks for a package that reads what Pillow does not.
+    except (OSError, SyntaxError, ValueError, ImportError, Image.DecompressionBombError):
         raise DamagedFileError(path, "it is not a whole picture", remedy) from None
 
 
