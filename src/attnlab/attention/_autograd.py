@@ -10,7 +10,7 @@ import torch
 def gradients_wanted() -> bool:
     """Whether to compute in the form that has a fast gradient. A trace is made with gradients and
     checked without, and must be the same both times."""
-    return torch.is_grad_enabled() or torch.jit.is_tracing()
+    return torch.is_grad_enabled() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Any:
