@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import InputError
 from attnlab.evolution import Window, av, qk, sc, spanned_av
+from attnlab.evolution.native import span
 
 WINDOW = Window.centred(3)
 windows = st.builds(
@@ -101,11 +102,15 @@ def test_derivatives_of_both_orders(window):
 
 
 @pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("at_once", [1, 2, 3])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_maps_from_features(with_bias):
-    """The 1×1 convolution and the aggregation apart, and derivatives of both orders."""
+def test_maps_from_features(with_bias, at_once, monkeypatch):
+    """The 1×1 convolution and the aggregation apart, and derivatives of both orders; also where
+    the native kernels cannot make the maps of all three images at once."""
     torch.manual_seed(0)
     window, groups = Window.centred(3, stride=2), 2
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(span, "_BUFFER_BYTES", at_once * 18 * 2 * 3 * 8)
 
     def leaf(*shape):
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 import attnlab
 from attnlab._errors import InputError, OptionError
 from attnlab.cli import main
+from attnlab.latency import Latency
 from attnlab.measure import speed_table as module
 from attnlab.measure.speed_table import GATES, PAPER, Images, SpeedRow, forms_of, speed_table
 
@@ -32,6 +34,23 @@ def test_parameters_of_the_rows_are_the_papers() -> None:
         built = module._built(plain, gate, form, example)
         number = sum(p.numel() for p in built.parameters())
         assert round(number / 1e6, 2) == millions, gate
+
+
+def test_the_noise_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed against itself a network would hide what depends on where its memory lies."""
+    timed = []
+
+    def noted(*given: Any, **_: Any) -> Latency:
+        timed.append(given)
+        return Latency(1.0, 1.0, 1.0, 1.0, 1.0, 10, True, None, 1, 1)
+
+    monkeypatch.setattr(module, "latency", noted)
+    speed_table([Images(16, 5, 1)], ("none",), "resnet20", device="cpu")
+    plain, copied, images = timed[0]
+    assert not {p.data_ptr() for p in plain.parameters()} & {
+        p.data_ptr() for p in copied.parameters()
+    }
+    assert torch.equal(plain(images), copied(images))
 
 
 def rows(file: Path, gates: tuple[str, ...], done: list[SpeedRow]) -> list[SpeedRow]:

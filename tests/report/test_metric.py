@@ -72,7 +72,7 @@ OF_CLASSES = {
     "budget_section.py",  # `attnlab fold` and `shorten` judge by labels where images have classes
     "shorten_page.py",
     "shorten.py",
-    "measured.py",  # checks the files of confusions and corruptions, which only classes have
+    "of_classes.py",  # the form of measurements that only networks with classes have
 }
 """Files that may speak of classes; no page of a study is made there."""
 

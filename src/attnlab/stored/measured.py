@@ -8,6 +8,7 @@ from pydantic import BaseModel, model_validator
 
 from attnlab._strict import Strict
 from attnlab.stored.details import Details
+from attnlab.stored.of_classes import Classes, Corruptions
 
 
 class Measured(Strict):
@@ -45,35 +46,6 @@ class _Speed(BaseModel):
     images_per_second: float
 
 
-class _Classes(BaseModel):
-    classes: list[str]
-    confusion: list[list[int]]
-
-    @model_validator(mode="after")
-    def _square(self) -> _Classes:
-        sides = {len(self.confusion), *(len(row) for row in self.confusion)}
-        if sides != {len(self.classes)}:
-            raise ValueError("expected a number for every pair of classes")
-        return self
-
-
-class _Figures(BaseModel):
-    top1: float
-    ece: float
-    nll: float
-
-
-class _Corrupted(BaseModel):
-    corruption: str
-    top1: float
-
-
-class _Corruptions(BaseModel):
-    clean: _Figures
-    mean: _Figures
-    rows: list[_Corrupted]
-
-
 class _Picture(BaseModel):
     input: str
     output: str
@@ -96,8 +68,8 @@ _FOUND: dict[str, type[BaseModel]] = {
     "gates": _Gates,
     "fold": _Fold,
     "speed": _Speed,
-    "classes": _Classes,
-    "corruptions": _Corruptions,
+    "classes": Classes,
+    "corruptions": Corruptions,
     "details": Details,
     "pictures": _Pictures,
 }
