@@ -12,7 +12,7 @@ import attnlab
 from attnlab._errors import InputError
 from attnlab.insert import attachments
 
-from .networks import Residual, relative, stir
+from .networks import Residual, relative, stir, stir_gates
 
 C = 8
 
@@ -42,6 +42,32 @@ def test_mean_and_spread_are_those_of_the_gate():
     with torch.no_grad():
         change = (plain(data[0]) - network(data[0])).norm() / network(data[0]).norm()
     assert row.predicted_change == pytest.approx(float(change), rel=1e-9)  # it is the only gate
+
+
+def test_two_gates_in_one_place():
+    """The means are over the data, each image once, and the larger change is told: against a
+    network in which a hook puts one gate's mean in its place."""
+    torch.manual_seed(0)
+    network = stir(Residual(nn.Conv2d(C, C, 3, padding=1), nn.Identity(), C, 1)).double().eval()
+    data = [3 * batch.double() for batch in batches(3, 6, C)]
+    network = stir_gates(attnlab.insert(network, "se+ie", example=data[0])[0])
+    means, changes = [], []
+    for _, attachment in attachments(network):
+        seen = []
+        note = attachment.gate.register_forward_hook(lambda _, __, gate: seen.append(gate))  # noqa: B023
+        with torch.no_grad():
+            expected, *_ = [network(batch) for batch in data]
+        note.remove()
+        means.append(torch.cat(seen).mean(0, keepdim=True))
+        put = attachment.gate.register_forward_hook(lambda _, __, ___: means[-1])
+        with torch.no_grad():
+            changes.append(float((network(data[0]) - expected).norm() / expected.norm()))
+        put.remove()
+    plain, receipt = attnlab.fold(network, constants=data, tolerance=1.0)
+    assert abs(changes[0] - changes[1]) > 0.01 * max(changes)
+    assert receipt.rows[0].predicted_change == pytest.approx(max(changes), rel=1e-9)
+    product = (means[0] * means[1]).reshape(-1, 1, 1, 1)
+    assert relative(network.branch.weight * product, plain.branch.weight) <= 1e-14
 
 
 def _branch(network: nn.Module, images: torch.Tensor) -> torch.Tensor:

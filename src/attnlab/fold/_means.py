@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError
 from attnlab.attention import StageGate
 from attnlab.fold._places import Held, Place
-from attnlab.fold._taps import Tap, Taps
+from attnlab.fold._taps import Holds, Tap, Taps
 from attnlab.insert import Watchable, watching
 from attnlab.insert.answer import Answer, answer, calls_to_compare, leaves
 from attnlab.record.example import Example
@@ -45,6 +45,8 @@ def with_means(
         unchanged = _numbers(answer(model, first, calls))
         for batch in batches:
             answer(model, batch)
+    # Not counted: the first batch, run again for each gate, would outweigh the others.
+    with watching(model, Holds(taps), found=found):
         for name, watched in taps.items():
             if watched.images and not watched.varies_in_space:
                 watched.held_at = watched.mean
