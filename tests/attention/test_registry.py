@@ -24,6 +24,11 @@ def test_parse_gate(text: str, specs: tuple[GateSpec, ...]) -> None:
     assert "+".join(map(str, specs)) == text.replace(" ", "")
 
 
+def test_numbers_of_factors_that_a_gate_may_have() -> None:
+    assert parse_gate("asr:se*1") == parse_gate("asr:se")
+    assert parse_gate("asr:se*64") == (GateSpec("se", asr=True, delta=64),)
+
+
 ON_VECTOR = "se, eca, sem, srm, ie, spa, ese, ge, gc, gct"
 VECTOR = f"ASR takes: {ON_VECTOR}."
 ALL = (

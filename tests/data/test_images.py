@@ -96,6 +96,11 @@ def test_a_damaged_image_is_named(tmp_path):
             "cifar10.npz (test): expected images as bytes (uint8), N×H×W×C or N×H×W, but got "
             "float64 of shape (2, 32, 32, 3).",
         ),
+        (
+            {"test_x": np.zeros((3, 32, 32, 2), np.uint8), "test_y": np.zeros(3, int)},
+            "cifar10.npz (test): expected images as bytes (uint8), N×H×W×C or N×H×W, but got "
+            "uint8 of shape (3, 32, 32, 2).",
+        ),
     ],
 )
 def test_an_archive_that_does_not_fit_is_refused(tmp_path, arrays, told):

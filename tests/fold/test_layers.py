@@ -278,6 +278,28 @@ class Product(nn.Module):
         return (x.flatten(2).transpose(1, 2) @ self.weight).transpose(1, 2).view_as(x)
 
 
+class Rows(nn.Module):
+    """A product of matrices that both come from layers: the gate is on its rows, the left ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.mix = nn.Conv2d(C, C, 1), nn.Conv2d(C, 16, 1)
+
+    def forward(self, x):
+        return (self.value(x).flatten(2) @ self.mix(x).flatten(2)).view_as(x)
+
+
+class Divided(nn.Module):
+    """A learned scale that divides must not take a gate that multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.scale = nn.Conv2d(C, C, 1), nn.Parameter(torch.full((C, 1, 1), 2.0))
+
+    def forward(self, x):
+        return self.value(x) / self.scale
+
+
 class GatedUnit(nn.Module):
     """A product of two layers: one of them takes the gate."""
 
@@ -295,6 +317,8 @@ BRANCHES = {
     Pooled: {"layer.weight", "layer.bias"},
     Summed: {"first.weight", "first.bias", "second.weight", "second.bias", "shift"},
     Product: {"weight"},
+    Rows: {"value.weight", "value.bias"},
+    Divided: {"value.weight", "value.bias"},
     GatedUnit: {"value.weight", "value.bias"},
 }
 

@@ -249,3 +249,15 @@ def test_gates_are_told_apart_in_the_work_of_a_network():
     assert found.macs - found.gate_macs == counter.get_total_flops() // 2
     assert found.gate_macs == 2 * (8 * 1 + 1 * 8)
     assert not any(module._forward_pre_hooks for module in gated.modules())
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(3, "a, b, c"), (4, "a, b, c and 1 more"), (5, "a, b, c and 2 more")],
+)
+def test_of_many_calls_three_are_named(number, named):
+    before, after = (
+        Answer(None, 0, 0, {(name, 0): torch.ones(size) for name in "abcde"[:number]})
+        for size in (2, 3)
+    )
+    assert change_between(before, after).compared.startswith(f"what {named} returned has other")

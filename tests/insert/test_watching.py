@@ -227,3 +227,85 @@ def test_a_gate_at_an_addition_after_one_behind_a_module():
         f = f * torch.sigmoid(2 * f)
         x = x + f * gated.attnlab_b.gate(x, f)
     torch.testing.assert_close(net(images), model.head(x.mean((2, 3))))
+
+
+def test_a_value_inside_a_norm_can_be_replaced():
+    """What is told and taken includes the scale that makes the start the identity."""
+    net, _ = attnlab.insert(Plain(SlotBlock).eval(), "iebn", start="identity")
+    norm = net.blocks[1].branch[1]
+    assert norm.gate_scale != 1
+    given = []
+    norm.register_forward_hook(lambda _, inputs, output: given.append((inputs[0], output)))
+    with watching(net, Half()), torch.no_grad():
+        net(IMAGES)
+        *_, (x, found) = given
+        mean, variance, weight, bias = (
+            each.view(1, 8, 1, 1)
+            for each in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        )
+        expected = (x - mean) / torch.sqrt(variance + norm.eps) * weight * 0.5 + bias
+    torch.testing.assert_close(found, expected)
+
+
+class AddsInPlace(nn.Module):
+    """What is written to is returned, not what `add_` returns; takes a number besides the state."""
+
+    def __init__(self, channels: int, onto: str) -> None:
+        super().__init__()
+        self.conv, self.onto = nn.Conv2d(channels, channels, 1), onto
+
+    def forward(self, x, factor: float = 1.0):
+        if self.onto == "branch":
+            branch = self.conv(x) * factor
+            branch.add_(x)
+            return branch
+        if self.onto == "shortcut":
+            x.add_(self.conv(x) * factor)
+            return x
+        x.mul_(0.5)
+        return x + self.conv(x) * factor
+
+
+class Chained(nn.Module):
+    def __init__(self, onto: str) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.blocks = nn.ModuleList(AddsInPlace(8, onto) for _ in range(2))
+
+    def forward(self, images):
+        x = self.stem(images)
+        for block in self.blocks:
+            x = block(x, 0.5)
+        return x
+
+
+class Twice(Observer):
+    """Doubles every branch, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told = []
+
+    def step_seen(self, seen):
+        self.told.append((seen.mutated, seen.branch, seen.branch.clone()))
+        return 2 * seen.branch
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("onto", ["branch", "shortcut", "neither"])
+def test_a_branch_can_be_replaced_where_it_is_added_in_place(onto, mode):
+    torch.manual_seed(0)
+    net, twice = Chained(onto).double().eval(), Twice()
+    images = IMAGES.double()
+    with watching(net, twice, images[:1]), mode():
+        found = net(images)
+    with torch.no_grad():
+        x = net.stem(images)
+        for block in net.blocks:
+            x = x * 0.5 if onto == "neither" else x
+            x = x + 2 * 0.5 * block.conv(x)
+    torch.testing.assert_close(found, x)
+    assert len(twice.told) == 2
+    for mutated, branch, then in twice.told:
+        # Versions are not counted in inference mode, so that nothing can be said there.
+        assert mutated == (onto == "neither" and mode is torch.no_grad)
+        assert torch.equal(branch, then) == (onto != "branch")

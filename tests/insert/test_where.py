@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch import nn
 
 import attnlab
 from attnlab._errors import SelectionError, SiteError, UnknownNameError
@@ -303,3 +304,29 @@ def test_a_step_gate_does_not_leave_out_what_a_code_asks_for(network):
 )
 def test_words_that_need_a_measurement(where, expected):
     assert measured_word(where) == expected
+
+
+def test_a_module_without_steps_is_told_where_the_first_is(network):
+    with pytest.raises(SelectionError) as error:
+        attnlab.insert(network, "se", where="in:conv1")
+    assert str(error.value) == (
+        "There is no residual step in 'conv1'. The network has 9, the first of them in 'layer1.0'."
+    )
+
+
+class _ReadTwice(nn.Module):
+    """The output of `both` goes into an activation and also past it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.conv, self.alone = nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        normed = self.both(x)
+        return torch.relu(self.alone(self.conv(torch.relu(normed) * normed)))
+
+
+def test_a_norm_that_others_read_too_is_not_one_before_an_activation():
+    images = torch.randn(2, 3, 8, 8)
+    _, receipt = attnlab.insert(_ReadTwice(), "se", where="norms", example=images)
+    assert receipt.sites == ("alone",)

@@ -19,6 +19,7 @@ from attnlab.statistics.paired import (
     holm,
     paired_difference,
     summarize,
+    unpaired_difference,
 )
 
 PLAIN = {0: 74.30, 1: 73.90, 2: 74.61, 3: 74.05, 4: 74.44}
@@ -122,6 +123,62 @@ def test_equal_differences_are_not_taken_for_certainty() -> None:
         assert (compared.verdict, compared.note) == ("cannot tell", found.note)
     many = of([0.1] * 12)
     assert compare({"se": many}, sequential=True)["se"].verdict == "cannot tell"
+
+
+def test_small_values_have_an_interval_like_large_ones() -> None:
+    """What counts as equal is relative to the values, for losses of 1e-12 too."""
+    large = of([0.5, 0.6, 0.55])
+    small = of([0.5e-12, 0.6e-12, 0.55e-12])
+    assert small.low == pytest.approx(1e-12 * large.low, rel=1e-9, abs=0)
+    assert small.p_value == pytest.approx(large.p_value)
+    unpaired = unpaired_difference([0.5e-12, 0.6e-12], [0.3e-12, 0.1e-12])
+    assert unpaired.low is not None
+
+
+def test_runs_without_common_seeds_have_welchs_interval() -> None:
+    """By Welch's formula written out."""
+    a, b = np.array([75.25, 74.62, 75.71, 74.30]), np.array([74.30, 73.90, 74.61])
+    found = unpaired_difference(a.tolist(), b.tolist())
+    parts = [each.var(ddof=1) / len(each) for each in (a, b)]
+    freedom = sum(parts) ** 2 / sum(p**2 / (len(e) - 1) for p, e in zip(parts, (a, b), strict=True))
+    mean, error = a.mean() - b.mean(), math.sqrt(sum(parts))
+    assert found.mean == pytest.approx(mean)
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (found.low, found.high) == (pytest.approx(mean - half), pytest.approx(mean + half))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(mean / error, freedom))
+    assert (found.seeds, found.anytime_low, found.anytime_p) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "plain", "mean", "note"),
+    [
+        ([75.0], [74.0, 73.0], 1.5, "one run: no interval"),
+        ([75.0, 76.0], [74.0], 1.5, "one run: no interval"),
+        (
+            [75.0] * 3,
+            [74.0] * 2,
+            1.0,
+            "the same value in every run: no spread to make an interval from",
+        ),
+        ([75.0, math.inf], [74.0, 74.5], math.nan, "a run has no finite value"),
+        ([75.0, 74.0], [math.nan, 74.5], math.nan, "a run has no finite value"),
+    ],
+)
+def test_runs_that_give_no_interval(
+    module: list[float], plain: list[float], mean: float, note: str
+) -> None:
+    found = unpaired_difference(module, plain)
+    assert found.mean == pytest.approx(mean, nan_ok=True)
+    assert (found.low, found.high, found.p_value, found.note) == (None, None, None, note)
+
+
+@pytest.mark.parametrize(("module", "plain"), [([], [1.0, 2.0]), ([1.0, 2.0], [])])
+def test_no_run_is_an_error(module: list[float], plain: list[float]) -> None:
+    with pytest.raises(InputError) as error:
+        unpaired_difference(module, plain)
+    assert str(error.value) == (
+        "Expected at least one value of the module and of the plain network."
+    )
 
 
 def test_no_common_seed_is_an_error() -> None:

@@ -118,6 +118,16 @@ def test_a_row_that_is_dropped_stays_in_the_family(tmp_path: Path) -> None:
     )
 
 
+def test_a_row_of_one_run_is_spoken_of_as_such(tmp_path: Path) -> None:
+    finish(tmp_path, study(1), noisy)
+    fewer = study(1, ["none", "se"])
+    finish(tmp_path, fewer, noisy)
+    assert show_study(fewer, tmp_path).changes == (
+        "row eca of digits resnet20 was removed with 1 finished run; it still counts in Holm's "
+        "correction",
+    )
+
+
 def test_seeds_that_are_dropped_leave_nothing_to_be_told(tmp_path: Path) -> None:
     finish(tmp_path, study(6), noisy)
     fewer = study([1, 2, 3, 4, 5])

@@ -3,9 +3,10 @@
     python -m tests.tools.mutate --number 200 --out mutants.json
 
 Takes places of the core at random (the same each time), makes one small mistake at each (another
-comparison, sign, number or truth value), and runs the tests of that file. A mistake that no test
-notices is printed: either a test is missing, or it makes no difference. Not part of CI: it takes an
-hour. Processes are forked from one that has imported torch, so that each takes little time.
+comparison, sign, number or truth value), and runs the tests of that file, then all of its room. A
+mistake that no test notices is printed: either a test is missing, or it makes no difference. Not
+part of CI: it takes an hour. Processes are forked from one that has imported torch, so that each
+takes little time. `--again mutants.json` tries those that survived in that file.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS: dict[str, tuple[str, ...]] = {
     "insert/where.py": ("tests/insert/test_where.py",),
-    "insert/steps.py": ("tests/insert/test_steps.py",),
-    "insert/_detect.py": ("tests/insert/test_steps.py", "tests/insert/test_insert.py"),
+    "insert/steps.py": ("tests/insert/test_steps.py", "tests/insert/test_additions.py"),
+    "insert/_detect.py": ("tests/insert/test_steps.py", "tests/insert/test_additions.py"),
     "insert/choose.py": ("tests/insert/test_place.py", "tests/insert/test_where.py"),
-    "insert/insert.py": ("tests/insert/test_insert.py", "tests/insert/test_where.py"),
+    "insert/insert.py": ("tests/insert/test_insert.py", "tests/insert/test_place.py"),
     "insert/change.py": ("tests/insert/test_outputs.py", "tests/insert/test_insert.py"),
     "insert/watching.py": ("tests/insert/test_watching.py",),
     "fold/_rules.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
@@ -38,7 +39,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "fold/_walk.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
     "fold/_flow.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
     "fold/_means.py": ("tests/fold/test_constants.py",),
-    "fold/fold.py": ("tests/fold/test_refusals.py", "tests/fold/test_layers.py"),
+    "fold/fold.py": (
+        "tests/fold/test_constants.py",
+        "tests/fold/test_fuse.py",
+        "tests/fold/test_budget.py",
+    ),
     "trajectory/metrics.py": ("tests/trajectory/test_metrics.py", "tests/trajectory/test_total.py"),
     "trajectory/conventions.py": ("tests/trajectory/test_conventions.py",),
     "trajectory/norms.py": ("tests/trajectory/test_norms.py",),
@@ -60,7 +65,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
     "_checkpoints.py": ("tests/train/test_checkpoint.py",),
 }
-"""The files of the core, and the tests that should notice a mistake there."""
+"""The files of the core, and the tests that should notice a mistake there; they run first."""
 
 _COMPARE: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -165,7 +170,8 @@ def notices(folder: Path, tests: tuple[str, ...], seconds: float) -> str:
 
         code = 1
         try:
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            imported = "ignore::pytest.PytestAssertRewriteWarning"  # plugins, before the fork
+            code = int(pytest.main(["-xq", "-W", imported, "-p", "no:cacheprovider", *tests]))
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -184,6 +190,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="files whose name contains this")
+    parser.add_argument("--again", type=Path, help="what survived in this file of an earlier run")
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
     given = parser.parse_args()
     import timm  # noqa: F401
@@ -196,30 +203,47 @@ def main() -> None:
         folder = Path(temporary)
         shutil.copytree(ROOT / "src" / "attnlab", folder / "attnlab")
         files = [name for name in TESTS if given.only in name]
-        _run(folder, files, given.number, random.Random(given.seed), given.out)
+        sources = {name: (folder / "attnlab" / name).read_text(encoding="utf-8") for name in files}
+        every = [(name, *place) for name in files for place in places(sources[name])]
+        if given.again is None:
+            chosen = random.Random(given.seed).sample(every, min(given.number, len(every)))
+        else:
+            records = json.loads(given.again.read_text())
+            left = {(r["file"], r["line"], r["change"]) for r in records if r["ended"] == "passed"}
+            chosen = [each for each in every if (each[0], each[1], each[3]) in left]
+        print(f"{len(every)} places, {len(chosen)} to try", flush=True)
+        _run(folder, sources, sorted(chosen), given.out)
 
 
-def _run(folder: Path, files: list[str], number: int, chance: random.Random, out: Path) -> None:
-    usual: dict[str, float] = {}
-    sources = {name: (folder / "attnlab" / name).read_text(encoding="utf-8") for name in files}
-    every = [(name, *place) for name in files for place in places(sources[name])]
-    chosen = sorted(chance.sample(every, min(number, len(every))))
+def _rooms(name: str) -> tuple[tuple[str, ...], ...]:
+    """The tests of a file, then all those of the rooms that they are in."""
+    rooms = tuple(dict.fromkeys(test.rpartition("/")[0] for test in TESTS[name]))
+    return (TESTS[name],) if rooms == ("tests",) else (TESTS[name], rooms)
+
+
+def _run(
+    folder: Path, sources: dict[str, str], chosen: list[tuple[str, int, int, str, str]], out: Path
+) -> None:
+    usual: dict[tuple[str, ...], float] = {}
     records = []
     for name, line, _, said, text in chosen:
-        if name not in usual:
-            began = time.monotonic()
-            assert notices(folder, TESTS[name], 600) == "passed", f"the tests of {name} fail"
-            usual[name] = time.monotonic() - began
         file = folder / "attnlab" / name
-        file.write_text(text, encoding="utf-8")
-        ended = notices(folder, TESTS[name], 30 + 5 * usual[name])
-        file.write_text(sources[name], encoding="utf-8")
+        for tests in _rooms(name):
+            if tests not in usual:
+                began = time.monotonic()
+                assert notices(folder, tests, 1200) == "passed", f"{tests} fail without a mistake"
+                usual[tests] = time.monotonic() - began
+            file.write_text(text, encoding="utf-8")
+            ended = notices(folder, tests, 30 + 5 * usual[tests])
+            file.write_text(sources[name], encoding="utf-8")
+            if ended != "passed":
+                break
         records.append({"file": name, "line": line, "change": said, "ended": ended})
         killed = sum(record["ended"] != "passed" for record in records)
         mark = "SURVIVED" if ended == "passed" else "killed"
         print(f"{killed}/{len(records)}  {mark}  {name}:{line}  {said}", flush=True)
         out.write_text(json.dumps(records, indent=1))
-    print(f"{len(every)} places, {len(records)} tried, {killed} noticed")
+    print(f"{len(records)} tried, {killed} noticed")
 
 
 if __name__ == "__main__":

@@ -92,6 +92,12 @@ def test_counts_add_over_batches():
     assert torch.equal(sum(parts), surface_counts(z, stages, grid))
 
 
+def test_the_smallest_grid_has_the_ends():
+    grid = regular_grid(relative=3.0, absolute=1.0, points=2)
+    assert grid.relative.tolist() == [0, 3]
+    assert grid.absolute.tolist() == [0, 1]
+
+
 def test_grid_message():
     with pytest.raises(_errors.InputError) as error:
         regular_grid(points=1)

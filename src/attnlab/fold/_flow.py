@@ -50,14 +50,6 @@ class Flow:
             for index in dict.fromkeys(reads(node)):
                 self.readers[index].append(node.index)
 
-    def places(self, index: int) -> dict[int, int]:
-        """Of a call that returned several tensors: the node of each, by place."""
-        return {
-            self.nodes[reader].arguments[1]: reader
-            for reader in self.readers[index]
-            if is_place(self.nodes[reader])
-        }
-
     def matters(self, index: int) -> bool:
         """Whether anything reads the values of this tensor after it was read."""
         node = self.nodes[index]
