@@ -63,7 +63,10 @@ class Gate(nn.Module, ABC):
 
         Without it a gate that only multiplies and adds would broadcast a wrong input silently.
         """
-        rank, name = features.dim() - 2, type(self).__name__
+        rank = features.dim() - 2
+        if rank in self.ranks and features.shape[1] == self.channels:
+            return
+        name = type(self).__name__
         if rank not in self.ranks:
             shapes = " or ".join(f"(batch, {self.channels}, {_SHAPES[r]})" for r in self.ranks)
             remedy = (
@@ -74,12 +77,11 @@ class Gate(nn.Module, ABC):
             raise InputError(
                 f"{name} takes maps of shape {shapes} but got {tuple(features.shape)}. {remedy}"
             )
-        if features.shape[1] != self.channels:
-            raise InputError(
-                f"{name} was built for maps of shape (batch, {self.channels}, {_SHAPES[rank]}) but "
-                f"got {tuple(features.shape)}. Build it with the number of channels of the branch, "
-                "and move channels to the second axis."
-            )
+        raise InputError(
+            f"{name} was built for maps of shape (batch, {self.channels}, {_SHAPES[rank]}) but got "
+            f"{tuple(features.shape)}. Build it with the number of channels of the branch, and "
+            "move channels to the second axis."
+        )
 
     def extra_repr(self) -> str:
         return f"{self.channels}"

@@ -52,8 +52,8 @@ def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
     strips of rows are more than twice as fast on a CPU.
     """
     if (
-        not torch.compiler.is_compiling()
-        and features.numel() > LARGE_MAP * features.shape[0]
+        features.numel() > LARGE_MAP * features.shape[0]
+        and not torch.compiler.is_compiling()
         and features.shape[2] % STRIPS == 0
         and is_channels_last(features)
     ):

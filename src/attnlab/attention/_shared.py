@@ -22,7 +22,7 @@ SQUASHES: Final[dict[SquashName, Activation]] = {
     "hard_sigmoid": F.hardsigmoid,
 }
 FEW_PIXELS: Final = 256
-"""Up to so many pixels, two vectorised passes over a map are faster than one that is not."""
+"""Up to so many pixels a map is small: what is faster for it on a CPU is not what else is."""
 NONLINEARITIES: Final[dict[NonlinearityName, Activation]] = {"relu": F.relu, "silu": F.silu}
 
 
@@ -81,7 +81,8 @@ def as_channel_gate(gate: Vector, like: Tensor) -> ChannelGate:
 
     Under autocast a float32 parameter would otherwise turn the whole branch into float32.
     """
-    return gate.to(like.dtype)[(..., *(None,) * (like.dim() - 2))]
+    same = gate if gate.dtype == like.dtype else gate.to(like.dtype)
+    return same.view(*gate.shape, *(1,) * (like.dim() - 2))
 
 
 def broadcast_like(like: Features, combine: Callable[..., Tensor], *parts: Tensor) -> Features:
