@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from time import perf_counter
 
 import pytest
 import timm
@@ -118,6 +119,16 @@ def test_the_receipt_tells_what_was_measured(folded):
     assert {row.kept for row in receipt.kept} == {"beyond the budget 0.3"}
     assert FoldReceipt.from_json(receipt.to_json()) == receipt
     assert f"measured {receipt.measured:.4f} on 32 held out" in str(receipt)
+
+
+def test_a_budget_that_no_gate_fits_takes_none():
+    network, data = small(), images(32)
+    began = perf_counter()
+    plain, receipt = attnlab.fold(network, constants=[data], budget=1e-9)
+    assert 0 < receipt.seconds <= perf_counter() - began
+    assert receipt.sites == ()
+    assert (receipt.predicted, receipt.measured) == (0.0, 0.0)
+    assert torch.equal(plain(data), network(data))
 
 
 @pytest.mark.parametrize("cost", ["answers", "loss", "accuracy"])

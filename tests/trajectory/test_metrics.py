@@ -147,3 +147,9 @@ def test_processes_agree(tmp_path):
     for number in (1, 2, 4):
         for rank in range(number):
             assert_equal(torch.load(Path(tmp_path) / f"{number}-{rank}.pt"), expected)
+
+
+def test_the_degrees_are_options_and_not_state():
+    """A metric's state is what it has seen; torchmetrics saves none unless asked to."""
+    metric = metrics.StiffnessSurface(STAGES)
+    assert set(metric.state_dict()) == set()
