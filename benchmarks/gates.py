@@ -3,6 +3,9 @@
     python benchmarks/gates.py                      all gates, about half an hour on one core
     python benchmarks/gates.py --gates se cbam --seconds 2
 
+On Linux the C library is told to keep the memory that it was given: else the pages that one of the
+two gave back are cleared in the other's time, and by chance one of them takes twice as long.
+
 Prints one table and writes JSON; `gate_tables.py` takes the median of several. A ratio above 1
 means that attnlab's gate is faster. timm's CBAM has a BatchNorm after its spatial convolution and
 its effective SE a hard sigmoid, so ours are the ones that have them too.
@@ -16,7 +19,7 @@ from pathlib import Path
 
 import torch
 import tyro
-from _measure import print_table, write_json
+from _measure import keep_memory, print_table, write_json
 from gate_peers import PEERS
 from torch import Tensor, nn
 
@@ -36,15 +39,16 @@ GOAL = 1.5
 LEAST = 0.95
 
 
-def gated(module: nn.Module, shortcut: Tensor, branch: Tensor) -> Tensor:
-    """The gated branch, as an insertion site computes it."""
+def gated(module: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """The gated branch of a shortcut and a branch. As where a gate is inserted, its kind is found
+    out once."""
     if isinstance(module, StepGate):
-        return branch * module(shortcut, branch)
+        return lambda shortcut, branch: branch * module(shortcut, branch)
     if isinstance(module, StageGate):
-        return branch * module(branch, None)[0]
+        return lambda _, branch: branch * module(branch, None)[0]
     if isinstance(module, nn.BatchNorm2d):
-        return module(branch)
-    return branch * module(branch)
+        return lambda _, branch: module(branch)
+    return lambda _, branch: branch * module(branch)
 
 
 def passes(
@@ -79,15 +83,10 @@ def measure(
         torch.randn(shape).contiguous(memory_format=FORMATS[order]) for _ in range(2)
     )
 
-    def ours_forward(x: Tensor, f: Tensor) -> Tensor:
-        return gated(ours, x, f)
-
-    def peer_forward(x: Tensor, f: Tensor) -> Tensor:
-        return peer(x, f) if name == "step" else peer(f)
-
+    both = peer if name == "step" else lambda _, branch: peer(branch)
     return latency(
-        passes(ours_forward, shortcut, branch, backward),
-        passes(peer_forward, shortcut, branch, backward),
+        passes(gated(ours), shortcut, branch, backward),
+        passes(both, shortcut, branch, backward),
         (),
         seconds=seconds,
     )
@@ -100,6 +99,7 @@ def main(
     output: Path = Path("out/gates.json"),
 ) -> None:
     """Compare `gates` with their peers on `shapes`, in turns for at most `seconds` per case."""
+    keep_memory()
     rows, results = [], []
     totals = [0.0, 0.0]
     for name in gates:

@@ -22,7 +22,7 @@ def in_pieces(
     A temporary of the size of a large map costs more in page faults than its arithmetic. Compilers
     fuse it away, and a GPU wants one large kernel, so both get the whole batch.
     """
-    if first.device.type != "cpu" or torch.compiler.is_compiling() or first.numel() <= WHOLE:
+    if first.numel() <= WHOLE or torch.compiler.is_compiling() or first.device.type != "cpu":
         return compute(first, *others)
     inputs = max(1, PIECE * first.shape[0] // first.numel())
     pieces = zip(*(tensor.split(inputs) for tensor in (first, *others)), strict=True)

@@ -47,7 +47,7 @@ class EfficientChannelAttention(VectorGate):
         return as_channel_gate(self.of_vector(spatial_mean(branch), self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
-        return activation(self.conv(vector[:, None, :])[:, 0])
+        return activation(self.conv(vector.unsqueeze(1)).squeeze(1))
 
     def start_constant(self) -> float:
         nn.init.zeros_(self.conv.weight)

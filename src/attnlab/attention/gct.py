@@ -24,8 +24,9 @@ def one_plus_tanh(x: Tensor) -> Tensor:
 
 def channel_energy(features: Maps) -> Vector:
     """√(Σ x² + ε) of each channel over space; half precision is summed in float32."""
-    wide = features.to(torch.promote_types(features.dtype, torch.float32))
-    return torch.sqrt(spatial_squares(wide) + EPSILON)
+    wide = torch.promote_types(features.dtype, torch.float32)
+    same = features if features.dtype == wide else features.to(wide)
+    return torch.sqrt(spatial_squares(same) + EPSILON)
 
 
 class GatedChannelTransformation(VectorGate):

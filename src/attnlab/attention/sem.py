@@ -39,7 +39,7 @@ class SwitchableExcitation(VectorGate):
         # The switch keeps its sigmoid: it is a weight, not the gate.
         full, local, affine = torch.sigmoid(self.switch(vector)).split(1, dim=1)
         from_full = activation(full * self.excitation(vector))
-        from_local = activation(local * self.conv(vector[:, None, :])[:, 0])
+        from_local = activation(local * self.conv(vector.unsqueeze(1)).squeeze(1))
         from_affine = activation(affine * (self.weight * vector + self.bias))
         return from_full * from_local * from_affine
 
