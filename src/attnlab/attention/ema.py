@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
 from attnlab.attention._moments import degrees_of_freedom, spatial_moments
+from attnlab.attention._packed import PackedConv2d
 from attnlab.attention._pooling import pixel_count, spatial_mean
 from attnlab.attention._shared import group_count, zero
 from attnlab.attention.sge import spread_over_groups
@@ -31,7 +32,7 @@ class EfficientMultiScaleAttention(BranchGate):
         self.groups = group_count(channels, groups)
         members = channels // self.groups
         self.strips = nn.Conv1d(members, members, 1)
-        self.conv = nn.Conv2d(members, members, 3, padding=1)
+        self.conv = PackedConv2d(members, 3, self.groups)
         self.norm = nn.GroupNorm(members, members)
 
     def forward(self, branch: Features) -> Features:
