@@ -80,12 +80,14 @@ def main(files: tyro.conf.Positional[tuple[Path, ...]], write_docs: Path | None 
     rows = by_gate(cells)
     print_table(f"Peer / ours, median of {len(files)} runs", columns, rows)
     below = {key: cell["ratio"] for key, cell in cells.items() if cell["ratio"] < LEAST}
+    summary = f"All {len(rows)} gates together {total(list(cells.values())):.2f}"
     others = [cell for key, cell in cells.items() if key[0] != "gam"]
-    summary = (
-        f"All {len(rows)} gates together {total(list(cells.values())):.2f}, most of which is the "
-        f"time of `gam`'s large convolutions; without `gam` {total(others):.2f}. Of {len(cells)} "
-        f"cells {len(below)} are below {LEAST}"
-    )
+    if len(others) < len(cells):
+        summary += (
+            ", most of which is the time of `gam`'s large convolutions; without `gam` "
+            f"{total(others):.2f}"
+        )
+    summary += f". Of {len(cells)} cells {len(below)} are below {LEAST}"
     listed = "; ".join(
         f"`{key[0]}` {named(key)} {ratio:.2f}"
         for key, ratio in sorted(below.items(), key=lambda entry: entry[1])

@@ -22,7 +22,7 @@ SQUASHES: Final[dict[SquashName, Activation]] = {
     "hard_sigmoid": F.hardsigmoid,
 }
 FEW_PIXELS: Final = 256
-"""Up to so many pixels a map is small: what is faster for it on a CPU is not what else is."""
+"""Up to so many pixels, two vectorised passes over a map are faster than one that is not."""
 NONLINEARITIES: Final[dict[NonlinearityName, Activation]] = {"relu": F.relu, "silu": F.silu}
 
 

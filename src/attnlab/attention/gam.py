@@ -15,22 +15,16 @@ from torch.nn import functional as F
 
 from attnlab._types import Features
 from attnlab.attention._gate import BranchGate
-from attnlab.attention._shared import (
-    FEW_PIXELS,
-    check_batch_statistics,
-    floored_width,
-    ordered_like,
-    zero,
-)
+from attnlab.attention._shared import check_batch_statistics, floored_width, ordered_like, zero
 
 KERNEL = 7
 
 
 def _quickly_convolved(features: Features) -> Features:
-    """In the memory order in which large kernels are faster: on a CPU, a channels-last map of few
-    pixels takes up to twice as long, because the border is computed with."""
+    """In the memory order in which it is faster: on a CPU, a channels-last map that is not larger
+    than the kernel takes up to twice as long."""
     if (
-        features.shape[2] * features.shape[3] > FEW_PIXELS
+        features.shape[2] * features.shape[3] > KERNEL**2
         or torch.compiler.is_compiling()
         or features.device.type != "cpu"
     ):
