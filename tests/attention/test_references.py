@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,9 @@ from tests.attention.written_out import (
     sigmoid,
     trained,
 )
+from torch import Tensor
+
+from attnlab.attention import _pieces
 
 
 def se(x: Array, state: State) -> Array:
@@ -228,13 +232,36 @@ def test_gate_is_the_formula(
     assert_is_the_formula(name, options, reference, shape)
 
 
-@pytest.mark.parametrize("name", ["srm", "sge", "cbam", "fca", "spa"])
-def test_large_batches_are_computed_in_pieces_without_a_difference(name: str) -> None:
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", ["srm", "sge", "cbam", "fca", "simam", "gct", "ema"])
+def test_large_batches_are_computed_in_pieces_without_a_difference(
+    name: str, order: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value and gradient against the whole; seven images come in pieces of three, three and one."""
     module = trained(name, CHANNELS, {}).eval()
-    x = torch.randn(40, CHANNELS, 32, 32, dtype=torch.float64)
-    whole = module(x)
-    halves = torch.cat([module(half) for half in x.split(7)])
-    torch.testing.assert_close(whole, halves, rtol=1e-12, atol=1e-13)
+    images = torch.randn(7, CHANNELS, 8, 8, dtype=torch.float64).to(memory_format=order)
+
+    def run() -> tuple[Tensor, Tensor]:
+        x = images.clone().requires_grad_()
+        gate = module(x)
+        (grad,) = torch.autograd.grad((gate * x).square().sum(), x)
+        return gate, grad
+
+    expected = run()
+    seen: list[int] = []
+    cat = torch.cat
+
+    def noted(parts: Any, *others: Any, **options: Any) -> Tensor:
+        seen.append(len(parts))
+        return cat(parts, *others, **options)
+
+    monkeypatch.setattr(_pieces, "WHOLE", 0)
+    monkeypatch.setattr(_pieces, "PIECE", 3 * CHANNELS * 8 * 8)
+    monkeypatch.setattr(_pieces.torch, "cat", noted)
+    found = run()
+    assert (3 in seen) != ((name, order) == ("gct", torch.contiguous_format))  # a norm of torch's
+    for ours, whole in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, whole, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["srm", "sge", "cbam", "fca"])

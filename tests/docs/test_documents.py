@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 
 import pytest
 import yaml
@@ -39,6 +40,16 @@ def test_commands_in_the_documents_exist(name: str) -> None:
     assert code <= set(COMMANDS)
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"`make (\w+)", text)) <= targets
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_page_says_a_section_or_a_paragraph_twice(name: str) -> None:
+    """As an edit that went wrong leaves it, one of the two out of date."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.M | re.S)
+    sections = re.findall(r"^## .+$", text, flags=re.MULTILINE)
+    paragraphs = [each for each in re.split(r"\n\s*\n", text) if len(each) > 100]
+    for said in (sections, paragraphs):
+        assert [each for each, times in Counter(said).items() if times > 1] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -18,7 +18,8 @@ class PackedConv2d(nn.Conv2d):
 
     On a CPU, neighbouring maps become the channels of one, with weights that are zero between them:
     a map of two channels would fill an eighth of a vector. What counts or records operations sees
-    the plain convolution. `number` maps come together, so it divides how many there are.
+    the plain convolution. A value that is not finite spreads to the maps that it is together with.
+    Maps come in multiples of `number`.
     """
 
     def __init__(self, channels: int, kernel_size: int, number: int) -> None:
@@ -34,7 +35,7 @@ class PackedConv2d(nn.Conv2d):
         ):
             return super().forward(maps)
         packed = maps.reshape(-1, self.together * self.in_channels, *maps.shape[2:])
-        return F.conv2d(packed, *self._packed(), padding=self.padding).view_as(maps)
+        return F.conv2d(packed, *self._packed(), padding=self.padding).reshape(maps.shape)
 
     def _packed(self) -> tuple[Tensor, Tensor]:
         """Weight and bias."""
