@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -104,6 +105,34 @@ def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [_gpu(slot, 2) for slot in range(3)] == ["0", "1", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     assert [_gpu(slot, 2) for slot in range(3)] == ["4", "7", "4"]
+
+
+def test_a_run_has_its_threads_and_keeps_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user set about memory stays."""
+    given: list[dict[str, str]] = []
+
+    class Started:
+        stdin = io.BytesIO()
+
+        def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
+            given.append(env)
+
+    monkeypatch.setattr("attnlab.study.executors.local.subprocess.Popen", Started)
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"))
+    LocalExecutor(slots=1, threads=3)._start(job, 0)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    Started.stdin = io.BytesIO()
+    LocalExecutor(slots=1, threads=3)._start(job, 0)
+    names = ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    assert [tuple(env[name] for name in names) for env in given] == [
+        ("3", "17179869184", "33554432"),
+        ("3", "1", "33554432"),
+    ]
 
 
 LONG = """
