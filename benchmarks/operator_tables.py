@@ -49,7 +49,7 @@ def _against_unfold(record: Record) -> Table:
         for heap in ("default", "kept heap"):
             for what, title in (("forward", "forward"), ("both", "forward + backward")):
                 rows.append(row(f"{core}, {title}, {heap}", heap, core, "attnlab", what))
-        rows.append(row(f"{core}, memory", "default", core, "attnlab", "memory"))
+        rows.append(row(f"{core}, memory", "memory", core, "attnlab", "memory"))
         plain = row(f"{core} in plain torch", "default", core, "attnlab, pure torch", "both")
         rows.append([f"{plain[0]}, forward + backward", *plain[1:]])
     text = (
@@ -68,9 +68,11 @@ def _layers(record: Record) -> Table:
     rows = []
     for column, label in (
         ("default", "one thread"),
+        ("kept heap", "one thread, kept heap"),
         ("avx512", "one thread, AVX-512"),
         ("avx2", "one thread, AVX2"),
         ("two threads", "two threads"),
+        ("two threads, kept heap", "two threads, kept heap"),
     ):
         if column not in record["columns"]:
             continue
@@ -81,7 +83,7 @@ def _layers(record: Record) -> Table:
                     *_cells(record, _layer_ratio(record, column, "involution", what), 2),
                 ]
             )
-    memory = _layer_ratio(record, "default", "involution", "memory")
+    memory = _layer_ratio(record, "memory", "involution", "memory")
     rows.append(["involution / convolution, memory", *_cells(record, memory, 2)])
     for what in ("forward", "both"):
         goals = [
@@ -125,7 +127,7 @@ def _parts(record: Record) -> Table:
     text = (
         "Where the forward pass of an involution layer spends its time, milliseconds, one thread, "
         f"{fastest}. Maps alone are written to memory, aggregation alone reads them; the layer "
-        "makes them for a few images at a time in one buffer."
+        "makes a few rows of them where it uses them."
     )
     return text, ["", *record["shapes"]], rows
 
@@ -150,15 +152,13 @@ def _primitives(record: Record) -> Table:
 
 def _others(record: Record) -> Table:
     rows = []
-    tables = {
-        shape: record["columns"]["default"]["shapes"][shape]["layers"] for shape in record["shapes"]
-    }
-    for name in next(iter(tables.values())):
+    times, peaks = (record["columns"][column]["shapes"] for column in ("default", "memory"))
+    for name in times[record["shapes"][0]]["layers"]:
         cells = []
         for shape in record["shapes"]:
-            one = tables[shape][name]
+            one, peak = times[shape]["layers"][name], peaks[shape]["layers"][name]
             cells.append(
-                f"{1e3 * one['forward']:.1f} / {1e3 * one['both']:.1f} / {one['memory']:.0f}"
+                f"{1e3 * one['forward']:.1f} / {1e3 * one['both']:.1f} / {peak['memory']:.0f}"
             )
         rows.append([name, *cells])
     text = (

@@ -51,7 +51,7 @@ def smallest_times(contest: Contest, calls: int) -> dict[str, float]:
 def pin_allocator() -> None:
     """Give every block above 64 KiB its own mapping, so that freed memory leaves the resident set.
 
-    Otherwise glibc keeps what the timed calls freed, and peaks within it are invisible.
+    To be called before anything else: what was freed on the heap is used again, and stays resident.
     """
     mmap_threshold = -3
     ctypes.CDLL(None).mallopt(mmap_threshold, 64 * 1024)
@@ -152,15 +152,21 @@ def contests(shape: Shape, parts: list[str]) -> dict[str, dict[str, Runs]]:
 
 
 def measure(shapes: list[str], parts: list[str], calls: int) -> dict[str, Any]:
-    """Seconds and MiB of everything asked for."""
+    """Seconds of everything asked for; with "memory", MiB instead."""
     found: dict[str, Any] = {
         "native": str(native_status().variant),
         "threads": torch.get_num_threads(),
         "limits": machine_limits(),
         "shapes": {name: {} for name in shapes},
     }
+    if "memory" in parts:
+        pin_allocator()
     for name in shapes:
         for title, runs in contests(SHAPES[name], parts).items():
+            if "memory" in parts:
+                peaks = {each: {"memory": peak_memory(run[1])} for each, run in runs.items()}
+                found["shapes"][name][title] = peaks
+                continue
             forward = smallest_times({each: run[0] for each, run in runs.items()}, calls)
             both = smallest_times({each: run[1] for each, run in runs.items()}, calls)
             found["shapes"][name][title] = {
@@ -169,12 +175,6 @@ def measure(shapes: list[str], parts: list[str], calls: int) -> dict[str, Any]:
         if "kernels" in parts:
             found["shapes"][name]["kernels"] = kernels(SHAPES[name], 3 * calls)
             found["shapes"][name]["parts"] = parts_of_involution(SHAPES[name], 3 * calls)
-    if "memory" in parts:
-        pin_allocator()  # after the timing: it makes every large allocation slower
-        for name in shapes:
-            for title, runs in contests(SHAPES[name], parts).items():
-                for each, run in runs.items():
-                    found["shapes"][name][title][each]["memory"] = peak_memory(run[1])
     return found
 
 

@@ -24,6 +24,7 @@ from attnlab.evolution import (
     native_status,
     qk,
     sc,
+    spanned_av,
     use_native,
 )
 from attnlab.evolution._plain import EAGER
@@ -63,10 +64,12 @@ def test_every_dtype_against_float64(dtype, tolerance, size):
     x = torch.randn(2, 32, *size).to(dtype)
     maps = (torch.randn(2, 2, 49, *size) / 7).to(dtype)
     y = torch.randn(2, 32, *size).to(dtype)
+    weight = (torch.randn(98, 9) / 20).to(dtype)
     for function, inputs in (
         (lambda m, x: av(m, x, window), (maps, x)),
         (lambda q, x: qk(q / 4, x, 2, window), (y, x)),
         (lambda m, y: sc(m, y, size, window), (maps, y)),
+        (lambda f, x, w: spanned_av(f, x, w, None, 2, window), (x[:, :9], x, weight)),
         (lambda q, k, v: local_attention(q, k, v, 2, window), (x, y, x.flip(3).contiguous())),
     ):
         expected = reference_dtype(function, *inputs)
@@ -85,6 +88,52 @@ def test_gradients_equal_those_of_pure_torch():
         native, plain = both(lambda m, x, w=window: av(m, x, w), maps, x)
         for ours, theirs in zip(native, plain, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12), (torch.bfloat16, 2e-2)]
+)
+@pytest.mark.parametrize("size", [(7, 7), (14, 14), (9, 33), (28, 28), (1, 50), (50, 1), (17,)])
+def test_maps_from_features_in_every_dtype(dtype, tolerance, size):
+    """Value and gradients against float64 without kernels of our own."""
+    torch.manual_seed(0)
+    window = Window.centred((5,) * len(size))
+    given = [
+        torch.randn(2, 9, *size),
+        torch.randn(2, 12, *size),
+        torch.randn(2 * window.taps, 9) / 9,
+    ]
+    given = [t.to(dtype) for t in (*given, torch.randn(2 * window.taps))]
+
+    def run(*given):
+        leaves = [t.detach().requires_grad_() for t in given]
+        out = spanned_av(*leaves, 2, window)
+        slope = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+        return out, *torch.autograd.grad(out, leaves, slope.to(dtype).to(out.dtype))
+
+    found = run(*given)
+    with use_native(False):
+        expected = run(*(t.double() for t in given))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == dtype
+        assert (ours.double() - theirs).abs().max() <= tolerance * theirs.abs().max()
+
+
+@needs_native
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_a_non_finite_feature_stays_in_its_window(bad):
+    torch.manual_seed(0)
+    features, weight = torch.randn(1, 3, 8, 20), torch.rand(9, 3) + 0.5
+    features[0, :, 4, 19] = bad
+    x = (torch.rand(1, 4, 8, 20) + 0.5).requires_grad_()
+    got = spanned_av(features, x, weight, None, 1, Window.centred(3))
+    (grad,) = torch.autograd.grad(got, x, torch.ones_like(got))
+    at, around = torch.zeros(2, 8, 20, dtype=torch.bool)
+    at[4, 19] = around[3:6, 18:20] = True
+    for values, hit in ((got, at), (grad, around)):
+        assert not values[..., hit].isfinite().any()
+        assert values[..., ~hit].isfinite().all()
 
 
 @needs_native
@@ -162,6 +211,12 @@ def test_views_and_layouts():
     torch.testing.assert_close(local_attention(*last, 2, window), expected)
     turned = [t.transpose(2, 3).contiguous().transpose(2, 3) for t in (query, key, value)]
     torch.testing.assert_close(local_attention(*turned, 2, window), expected)
+    weight = torch.randn(18, 8)
+    of_dense = spanned_av(query.contiguous(), key.contiguous(), weight, None, 2, window)
+    for features, x in ((query, key), last[:2], turned[:2]):
+        torch.testing.assert_close(spanned_av(features, x, weight, None, 2, window), of_dense)
+    transposed = weight.t().contiguous().t()
+    torch.testing.assert_close(spanned_av(query, key, transposed, None, 2, window), of_dense)
 
 
 def test_empty_batch_and_other_dtypes_take_the_torch_path():
@@ -187,6 +242,17 @@ def test_threads_do_not_change_the_result(monkeypatch):
         return out, *torch.autograd.grad(out.square().sum(), [*inputs, bias])
 
     for one, three in zip(run(1), run(3), strict=True):
+        torch.testing.assert_close(one, three, rtol=0, atol=0)
+
+    features, x = inputs[0], inputs[1]
+    weight = torch.randn(50, 8)
+
+    def spanned(threads):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        out = spanned_av(features, x, weight, None, 2, window)
+        return out, *torch.autograd.grad(out.square().sum(), x)
+
+    for one, three in zip(spanned(1), spanned(3), strict=True):
         torch.testing.assert_close(one, three, rtol=0, atol=0)
 
 
@@ -245,11 +311,14 @@ def test_every_variant_compiles_and_agrees(variant, tmp_path):
         for width in (1, 3, 7, 8, 9, 14, 17, 33):
             x, key, y = torch.randn(3, 1, 6, 4, width).to(dtype)
             maps = torch.randn(1, 2, 25, 4, width).to(dtype) / 5
+            span = [(t / 5).to(dtype) for t in (torch.randn(50, 6), torch.randn(50))]
             stats = EAGER.attention([x, key, y], None, [], 2, 0.5, True, window)[1]
             for name, arguments in (
                 ("av", (maps, x, window)),
                 ("qk", (y, x, 2, window)),
                 ("sc", (maps, y, [4, width], window)),
+                ("spanned_av", (x, key, *span, 2, window)),
+                ("spanned_av_backward", (y, x, key, *span, 2, window)),
                 ("attention", ([x, key, y], None, [], 2, 0.5, True, window)),
                 ("attention_backward", (y, stats, [x, key, y], None, [], 2, 0.5, True, window)),
             ):
@@ -271,6 +340,7 @@ def test_nothing_is_written_beyond_the_output(columns):
     window = Window.centred(3).flat()
     x, y = torch.randn(2, 1, 6, 3, columns)
     maps = torch.randn(1, 2, 9, 3, columns)
+    features, weight = torch.randn(1, 5, 3, columns), torch.randn(18, 5)
     for kernels in (native.KERNELS, native.NARROW):
         library = kernels.library()
         for name, first, second, size in (
@@ -282,6 +352,13 @@ def test_nothing_is_written_beyond_the_output(columns):
             sizes = abi.problem(1, 2, x.shape[2:], x.shape[2:], window)
             call = getattr(library, f"attnlab_{name}_float32")
             call(sizes, 3, *operand(first), *operand(second), guard[1].data_ptr())
+            assert (guard[::2] == 7).all(), name
+            assert (guard[1] != 7).all(), name
+        for name in ("spanned_av", "spanned_sc"):
+            guard = torch.full((3, x.numel()), 7.0)
+            span = (weight.data_ptr(), None, *operand(features), *operand(x))
+            call = getattr(library, f"attnlab_{name}_float32")
+            call(sizes, 3, 5, *span, guard[1].data_ptr())
             assert (guard[::2] == 7).all(), name
             assert (guard[1] != 7).all(), name
 

@@ -77,6 +77,52 @@ def test_against_unfold(window, size, batch, groups, per_group, seed):
 
 
 @pytest.mark.usefixtures("backend")
+@settings(
+    max_examples=examples(120),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    window=windows,
+    size=st.tuples(st.integers(1, 14), st.integers(1, 21)),
+    batch=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    per_group=st.sampled_from([1, 2, 5, 8]),
+    depth=st.sampled_from([1, 2, 7, 16]),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_maps_from_features_against_unfold(
+    window, size, batch, groups, per_group, depth, bias, seed
+):
+    """Value and all gradients, where maps are made and used at once."""
+    spans = [d * (k - 1) + 1 for d, k in zip(window.dilation, window.kernel_size, strict=True)]
+    size = tuple(max(n, s) for n, s in zip(size, spans, strict=True))
+    torch.manual_seed(seed)
+
+    def leaf(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    features, x = (
+        leaf(batch, depth, *window.output_size(*size)),
+        leaf(batch, groups * per_group, *size),
+    )
+    weight, offset = leaf(groups * window.taps, depth), leaf(groups * window.taps) if bias else None
+    maps = F.conv2d(features, weight[:, :, None, None], offset).unflatten(1, (groups, 1, -1))
+    expected = (maps * unfolded(x, groups, window)).sum(3).flatten(1, 2)
+    found = spanned_av(features, x, weight, offset, groups, window)
+    close = {"rtol": 1e-11, "atol": 1e-10}
+    torch.testing.assert_close(found, expected, **close)
+    slope, leaves = torch.randn_like(found), [features, x, weight, *([offset] if bias else [])]
+    for ours, theirs in zip(
+        torch.autograd.grad(found, leaves, slope),
+        torch.autograd.grad(expected, leaves, slope),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, **close)
+
+
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
     "window",
     [Window.centred(3), Window.centred(3, stride=2, dilation=2), Window.of((2, 3), (1, 2), 1, 1)],

@@ -90,5 +90,6 @@ def computing(dtype: torch.dtype) -> torch.dtype:
 
 def planes(tensor: Tensor) -> Tensor:
     """`tensor` with contiguous planes; only the distance between batches is free."""
-    inner = tensor[0] if tensor.shape[0] else tensor
-    return tensor if inner.is_contiguous() else tensor.contiguous()
+    if tensor.is_contiguous() or (tensor.shape[0] and tensor[0].is_contiguous()):
+        return tensor
+    return tensor.contiguous()

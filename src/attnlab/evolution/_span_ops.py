@@ -2,7 +2,7 @@
 
 The maps, K² numbers per group and pixel, are several times as large as the features that they are
 made of and that they act on. `torch.ops.attnlab.spanned_av` does not keep them for the backward
-pass but makes them again; on the native kernels there is one image's worth of them at a time.
+pass but makes them again; on the native kernels there are a few rows of them at a time.
 """
 
 from __future__ import annotations

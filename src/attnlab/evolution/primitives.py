@@ -126,7 +126,7 @@ def operands(*tensors: Tensor) -> tuple[Tensor, ...]:
         dtype = torch.promote_types(dtype, tensor.dtype)
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
-    return tuple(tensor.to(dtype) for tensor in tensors)
+    return tuple(tensor if tensor.dtype == dtype else tensor.to(dtype) for tensor in tensors)
 
 
 def check_operands(*tensors: Tensor) -> None:
@@ -135,9 +135,10 @@ def check_operands(*tensors: Tensor) -> None:
     These are tensors of several devices, and derivatives in forward mode: torch drops them at an
     operator that has none.
     """
-    places = {str(tensor.device) for tensor in tensors}
+    places = {tensor.device for tensor in tensors}
     if len(places) > 1:
-        raise InputError(f"Expected all tensors on one device but got {', '.join(sorted(places))}.")
+        names = ", ".join(sorted(map(str, places)))
+        raise InputError(f"Expected all tensors on one device but got {names}.")
     if not torch.compiler.is_compiling() and any(map(_has_tangent, tensors)):
         raise InputError(
             "The operators of attnlab.evolution have no forward-mode derivatives (torch.func.jvp, "

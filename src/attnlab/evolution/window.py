@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -98,7 +98,7 @@ class Window(NamedTuple):
         return cls(size, sizes("stride", stride, 1, axes), dilated, around)
 
     @classmethod
-    def from_flat(cls, numbers: list[int]) -> Window:
+    def from_flat(cls, numbers: Sequence[int]) -> Window:
         """The window from the list of integers that torch operators are given."""
         axes = len(numbers) // 4
         return cls(*(tuple(numbers[i * axes : (i + 1) * axes]) for i in range(4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +55,25 @@ def problem(
     window: list[int],
     accumulate: bool = False,
 ) -> Problem:
-    """The problem for one call, on as many threads as torch uses.
+    """The problem for one call, on as many threads as torch uses. Kernels read it only.
 
     A sequence is an image of one row. Of a video this is the problem of one frame: the window is
     that of rows and columns, and the planes of a channel are as far apart as its frames are long.
     """
+    sizes = (batch, groups, tuple(size), tuple(out_size), tuple(window))
+    return _problem(*sizes, accumulate, torch.get_num_threads())
+
+
+@functools.lru_cache(maxsize=1024)
+def _problem(
+    batch: int,
+    groups: int,
+    size: tuple[int, ...],
+    out_size: tuple[int, ...],
+    window: tuple[int, ...],
+    accumulate: bool,
+    threads: int,
+) -> Problem:
     parts = Window.from_flat(window)
     missing = max(0, 2 - parts.axes)
     flat = [
@@ -69,14 +84,14 @@ def problem(
     return Problem(
         batch,
         groups,
-        *((1,) * missing + tuple(size))[-2:],
-        *((1,) * missing + tuple(out_size))[-2:],
+        *((1,) * missing + size)[-2:],
+        *((1,) * missing + out_size)[-2:],
         *flat,
         math.prod(size),
         math.prod(out_size),
         parts.taps,
         accumulate,
-        torch.get_num_threads(),
+        threads,
     )
 
 
@@ -102,6 +117,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "av": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "qk": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "sc": [_INT, *_OPERAND, *_OPERAND, _POINTER],
+    "spanned_av": [_INT, _INT, _POINTER, _POINTER, *_OPERAND, *_OPERAND, _POINTER],
+    "spanned_sc": [_INT, _INT, _POINTER, _POINTER, *_OPERAND, *_OPERAND, _POINTER],
     "attention": [*_ATTENTION, _POINTER, _POINTER],
     "attention_backward": [*_ATTENTION, _POINTER, *_FOUR, *_THREE],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -94,6 +95,37 @@ class Native(Implementation):
             call(into, first, second, False)
         if into is not out:
             out.copy_(into)
+
+    def spanned_into(
+        self,
+        name: Literal["spanned_av", "spanned_sc"],
+        out: Tensor,
+        features: Tensor,
+        second: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        groups: int,
+        window: list[int],
+    ) -> None:
+        """`av` or `sc` of images or sequences into a contiguous tensor, with maps that are made
+        from features where they are used."""
+        features, second = planes(features), planes(second)
+        kept = [
+            None if t is None else t.to(computing(out.dtype)).contiguous() for t in (weight, bias)
+        ]
+        size = second.shape[2:] if name == "spanned_av" else out.shape[2:]
+        self._call(
+            name,
+            out.dtype,
+            features.shape[-1],
+            problem(len(out), groups, size, features.shape[2:], window),
+            out.shape[1] // groups,
+            features.shape[1],
+            *(None if t is None else t.data_ptr() for t in kept),
+            *operand(features),
+            *operand(second),
+            out.data_ptr(),
+        )
 
     def spanned_av(
         self,

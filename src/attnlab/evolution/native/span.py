@@ -1,6 +1,7 @@
-"""`spanned_av` on the native kernels: a few images at a time, in one buffer for their maps.
+"""`spanned_av` on the native kernels.
 
-A buffer that is used again stays in cache, and costs no fresh pages as the maps of a batch do.
+Maps are made in the kernel, a few rows at a time. Their gradients, and the maps of videos, lie in a
+buffer for a few inputs: one that is used again costs no fresh pages, as those of a batch would.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from attnlab.evolution.native.implementation import Native
 
 _BUFFER_BYTES = 5 * 2**19
-"""Larger buffers were slower. But every thread has an image to work on."""
+"""Larger buffers were slower. But every thread has an input to work on."""
 
 
 class _Images:
@@ -27,15 +28,15 @@ class _Images:
         self.matrices = weight.new_empty(self.count, weight.shape[0], size.numel())
         self.maps = self.matrices.unflatten(2, size).unflatten(1, (groups, -1))
 
-    def span(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The matrices and maps of weight · flat (images, D, pixels) + bias."""
+    def span(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The maps of weight · flat (images, D, pixels) + bias."""
         count = len(flat)
         matrices, weights = self.matrices[:count], weight.expand(count, -1, -1)
         if bias is None:
             torch.bmm(weights, flat, out=matrices)
         else:
             torch.baddbmm(bias.unsqueeze(1), weights, flat, out=matrices)
-        return matrices, self.maps[:count]
+        return self.maps[:count]
 
 
 def forward(
@@ -48,11 +49,13 @@ def forward(
     window: list[int],
 ) -> Tensor:
     out = x.new_empty(*x.shape[:2], *features.shape[2:])
+    if features.dim() < 5:
+        native.spanned_into("spanned_av", out, features, x, weight, bias, groups, window)
+        return out
     images = _Images(features, weight, groups)
     batches = (t.split(images.count) for t in (features.flatten(2), x, out))
     for flat, at, to in zip(*batches, strict=True):
-        _, maps = images.span(flat, weight, bias)
-        native.av_into(to, maps, at, window)
+        native.av_into(to, images.span(flat, weight, bias), at, window)
     return out
 
 
@@ -71,13 +74,17 @@ def backward(
     compute = torch.promote_types(weight.dtype, torch.float32)
     to_weight = torch.zeros(weight.shape, dtype=compute)
     to_bias = torch.zeros(weight.shape[0], dtype=compute)
+    made = features.dim() < 5
+    if made:
+        native.spanned_into("spanned_sc", to_x, features, grad, weight, bias, groups, window)
     images = _Images(features, weight, groups)
     transposed = weight.t()
     operands = (features.flatten(2), x, grad, to_features.flatten(2), to_x)
     batches = (t.split(images.count) for t in operands)
     for flat, at, incoming, flat_to, to in zip(*batches, strict=True):
-        matrices, maps = images.span(flat, weight, bias)
-        native.sc_into(to, maps, incoming, window)
+        matrices, maps = images.matrices[: len(flat)], images.maps[: len(flat)]
+        if not made:
+            native.sc_into(to, images.span(flat, weight, bias), incoming, window)
         native.qk_into(maps, incoming, at, window)
         torch.bmm(transposed.expand(len(flat), -1, -1), matrices, out=flat_to)
         for matrix, one in zip(matrices, flat, strict=True):
@@ -85,6 +92,6 @@ def backward(
                 to_weight.addmm_(matrix, one.t())
             else:
                 to_weight += torch.mm(matrix, one.t())
-        to_bias += matrices.sum((0, 2), dtype=compute)
+            to_bias += matrix.sum(1, dtype=compute)
     found = [to_features, to_x, to_weight.to(weight.dtype)]
     return found if bias is None else [*found, to_bias.to(bias.dtype)]

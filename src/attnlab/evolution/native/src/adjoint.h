@@ -2,26 +2,8 @@
 // two threads write to one place. The rows of maps it needs lie in a ring of rows with zero margins;
 // margins of both operands are zero, so a non-finite weight does not leak into its neighbours.
 #pragma once
-#include "maps.h"
-
-// Output rows that read input row j: those i with s*i = j + pad - d*kh for a tap kh.
-static inline Span readers_of(const Problem& p, int64_t first_row, int64_t last_row) {
-  const int64_t first = ceil_div(first_row + p.pad_h - p.dilation_h * (p.kernel_h - 1), p.stride_h);
-  const int64_t last = floor_div(last_row + p.pad_h, p.stride_h);
-  return {std::max<int64_t>(0, first), std::min(p.out_height, last + 1)};
-}
-
-template <class T>
-struct Ring {
-  int64_t capacity, row_size;
-  Buffer<T> data;
-  Ring(const Problem& p, const Margins<T>& margins, int64_t extra_rows)
-      : capacity(std::min(p.out_height + extra_rows,
-                          (p.dilation_h * (p.kernel_h + ROWS - 1)) / p.stride_h + 2 + extra_rows)),
-        row_size(p.taps() * margins.pitch),
-        data(capacity * row_size, true) {}
-  T* row(int64_t i) const { return data.get() + i % capacity * row_size; }
-};
+#include "spanned.h"
+#include "stored.h"
 
 // Columns j = stride * J + phase are reached by every (stride / gcd)-th tap.
 static inline Run adjoint_run(const Problem& p, int64_t phase, int64_t margin, int64_t pitch) {
@@ -70,9 +52,9 @@ static inline void adjoint_rows(const Problem& p, const Margins<T>& margins, con
 }
 
 // gx[c, j] = sum_k a[k, j - k] y[c, j - k]
-template <class S, class T>
-static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_batch, const S* y,
-               int64_t y_batch, S* gx) {
+template <class S, class T, class Maps>
+static void adjoint(const Problem& p, int64_t channels, const Maps& given, const S* y,
+                    int64_t y_batch, S* gx) {
   const Margins<T> margins(p);
   const int64_t row_bytes = channels * margins.pitch * int64_t(sizeof(T)) / p.stride_h;
   const int64_t block = p.dilation_h * ROWS;
@@ -86,13 +68,13 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
     const int64_t plane = (round_up(most_rows * margins.pitch, 16) / 16 | 1) * 16;
     Buffer<T> planes(channels * plane, true);
     Ring<T> ring(p, margins, 1);
+    const auto& maps = given.for_thread();
     std::vector<RowTap<T>> rows(ring.capacity + p.kernel_h + ROWS);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < p.batch * p.groups * tasks_each; task++) {
       const int64_t begin = task % tasks_each * rows_each;
       const int64_t end = std::min(p.height, begin + rows_each);
       const int64_t b = task / tasks_each / p.groups, g = task / tasks_each % p.groups;
-      const S* a = maps + b * maps_batch + g * p.group_taps * image;
       const S* from = y + b * y_batch + g * channels * image;
       S* out = gx + (b * p.groups + g) * channels * p.plane;
       const Span span = readers_of(p, begin, end - 1);
@@ -103,18 +85,27 @@ static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_b
       int64_t filled = span.begin;
       for (int64_t base = begin; base < end; base += block) {
         const int64_t needed = readers_of(p, base, std::min(end, base + block) - 1).end;
-        for (; filled < needed; filled++)
-          for (int64_t k = 0; k < p.taps(); k++) {
-            T* to = ring.row(filled) + k * margins.pitch + margins.margin;
-            const S* source = a + k * image + filled * p.out_width;
-            copy_row(to, source, p.out_width, T(1));
-            for (int64_t i = 0; i < p.out_width; i += 64 / int64_t(sizeof(S)))
-              __builtin_prefetch(source + p.out_width + i);
-          }
+        while (filled < needed) {
+          const int64_t count = std::min<int64_t>(ROWS, needed - filled);
+          maps.fill(ring, margins, p, b, g, filled, count);
+          filled += count;
+        }
         for (int64_t j = base; j < std::min(base + p.dilation_h, end); j++)
           adjoint_rows(p, margins, ring, planes.get(), span.begin, plane, channels, j,
                        std::min<int64_t>(ROWS, ceil_div(end - j, p.dilation_h)), rows.data(), out);
       }
     }
   }
+}
+template <class S, class T>
+static void sc(const Problem& p, int64_t channels, const S* maps, int64_t maps_batch, const S* y,
+               int64_t y_batch, S* gx) {
+  adjoint<S, T>(p, channels, StoredMaps<S, T>{maps, maps_batch}, y, y_batch, gx);
+}
+template <class S, class T>
+static void spanned_sc(const Problem& p, int64_t channels, int64_t depth, const T* weight,
+                       const T* bias, const S* features, int64_t features_batch, const S* y,
+                       int64_t y_batch, S* gx) {
+  const SpannedMaps<S, T> maps{weight, bias, depth, features, features_batch};
+  adjoint<S, T>(p, channels, maps, y, y_batch, gx);
 }

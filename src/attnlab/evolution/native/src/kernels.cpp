@@ -1,5 +1,7 @@
 // Plain C entry points; no torch, no Python. The same source is built once per instruction set.
+#include "aggregate.h"
 #include "attention_backward.h"
+#include "scores.h"
 
 #define ENTRY(NAME, S, T)                                                                          \
   void attnlab_av_##NAME(const Problem* p, int64_t channels, const S* maps, int64_t maps_batch,    \
@@ -13,6 +15,16 @@
   void attnlab_sc_##NAME(const Problem* p, int64_t channels, const S* maps, int64_t maps_batch,    \
                          const S* y, int64_t y_batch, S* gx) {                                     \
     sc<S, T>(*p, channels, maps, maps_batch, y, y_batch, gx);                                      \
+  }                                                                                                \
+  void attnlab_spanned_av_##NAME(const Problem* p, int64_t channels, int64_t depth,                \
+                                 const T* weight, const T* bias, const S* features,                \
+                                 int64_t features_batch, const S* x, int64_t x_batch, S* y) {      \
+    spanned_av<S, T>(*p, channels, depth, weight, bias, features, features_batch, x, x_batch, y);  \
+  }                                                                                                \
+  void attnlab_spanned_sc_##NAME(const Problem* p, int64_t channels, int64_t depth,                \
+                                 const T* weight, const T* bias, const S* features,                \
+                                 int64_t features_batch, const S* y, int64_t y_batch, S* gx) {     \
+    spanned_sc<S, T>(*p, channels, depth, weight, bias, features, features_batch, y, y_batch, gx); \
   }                                                                                                \
   void attnlab_attention_##NAME(const Problem* p, const Attention* at, const S* q,                 \
                                 int64_t q_batch, const S* k, int64_t k_batch, const S* v,          \

@@ -41,7 +41,7 @@ constexpr int LANES = VECTOR_BYTES / int(sizeof(T));
 
 template <class T>
 static inline Vector<T> splat(T value) {
-  return Vector<T>{} + value;
+  return value - Vector<T>{};  // which is the value, even of -0; a sum with 0 would be computed
 }
 template <class T>
 static inline Vector<T> load(const T* from) {
