@@ -14,7 +14,7 @@ PRODUCT, GOAL = "these as a matrix product, ms", "2.5 times that: the goal, ms"
 def limits(record: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
     """What no kernel can be faster than, beside what was measured."""
     name = next(name for name in ("avx512", "avx2") if name in record["columns"])
-    columns = [_of_shape(shape, record["columns"][name]) for shape in record["shapes"]]
+    columns = [_of_shape(shape, name, record["columns"][name]) for shape in record["shapes"]]
     rows = [[label, *(column[label] for column in columns)] for label in columns[0]]
     beyond = [
         shape
@@ -34,19 +34,21 @@ def limits(record: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
     return text, ["", *record["shapes"]], rows
 
 
-def _of_shape(shape: str, column: dict[str, Any]) -> dict[str, str]:
+def _of_shape(shape: str, name: str, column: dict[str, Any]) -> dict[str, str]:
     batch, channels, side, window = SHAPES[shape]
     pixels, taps, reduced = batch * side**2, window**2, channels // REDUCTION
     aggregation = pixels * channels * taps
-    layer = (
-        aggregation + pixels * reduced * (channels // GROUP * taps) + pixels * channels * reduced
-    )
+    fused = aggregation + pixels * reduced * (channels // GROUP * taps)
+    layer = fused + pixels * channels * reduced
     rate = 1e9 * column["limits"]["matmul GFLOP/s"] / 2
     projections = 3 * pixels * channels**2
     measured = column["shapes"][shape]
     halo = measured["layers"]["timm HaloAttn"]["forward"]
     kernels, convolution = measured["kernels"], measured["layers"]["convolution 3×3"]["forward"]
     limit = max(aggregation / rate, kernels["floor"])
+    before = measured["parts"]["1×1 convolution"] + measured["parts"]["norm and ReLU"]
+    lanes = 16 if name == "avx512" and side > 8 else 8
+    in_rows = before + fused / rate * -(-side // lanes) * lanes / side
     return {
         "multiply-adds of `av`, millions": f"{aggregation / 1e6:.0f}",
         PRODUCT: f"{1e3 * aggregation / rate:.2f}",
@@ -56,6 +58,9 @@ def _of_shape(shape: str, column: dict[str, Any]) -> dict[str, str]:
         "`av` by the larger limit": f"{kernels['av'] / limit:.1f}",
         "multiply-adds of the involution layer, millions": f"{layer / 1e6:.0f}",
         "these as a matrix product, by the convolution's time": f"{layer / rate / convolution:.2f}",
+        "1×1 convolution and norm as measured, the rest as that product in rows": (
+            f"{in_rows / convolution:.2f}"
+        ),
         "the layer by the convolution's time": (
             f"{measured['layers']['involution']['forward'] / convolution:.2f}"
         ),
