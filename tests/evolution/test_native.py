@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from attnlab._errors import UnknownNameError
+from attnlab._errors import InputError, UnknownNameError
 from attnlab._native import build, variants
 from attnlab.evolution import (
     Window,
@@ -330,6 +330,80 @@ def test_every_variant_compiles_and_agrees(variant, tmp_path):
 
 def as_list(found):
     return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+OPERATORS = torch.ops.attnlab
+MAPS, X = torch.zeros(1, 2, 9, 6, 6), torch.zeros(1, 4, 6, 6)
+WEIGHT, SIDES = torch.zeros(18, 4), Window.centred(3).flat()
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: OPERATORS.av(MAPS[..., :4], X, SIDES),
+            "Expected (6, 6) outputs of (6, 6) inputs with this window but got (6, 4).",
+        ),
+        (
+            lambda: OPERATORS.sc(MAPS, X, [6, 8], SIDES),
+            "Expected (6, 8) outputs of (6, 8) inputs with this window but got (6, 6).",
+        ),
+        (
+            lambda: OPERATORS.qk(X[:, :, :5], X, 2, SIDES),
+            "Expected (6, 6) outputs of (6, 6) inputs with this window but got (5, 6).",
+        ),
+        (
+            lambda: OPERATORS.av(MAPS[:, :, :8], X, SIDES),
+            "av of 2 groups and 9 taps got shapes (1, 2, 8, 6, 6), (1, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.av(MAPS, X[:, :3], SIDES),
+            "av of 2 groups and 9 taps got shapes (1, 2, 9, 6, 6), (1, 3, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.av(MAPS, torch.zeros(2, 4, 6, 6), SIDES),
+            "av of 2 groups and 9 taps got shapes (1, 2, 9, 6, 6), (2, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.sc(MAPS[:, :, :8], X, [6, 6], SIDES),
+            "sc of 2 groups and 9 taps got shapes (1, 2, 8, 6, 6), (1, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.qk(X[:, :2], X, 2, SIDES),
+            "qk of 2 groups and 9 taps got shapes (1, 2, 6, 6), (1, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.spanned_av(X, X, WEIGHT[:9], None, 2, SIDES),
+            "spanned_av of 2 groups and 9 taps got shapes (9, 4), (1, 4, 6, 6), (1, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.spanned_av(X, X, WEIGHT, WEIGHT[:9, 0], 2, SIDES),
+            "spanned_av of 2 groups and 9 taps got shapes (18, 4), (9,), (1, 4, 6, 6), "
+            "(1, 4, 6, 6).",
+        ),
+        (
+            lambda: OPERATORS.spanned_av(X, X[:, :, :5], WEIGHT, None, 2, SIDES),
+            "Expected (5, 6) outputs of (5, 6) inputs with this window but got (6, 6).",
+        ),
+    ],
+)
+def test_an_operator_called_by_name_reads_nothing_that_is_not_there(call, message):
+    """`torch.ops.attnlab` is below the functions that check what they are given."""
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+@needs_native
+def test_an_operator_called_by_name_takes_several_types():
+    torch.manual_seed(0)
+    features, x, weight = torch.randn(1, 3, 6, 6), torch.randn(1, 4, 6, 6), torch.randn(18, 3)
+    expected = OPERATORS.spanned_av(features, x, weight, None, 2, SIDES)
+    got = OPERATORS.spanned_av(features.double(), x, weight.double(), None, 2, SIDES)
+    torch.testing.assert_close(got, expected)
+    got = OPERATORS.spanned_av(features, x.double(), weight, None, 2, SIDES)
+    torch.testing.assert_close(got, expected.double(), rtol=1e-5, atol=1e-5)
 
 
 @needs_native

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from attnlab._errors import InputError
 from attnlab.evolution.window import Window
 
 STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
@@ -57,6 +58,8 @@ def problem(
 ) -> Problem:
     """The problem for one call, on as many threads as torch uses. Kernels read it only.
 
+    InputError where sizes and window do not fit: a kernel would read what is not there.
+
     A sequence is an image of one row. Of a video this is the problem of one frame: the window is
     that of rows and columns, and the planes of a channel are as far apart as its frames are long.
     """
@@ -75,6 +78,11 @@ def _problem(
     threads: int,
 ) -> Problem:
     parts = Window.from_flat(window)
+    expected = parts.output_size(*size)
+    if expected != out_size:
+        raise InputError(
+            f"Expected {expected} outputs of {size} inputs with this window but got {out_size}."
+        )
     missing = max(0, 2 - parts.axes)
     flat = [
         number
@@ -93,6 +101,11 @@ def _problem(
         accumulate,
         threads,
     )
+
+
+def window_taps(window: list[int]) -> int:
+    """How many pixels a window has; its sizes come first."""
+    return math.prod(window[: len(window) // 4])
 
 
 class Attention(ctypes.Structure):

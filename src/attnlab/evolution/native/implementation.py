@@ -9,11 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from attnlab._errors import InputError
 from attnlab.evolution._implementation import Implementation, computing, planes, thirds
 from attnlab.evolution._plain import Plain, Primitives
 from attnlab.evolution._shift import blocks
 from attnlab.evolution.native import span
-from attnlab.evolution.native.abi import STORAGE, Attention, problem
+from attnlab.evolution.native.abi import STORAGE, Attention, problem, window_taps
 from attnlab.evolution.native.frames import av_frames, qk_frames, sc_frames
 from attnlab.evolution.window import Window
 
@@ -77,6 +78,14 @@ class Native(Implementation):
         out_size: Sequence[int],
         window: list[int],
     ) -> None:
+        taps, batch = window_taps(window), second.shape[0]
+        maps, features = (out, first) if name == "qk" else (first, second)
+        if (
+            maps.shape[:3] != (batch, groups, taps)
+            or features.shape[:2] != second.shape[:2]
+            or second.shape[1] % groups
+        ):
+            raise _misfit(name, groups, taps, first, second)
         video = len(size) == 3
         # Frames add up in the output, so that has to be of the type that sums are made in.
         dtype = computing(out.dtype) if video else out.dtype
@@ -109,7 +118,16 @@ class Native(Implementation):
     ) -> None:
         """`av` or `sc` of images or sequences into a contiguous tensor, with maps that are made
         from features where they are used."""
-        features, second = planes(features), planes(second)
+        rows = groups * window_taps(window)
+        if (
+            weight.shape != (rows, features.shape[1])
+            or (bias is not None and bias.shape != (rows,))
+            or len(features) != len(second)
+            or second.shape[1] % groups
+        ):
+            given = [weight, features, second] if bias is None else [weight, bias, features, second]
+            raise _misfit(name, groups, window_taps(window), *given)
+        features, second = planes(features.to(out.dtype)), planes(second.to(out.dtype))
         kept = [
             None if t is None else t.to(computing(out.dtype)).contiguous() for t in (weight, bias)
         ]
@@ -239,6 +257,11 @@ def halves_suit(columns: int, vector_bytes: int, item_bytes: int) -> bool:
     """
     half = vector_bytes // item_bytes // 2
     return vector_bytes == 64 and columns <= 3 * half and -(-columns // half) % 2 == 1
+
+
+def _misfit(name: str, groups: int, taps: int, *tensors: Tensor) -> InputError:
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+    return InputError(f"{name} of {groups} groups and {taps} taps got shapes {shapes}.")
 
 
 def _positions(
