@@ -64,9 +64,8 @@ class WheelContents(BuildHookInterface):
 
 def _builder(root: Path) -> tuple[types.ModuleType, types.ModuleType]:
     """The package's builder, without importing the package: torch is not there during a build."""
-    for name in ("attnlab", "attnlab._native"):
-        stub = types.ModuleType(name)
-        stub.__path__ = [str(root / "src" / name.replace(".", "/"))]
-        sys.modules[name] = stub
-    build = importlib.import_module("attnlab._native.build")
-    return build, importlib.import_module("attnlab._native.variants")
+    stub = types.ModuleType("attnlab")
+    stub.__path__ = [str(root / "src" / "attnlab")]
+    sys.modules["attnlab"] = stub
+    build = importlib.import_module("attnlab._native_build")
+    return build, importlib.import_module("attnlab._native_variants")

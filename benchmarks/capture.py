@@ -43,8 +43,10 @@ from capture_tables import write_section
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.trajectory import Captured, capture, stiffness, tns
-from attnlab.trajectory.native import use_native
+from attnlab.instruments.stiffness import Captured, tns
+from attnlab.instruments.stiffness.capture import capture
+from attnlab.instruments.stiffness.measure import stiffness
+from attnlab.instruments.stiffness.native import use_native
 
 REDUCTIONS = ("reading", "eager", "compiled", "native")
 INSTRUCTIONS = {
@@ -77,7 +79,7 @@ def _read(x: Tensor, f: Tensor, inputs: int, activation: object) -> tuple[Tensor
 @contextmanager
 def reduction(name: str) -> Iterator[None]:
     """Use one of `REDUCTIONS` inside the block."""
-    module = importlib.import_module("attnlab.trajectory.capture")
+    module = importlib.import_module("attnlab.instruments.stiffness.capture")
     original = module.step_norms
     if name in ("compiled", "reading"):
         module.step_norms = _compiled_norms if name == "compiled" else _read

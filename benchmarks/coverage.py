@@ -6,7 +6,7 @@
     python benchmarks/coverage.py --markdown docs/coverage.md
 
 Per network: the expected steps (`coverage_truth.json`, made from timm's sources by
-`coverage_truth.py`), the steps that `attnlab.insert.steps` finds, and whether insertion of a gate
+`coverage_truth.py`), the steps that `attnlab.steps` finds, and whether insertion of a gate
 on all of them keeps the output (start="identity") and the original state-dict keys and values, runs
 forward and backward in training mode, and gets a gradient to every gate. Weights are random and
 nowhere exactly zero, and stochastic depth is off: both would keep gradients from a gate.
@@ -42,7 +42,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import AttnlabError, SiteError, StepsNotFoundError
-from attnlab.insert import Step, attachments, insert, steps
+from attnlab.residuals import Step
+from attnlab.residuals.steps import steps
+from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion.insert import insert
 
 TRUTH = Path(__file__).with_name("coverage_truth.json")
 BATCH = 2

@@ -7,7 +7,7 @@ truth.
     python benchmarks/coverage_beyond.py --markdown docs/coverage-beyond.md
 
 Per network: the expected steps (`coverage_beyond_truth.json`, made from the packages' sources by
-`coverage_beyond_truth.py` before discovery was run), the steps that `attnlab.insert.steps` finds,
+`coverage_beyond_truth.py` before discovery was run), the steps that `attnlab.steps` finds,
 and whether inserting a gate at all of them that take one keeps the output (start="identity") and
 the original state-dict keys and values. "at k of n" means that the other sites are refused, for the
 reason given.
@@ -52,7 +52,9 @@ from coverage_beyond_networks import Network, built, networks
 from coverage_beyond_truth import call, version
 
 from attnlab._errors import AttnlabError, SelectionError, StepsNotFoundError
-from attnlab.insert import Site, Step, insert, steps
+from attnlab.residuals import Site, Step
+from attnlab.residuals.steps import steps
+from attnlab.surgery.insertion.insert import insert
 
 TRUTH = Path(__file__).with_name("coverage_beyond_truth.json")
 SAME_OUTPUT = 1e-5

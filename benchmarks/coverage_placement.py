@@ -26,7 +26,8 @@ sys.meta_path.insert(0, Finder())  # before anything imports timm
 import timm  # noqa: E402
 
 from attnlab._errors import AttnlabError  # noqa: E402
-from attnlab.insert import attachments, insert  # noqa: E402
+from attnlab.surgery.insertion import attachments  # noqa: E402
+from attnlab.surgery.insertion.insert import insert  # noqa: E402
 
 
 def sums(model: nn.Module, example: Tensor) -> list[tuple[str, bool]]:

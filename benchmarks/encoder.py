@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 import attnlab
-from attnlab.plot.render import write_svg
-from attnlab.stripe import attention_maps
+from attnlab.instruments.maps import attention_maps
+from attnlab.page.plot import write_svg
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
 

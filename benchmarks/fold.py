@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import attnlab
-from attnlab.insert import attachments
+from attnlab.surgery.insertion import attachments
 
 NETWORKS: dict[str, tuple[str, int, int]] = {
     # label: (network, image size, images per run)

@@ -24,8 +24,8 @@ from gate_peers import PEERS
 from torch import Tensor, nn
 
 from attnlab import latency
-from attnlab.attention import StageGate, StepGate, build_gate
-from attnlab.latency import Latency
+from attnlab.gates import StageGate, StepGate, build_gate
+from attnlab.timing import Latency
 
 SHAPES = {
     "CIFAR 128x64x32x32": (128, 64, 32, 32),

@@ -34,8 +34,8 @@ import attnlab
 from attnlab._files import write_whole
 from attnlab.data import load_data
 from attnlab.data.batches import Chunk
-from attnlab.repair import Distil, Lesson, distil
-from attnlab.train.directory import read_config
+from attnlab.lab.training.directory import read_config
+from attnlab.surgery.repair import Distil, Lesson, distil
 
 IMAGES = 1000
 """Training images without labels that choose, make constants and repair."""
@@ -89,7 +89,7 @@ def measure(run: Path, keep: Path | None) -> dict[str, Any]:
     repair = distil(repaired, lessons, taken, REPAIR)  # what fold(repair=REPAIR) does
     networks = {"with SE": network, "SE out": plain, "SE out, repaired": repaired}
     if keep is not None:
-        description = attnlab.checkpoint.describe(run)
+        description = attnlab.networks.checkpoint.describe(run)
         assert description is not None
         description = description.after_fold(plain, receipt)
         attnlab.save(plain, keep / f"{run.name}-out.safetensors", description)

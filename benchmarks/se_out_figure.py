@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.plot.render import BLUE, GREY, ORANGE, Spec, write_svg
+from attnlab.page.plot import BLUE, GREY, ORANGE, Spec, write_svg
 
 KINDS = {"predicted": "predicted", "measured": "measured on test images"}
 

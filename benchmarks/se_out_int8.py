@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
-from attnlab.fold.onnx import export_onnx
+from attnlab.surgery.folding.onnx import export_onnx
 
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 

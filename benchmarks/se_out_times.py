@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab._files import write_whole
-from attnlab.latency import latency
+from attnlab.timing import latency
 
 FEW = 128
 """Images that make constants, and calibrate."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.insert import watchable
+from attnlab.residuals import watchable
 
 _DIMS = (0, 2, 3)
 _BATCH = 64

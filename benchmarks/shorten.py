@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from shorten_networks import TRAINED, train_missing
 
 import attnlab
-from attnlab.measure import subject_of
-from attnlab.plot.render import write_svg
-from attnlab.plot.shorten import shorten_figure
-from attnlab.shorten import RANKINGS, Trial, removal_order
+from attnlab.instruments.removal import RANKINGS, Trial, removal_order
+from attnlab.instruments.removal.figures import shorten_figure
+from attnlab.lab.measures import subject_of
+from attnlab.page.plot import write_svg
 
 RANKED, JUDGED, BATCH = 100, 500, 100
 DRAWS = 2000

@@ -2,7 +2,8 @@
 
     python benchmarks/shorten_networks.py runs/shorten --cifar10 data/cifar10.npz
 
-trains what is missing into the folder (a quarter of an hour on one core), through `attnlab.train`.
+trains what is missing into the folder (a quarter of an hour on one core), through
+`attnlab.lab.training`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from attnlab.train import RunConfig, train
+from attnlab.lab.training import RunConfig, train
 
 _CIFAR10 = {
     "name": "resnet_cifar",

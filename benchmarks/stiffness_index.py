@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 import attnlab
-from attnlab.insert import watching
-from attnlab.trajectory import spectrum
-from attnlab.trajectory.plan import plan
-from attnlab.trajectory.step_index import StepMaps, step_indices
+from attnlab.instruments.stiffness import spectrum
+from attnlab.instruments.stiffness.plan import plan
+from attnlab.instruments.stiffness.step_index import StepMaps, step_indices
+from attnlab.residuals.watching import watching
 
 LONG = 400
 

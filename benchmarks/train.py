@@ -33,12 +33,12 @@ from torch.utils.data import DataLoader
 
 from attnlab.data import Facts, load_data
 from attnlab.data.batches import training_chunks
+from attnlab.lab.training import RunConfig
+from attnlab.lab.training.loop import train_epoch
+from attnlab.lab.training.network import build_network
+from attnlab.lab.training.reporters import Calls
+from attnlab.lab.training.state import build_state
 from attnlab.tasks import Task, build_task
-from attnlab.train import RunConfig
-from attnlab.train.loop import train_epoch
-from attnlab.train.network import build_network
-from attnlab.train.reporters import Calls
-from attnlab.train.state import build_state
 
 BATCH = 128
 PEERS = ("bare", "trainer")

@@ -26,8 +26,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.insert import attachments
-from attnlab.stripe import attention_maps
+from attnlab.instruments.maps import attention_maps
+from attnlab.surgery.insertion import attachments
 
 VARIANTS: dict[str, tuple[str | None, dict[str, object]]] = {
     "plain": (None, {}),

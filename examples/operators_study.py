@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import attnlab
-from attnlab.backbones.resnet import basic_resnet
 from attnlab.evolution import native_status, replace
+from attnlab.networks.backbones.resnet import basic_resnet
 
 OPERATORS: dict[str, dict[str, object]] = {
     "convolution": {},

@@ -15,21 +15,21 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab.checkpoint import Description
-from attnlab.dynamics import three_body
-from attnlab.study import planned_runs as planned
+from attnlab.instruments.dynamics import three_body
+from attnlab.lab.study import planned_runs as planned
+from attnlab.networks.checkpoint import Description
 
 
-def run(**changes: Any) -> attnlab.train.RunConfig:
+def run(**changes: Any) -> attnlab.lab.training.RunConfig:
     settings: dict[str, Any] = {
         "backbone": "resnet20",
         "recipe": {"name": "digits", "epochs": 2},
         "data": {"name": "digits", "train_subset": 100, "test_subset": 50},
     }
-    return attnlab.train.RunConfig(**{**settings, **changes})
+    return attnlab.lab.training.RunConfig(**{**settings, **changes})
 
 
-def study(**changes: Any) -> attnlab.study.Study:
+def study(**changes: Any) -> attnlab.lab.study.Study:
     settings: dict[str, Any] = {
         "name": "small",
         "data": {"name": "digits"},
@@ -38,10 +38,10 @@ def study(**changes: Any) -> attnlab.study.Study:
         "seeds": 1,
         "recipe": {"name": "digits", "epochs": 2},
     }
-    return attnlab.study.Study(**{**settings, **changes})
+    return attnlab.lab.study.Study(**{**settings, **changes})
 
 
-def build_task(config: attnlab.train.RunConfig) -> object:
+def build_task(config: attnlab.lab.training.RunConfig) -> object:
     return attnlab.tasks.build_task(config.task, attnlab.data.load_data(config.data).facts)
 
 
@@ -841,12 +841,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-grid-str",
         lambda x: attnlab.stiffness(x.net, x.images, grid="fine"),
-        "Expected grid to be an attnlab.trajectory.Grid but got 'fine'.",
+        "Expected grid to be an attnlab.instruments.stiffness.Grid but got 'fine'.",
     ),
     (
         "stiffness-grid-list",
         lambda x: attnlab.stiffness(x.net, x.images, grid=[1, 2]),
-        "Expected grid to be an attnlab.trajectory.Grid but got [1, 2].",
+        "Expected grid to be an attnlab.instruments.stiffness.Grid but got [1, 2].",
     ),
     (
         "stiffness-example-str",
@@ -916,7 +916,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "save-nomodel",
         lambda x: attnlab.save(x.seen, x.tmp / "a.safetensors", "resnet20"),
-        "Expected an attnlab.checkpoint.Description of the network but got a str.",
+        "Expected an attnlab.networks.checkpoint.Description of the network but got a str.",
     ),
     (
         "save-wrong",
@@ -1274,64 +1274,64 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "train-devices-0",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", devices=0),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", devices=0),
         "Expected devices to be at least 1 but got 0.",
     ),
     (
         "train-devices-neg",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", devices=-1),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", devices=-1),
         "Expected devices to be at least 1 but got -1.",
     ),
     (
         "train-devices-str",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", devices="two"),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", devices="two"),
         "Expected devices to be a whole number but got 'two'.",
     ),
     (
         "train-threads-0",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", threads=0),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", threads=0),
         "Expected threads to be at least 1 but got 0.",
     ),
     (
         "train-threads-neg",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", threads=-1),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", threads=-1),
         "Expected threads to be at least 1 but got -1.",
     ),
     (
         "train-threads-str",
-        lambda x: attnlab.train.train(run(), x.tmp / "t", threads="2"),
+        lambda x: attnlab.lab.training.train(run(), x.tmp / "t", threads="2"),
         "Expected threads to be a whole number but got '2'.",
     ),
     (
         "train-config",
-        lambda x: attnlab.train.train({"backbone": "resnet20"}, x.tmp / "t"),
+        lambda x: attnlab.lab.training.train({"backbone": "resnet20"}, x.tmp / "t"),
         "Expected a RunConfig to train but got a dict.",
     ),
     (
         "train-directory",
-        lambda x: attnlab.train.train(run(), x.text),
+        lambda x: attnlab.lab.training.train(run(), x.text),
         "Expected a folder for the run but '{tmp}/a.txt' is a file.",
     ),
     (
         "train-attention",
-        lambda x: attnlab.train.train(run(attention="see"), x.tmp / "t1"),
+        lambda x: attnlab.lab.training.train(run(attention="see"), x.tmp / "t1"),
         "Unknown gate 'see'. Did you mean 'se' or 'sge' or 'sem'? Expected one of",
     ),
     (
         "train-backbone",
-        lambda x: attnlab.train.train(run(backbone="resnet21"), x.tmp / "t2"),
+        lambda x: attnlab.lab.training.train(run(backbone="resnet21"), x.tmp / "t2"),
         "Unknown network 'resnet21'. Did you mean 'resnet32' or 'resnet20' or 're",
     ),
     (
         "train-option",
-        lambda x: attnlab.train.train(
+        lambda x: attnlab.lab.training.train(
             run(attention="se", gate_options={"reduction": "4"}), x.tmp / "t3"
         ),
         "Gate 'se': expected reduction to be a number but got '4'.",
     ),
     (
         "study-empty",
-        lambda _: attnlab.study.Study(),
+        lambda _: attnlab.lab.study.Study(),
         "Setting 'data' of study is missing. Setting 'backbone' of study is missi",
     ),
     (
@@ -1409,62 +1409,62 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "study-load",
-        lambda _: attnlab.study.load_study("demoo"),
+        lambda _: attnlab.lab.study.load_study("demoo"),
         "Unknown study 'demoo'. Did you mean 'demo'",
     ),
     (
         "study-load-missing",
-        lambda _: attnlab.study.load_study("nowhere.toml"),
+        lambda _: attnlab.lab.study.load_study("nowhere.toml"),
         "There is no file 'nowhere.toml'. Expected the TOML file of a study.",
     ),
     (
         "study-load-dir",
-        lambda x: attnlab.study.load_study(str(x.tmp)),
+        lambda x: attnlab.lab.study.load_study(str(x.tmp)),
         "There is no file '{tmp}'. Expected the TOML file of a study.",
     ),
     (
         "study-load-latin",
-        lambda x: attnlab.study.load_study(str(x.latin)),
+        lambda x: attnlab.lab.study.load_study(str(x.latin)),
         "{tmp}/latin.toml is not UTF-8 text, which TOML is: byte 11 cannot be rea",
     ),
     (
         "study-load-toml",
-        lambda x: attnlab.study.load_study(str(x.text_toml)),
+        lambda x: attnlab.lab.study.load_study(str(x.text_toml)),
         "{tmp}/t.toml is not a TOML file: Invalid value (at line 1, column 9).",
     ),
     (
         "executor-slots-0",
-        lambda _: attnlab.study.LocalExecutor(0),
+        lambda _: attnlab.lab.study.LocalExecutor(0),
         "Expected slots to be at least 1 but got 0.",
     ),
     (
         "executor-slots-neg",
-        lambda _: attnlab.study.LocalExecutor(-1),
+        lambda _: attnlab.lab.study.LocalExecutor(-1),
         "Expected slots to be at least 1 but got -1.",
     ),
     (
         "executor-slots-str",
-        lambda _: attnlab.study.LocalExecutor("2"),
+        lambda _: attnlab.lab.study.LocalExecutor("2"),
         "Expected slots to be a whole number but got '2'.",
     ),
     (
         "executor-threads-0",
-        lambda _: attnlab.study.LocalExecutor(1, threads=0),
+        lambda _: attnlab.lab.study.LocalExecutor(1, threads=0),
         "Expected threads to be at least 1 but got 0.",
     ),
     (
         "executor-threads-neg",
-        lambda _: attnlab.study.LocalExecutor(1, threads=-2),
+        lambda _: attnlab.lab.study.LocalExecutor(1, threads=-2),
         "Expected threads to be at least 1 but got -2.",
     ),
     (
         "statistics-empty",
-        lambda _: attnlab.statistics.summarize([]),
+        lambda _: attnlab.lab.statistics.summarize([]),
         "Expected at least one value to summarize but got none.",
     ),
     (
         "paired-none",
-        lambda _: attnlab.statistics.paired_difference({}, {}),
+        lambda _: attnlab.lab.statistics.paired_difference({}, {}),
         "Expected runs with the same seeds but got [] for the module and [] for t",
     ),
     (
@@ -1489,12 +1489,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "measure-name",
-        lambda x: attnlab.measure.measure_run(x.tmp, only=["stifness"]),
+        lambda x: attnlab.lab.measures.measure_run(x.tmp, only=["stifness"]),
         "Unknown measurement 'stifness'. Did you mean 'stiffness'? Expected one o",
     ),
     (
         "measure-dir",
-        lambda _: attnlab.measure.measure_run("/nowhere"),
+        lambda _: attnlab.lab.measures.measure_run("/nowhere"),
         "There is no '/nowhere/config.json', so '/nowhere' is not a run's folder.",
     ),
     (
@@ -1549,22 +1549,22 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "gate-build",
-        lambda _: attnlab.attention.build_gate("see", 64),
+        lambda _: attnlab.gates.build_gate("see", 64),
         "Unknown gate 'see'. Did you mean 'se' or 'sge' or 'sem'? Expected one of",
     ),
     (
         "gate-channels-0",
-        lambda _: attnlab.attention.build_gate("se", 0),
+        lambda _: attnlab.gates.build_gate("se", 0),
         "Expected channels to be at least 1 but got 0.",
     ),
     (
         "gate-channels-neg",
-        lambda _: attnlab.attention.build_gate("se", -4),
+        lambda _: attnlab.gates.build_gate("se", -4),
         "Expected channels to be at least 1 but got -4.",
     ),
     (
         "gate-channels-str",
-        lambda _: attnlab.attention.build_gate("se", "64"),
+        lambda _: attnlab.gates.build_gate("se", "64"),
         "Expected channels to be a whole number but got '64'.",
     ),
     (
@@ -1589,7 +1589,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "recipe-typo",
-        lambda _: attnlab.train.load_recipe("digitz"),
+        lambda _: attnlab.lab.training.load_recipe("digitz"),
         "Unknown recipe 'digitz'. Did you mean 'digits'? Expected one of: acnet_c",
     ),
 ]

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab.attention import build_gate
-from attnlab.dynamics import stiffness_aware_index, stiffness_index
-from attnlab.insert import attachments
-from attnlab.trajectory import nsi
+from attnlab.gates import build_gate
+from attnlab.instruments.dynamics import stiffness_aware_index, stiffness_index
+from attnlab.instruments.stiffness import nsi
+from attnlab.surgery.insertion import attachments
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ from attnlab._errors import (
     StepsNotFoundError,
     UnknownNameError,
 )
-from attnlab.attention import GATES
+from attnlab.gates import GATES
 
 
 @pytest.fixture(scope="module")

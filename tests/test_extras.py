@@ -47,10 +47,10 @@ print("works")
 for do in (
     lambda: attnlab.data.images_for(net, "digits"),
     lambda: attnlab.stiffness(gated, images).plot(),
-    lambda: attnlab.statistics.paired_difference(
+    lambda: attnlab.lab.statistics.paired_difference(
         {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5}),
-    lambda: import_module("attnlab.dynamics.problems").solve(
-        next(iter(attnlab.dynamics.PROBLEMS.values()))),
+    lambda: import_module("attnlab.instruments.dynamics.problems").solve(
+        next(iter(attnlab.instruments.dynamics.PROBLEMS.values()))),
 ):
     try:
         do()

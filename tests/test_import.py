@@ -64,7 +64,7 @@ def test_no_setting_of_torch_changes(imported: dict[str, Any]) -> None:
 
 
 def test_public_names_are_functions_not_the_subpackages(imported: dict[str, Any]) -> None:
-    """`attnlab.insert` and `attnlab.create` are also modules, which must not take the name."""
+    """No module takes the name of `attnlab.insert` or `attnlab.create`."""
     assert imported["callable"] == [True, True, True]
 
 
@@ -78,21 +78,24 @@ import sys
 import attnlab
 
 assert "torch" not in sys.modules
-print(attnlab.train.RunConfig.__name__, attnlab.study.load_study.__name__)
-print(attnlab.checkpoint.Description.__name__, attnlab.load.__name__, attnlab.save.__name__)
-import attnlab.fold, attnlab.insert, attnlab.report, attnlab.stripe
+print(attnlab.lab.training.RunConfig.__name__, attnlab.lab.study.load_study.__name__)
+print(attnlab.networks.checkpoint.Description.__name__)
+print(attnlab.load.__name__, attnlab.save.__name__)
+import attnlab.surgery.folding, attnlab.surgery.insertion
+import attnlab.lab.pages, attnlab.instruments.stripe
 print([type(getattr(attnlab, name)).__name__ for name in ("fold", "insert", "report", "stripe")])
 print([name for name in dir(attnlab) if getattr(attnlab, name) is None])
 """
 
 
 def test_every_room_is_reached_from_the_package() -> None:
-    """`attnlab.train` and `attnlab.study` were not, though commands printed lines that use them."""
+    """Rooms and their folders, with no other import: commands print lines that use them."""
     ended = subprocess.run([sys.executable, "-c", ROOMS], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         "RunConfig load_study",
-        "Description load save",
+        "Description",
+        "load save",
         "['function', 'function', 'function', 'function']",
         "[]",
     ]

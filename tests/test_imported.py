@@ -19,16 +19,16 @@ from attnlab._errors import (
     WeightsError,
 )
 from attnlab._imported import import_from, imported, own_folders
-from attnlab.attention import VectorGate, build_gate, parse_gate
-from attnlab.checkpoint import Description, load, save
 from attnlab.cli import main
-from attnlab.measure import measure_run
-from attnlab.train import RunConfig, load_network, train
+from attnlab.gates import VectorGate, build_gate, parse_gate
+from attnlab.lab.measures import measure_run
+from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.networks.checkpoint import Description, load, save
 
 MODULE = """
 import torch
 from torch import nn
-from attnlab.attention import BranchGate, VectorGate
+from attnlab.gates import BranchGate, VectorGate
 
 class Halving(BranchGate):
     def __init__(self, channels, power=1.0):
@@ -118,7 +118,7 @@ def test_what_is_said_about_wrong_paths() -> None:
         "'their_code.Halfing'. Did you mean 'Halving'?"
     )
     assert message(OptionError, lambda: build_gate("their_code.Small", 3)) == (
-        "Expected the gate 'their_code.Small' to be a subclass of attnlab.attention.BranchGate, "
+        "Expected the gate 'their_code.Small' to be a subclass of attnlab.gates.BranchGate, "
         "StepGate or StageGate but got <class 'their_code.Small'>."
     )
     assert message(OptionError, lambda: build_gate("asr:their_code.Halving", 3)) == (
@@ -163,7 +163,7 @@ def test_the_class_must_be_a_subclass_of_what_is_asked_for() -> None:
     assert imported("gate", "their_code.Scaled", VectorGate).__name__ == "Scaled"
     assert imported("network", "their_code.Small", torch.nn.Module) is small
     assert message(UnknownNameError, lambda: imported("gate", "their_code.Smal", VectorGate)) == (
-        "Module 'their_code' has no subclass of attnlab.attention.VectorGate named 'Smal' for the "
+        "Module 'their_code' has no subclass of attnlab.gates.VectorGate named 'Smal' for the "
         "gate 'their_code.Smal'."
     )
     optimiser = "their_code.Small"

@@ -13,73 +13,44 @@ PACKAGE = Path(__file__).parents[1] / "src" / "attnlab"
 
 # A room may import those that it knows, and the root. Nothing points backwards.
 KNOWS = {
-    "_native": set(),
-    "attention": set(),
-    "backbones": set(),
-    "record": set(),
-    "plot": set(),
-    "recipes": set(),
-    "stored": set(),
-    "statistics": {"stored"},
-    "testing": {"attention", "insert"},
-    "dynamics": {"plot"},
-    "evolution": {"_native", "insert", "record"},
-    "insert": {"attention", "record"},
-    "noise": {"attention", "record"},
-    "repair": {"insert", "record"},
-    "fold": {"attention", "insert", "record", "repair"},
-    "trajectory": {"_native", "insert", "plot", "record"},
-    "stripe": {"attention", "insert", "plot", "record"},
-    "place": {"insert", "plot", "record", "stripe", "trajectory"},
-    "shorten": {"attention", "insert", "record", "trajectory"},
-    "checkpoint": {"backbones", "fold", "insert", "noise", "record", "shorten"},
-    "data": {"record"},
-    "tasks": {"backbones", "data", "stored"},
-    "track": set(),
-    "train": {
-        "backbones",
-        "checkpoint",
+    "gates": set(),
+    "results": set(),
+    "page": set(),
+    "residuals": {"gates"},
+    "surgery": {"gates", "residuals", "results"},
+    "evolution": {"residuals", "surgery"},
+    "testing": {"gates", "surgery"},
+    "networks": {"residuals", "surgery"},
+    # The shape of the images that a network expects is found by looking at the network.
+    "data": {"residuals"},
+    "tasks": {"data", "networks", "results"},
+    # A measurement is made on a network with its data and its task.
+    "instruments": {
         "data",
-        "insert",
-        "noise",
-        "place",
-        "record",
-        "stored",
+        "gates",
+        "networks",
+        "page",
+        "residuals",
+        "results",
+        "surgery",
         "tasks",
-        "track",
     },
-    "measure": {
-        "backbones",
-        "checkpoint",
+    "lab": {
         "data",
-        "fold",
-        "insert",
-        "noise",
-        "stored",
-        "stripe",
+        "gates",
+        "instruments",
+        "networks",
+        "page",
+        "residuals",
+        "results",
+        "surgery",
         "tasks",
-        "train",
-        "trajectory",
     },
-    "study": {
-        "attention",
-        "data",
-        "insert",
-        "measure",
-        "noise",
-        "statistics",
-        "stored",
-        "tasks",
-        "track",
-        "train",
-    },
-    "bridges": {"attention", "checkpoint", "fold", "insert", "stored", "stripe", "trajectory"},
-    "compare": {"statistics", "stored"},
-    "report": {"plot", "stored"},
+    "bridges": {"gates", "instruments", "networks", "residuals", "results", "surgery"},
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.
-ROOT_KNOWS = {"create": {"backbones"}, "latency": {"record"}, "reporting": {"report", "study"}}
-NOBODY_KNOWS = {"cli", "reporting"}
+ROOT_KNOWS = {"timing": {"residuals"}}
+NOBODY_KNOWS = {"cli"}
 
 
 class Import(NamedTuple):

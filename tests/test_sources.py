@@ -19,7 +19,7 @@ GATES = """
 import math
 import torch
 from torch import nn
-from attnlab.attention import BranchGate
+from attnlab.gates import BranchGate
 from their_formula import squash
 
 FACTOR = 0.5
@@ -287,7 +287,7 @@ def test_what_is_said_about_wrong_paths() -> None:
 
 
 def test_attnlabs_own_classes_count_by_where_they_are_and_where_they_are_handed_on() -> None:
-    home, hands_on = "attnlab.attention.se", "attnlab.attention"
+    home, hands_on = "attnlab.gates.se", "attnlab.gates"
     texts = {
         name: Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8")
         for name in (home, hands_on)

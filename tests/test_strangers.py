@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
-from tests.report.simulated import simulate
-from tests.study._small import small_study
+from tests.lab.pages.simulated import simulate
+from tests.lab.study._small import small_study
 
 import attnlab
+from attnlab import _native_build as build
 from attnlab._errors import WeightsError
-from attnlab._native import build
-from attnlab._native.build import BuildError, built
-from attnlab._native.variants import host
+from attnlab._native_build import BuildError, built
+from attnlab._native_variants import host
 from attnlab.cli import main
-from attnlab.report.read import read_record
-from attnlab.report.tables import to_csv
-from attnlab.study import LocalExecutor, run_study
+from attnlab.lab.pages.tables import to_csv
+from attnlab.lab.study import LocalExecutor, run_study
+from attnlab.results.record import read_record
 
 GATE = """
-from attnlab.attention import BranchGate
+from attnlab.gates import BranchGate
 
 class Half(BranchGate):
     def forward(self, branch):

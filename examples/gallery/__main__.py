@@ -17,8 +17,8 @@ import trained
 from screenshot import screenshots
 
 import attnlab
-from attnlab.plot.render import write_svg
-from attnlab.study import LocalExecutor, load_study, run_study
+from attnlab.lab.study import LocalExecutor, load_study, run_study
+from attnlab.page.plot import write_svg
 
 DOCS = Path(__file__).parents[2] / "docs" / "gallery"
 LARGEST = 150_000

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from attnlab.dynamics import figures as dynamics
-from attnlab.dynamics import three_body
-from attnlab.dynamics.theorem2 import decay, rank_correlations
-from attnlab.plot.render import BLUE, GREY, ORANGE, RED, Spec
-from attnlab.trajectory.stages import stage_peaks
+from attnlab.instruments.dynamics import figures as dynamics
+from attnlab.instruments.dynamics import three_body
+from attnlab.instruments.dynamics.theorem2 import decay, rank_correlations
+from attnlab.instruments.stiffness.stages import stage_peaks
+from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
 
 # NSI of one input: three stages, the first block of each does not count.
 NSI = [9.0, 0.2, 0.2, 0.8, 9.0, 0.1, 0.1, 0.1, 0.5, 9.0, 0.9, 1.5]

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from attnlab import evolution
 from attnlab.data import DataConfig, load_data
-from attnlab.plot.raster import raster_figure
-from attnlab.plot.render import RED, Spec
+from attnlab.page.plot import RED, Spec
+from attnlab.page.raster import raster_figure
 
 CHANNELS, KERNEL, SIDE = 32, 7, 16
 PIXELS = [(4, 7), (8, 4), (12, 9)]

@@ -14,23 +14,23 @@ from torch import nn
 
 import attnlab
 from attnlab.data import load_data
-from attnlab.latency import latencies
-from attnlab.measure import MeasureConfig
-from attnlab.measure.epoch import epoch_record
-from attnlab.plot.gates import gates_figure
-from attnlab.plot.raster import raster_figure
-from attnlab.plot.render import BLUE, GREY, ORANGE, Spec
-from attnlab.report.block_figures import heat_figure
-from attnlab.report.cost_figure import CostPoint, cost_figure
-from attnlab.report.features import nsi_cells
-from attnlab.report.figures import forest_figure
-from attnlab.report.read import StudyRecord, read_record
-from attnlab.report.standing import forest_rows
-from attnlab.stripe import GateHistory
-from attnlab.stripe.result import StripeResult
-from attnlab.study import LocalExecutor, load_study, run_study
-from attnlab.train import RunConfig, identify, load_network, train
-from attnlab.trajectory import regular_grid
+from attnlab.instruments.block_figures import heat_figure
+from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.stiffness import regular_grid
+from attnlab.instruments.stiffness.section import nsi_cells
+from attnlab.instruments.stripe import GateHistory
+from attnlab.instruments.stripe.figures import gates_figure
+from attnlab.instruments.stripe.result import StripeResult
+from attnlab.lab.measures.epoch import epoch_record
+from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
+from attnlab.lab.pages.figures import forest_figure
+from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.study import LocalExecutor, load_study, run_study
+from attnlab.lab.training import RunConfig, identify, load_network, train
+from attnlab.page.plot import BLUE, GREY, ORANGE, Spec
+from attnlab.page.raster import raster_figure
+from attnlab.results.record import StudyRecord, read_record
+from attnlab.timing import latencies
 
 HERE = Path(__file__).parent
 LONG = RunConfig(

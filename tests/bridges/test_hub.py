@@ -13,10 +13,10 @@ import yaml
 import attnlab
 from attnlab import AttnlabError
 from attnlab.bridges.hub import Verdict, pull, push, save_folder
-from attnlab.checkpoint import Description
-from attnlab.statistics import compare, paired_difference, summarize
-from attnlab.stored import Metric
-from attnlab.stored.table import Group, Row, StudyTable
+from attnlab.lab.statistics import compare, paired_difference, summarize
+from attnlab.networks.checkpoint import Description
+from attnlab.results import Metric
+from attnlab.results.table import Group, Row, StudyTable
 
 
 class LocalHub:

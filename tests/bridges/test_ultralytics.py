@@ -13,7 +13,7 @@ from tests.bridges.boxes import SIZE, write_boxes
 from tests.bridges.yolos import answer, images, options, trained_somewhat, yolo
 
 from attnlab import AttnlabError
-from attnlab.insert import attachments
+from attnlab.surgery.insertion import attachments
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # theirs
@@ -117,7 +117,7 @@ import torch
 from ultralytics import YOLO
 
 model = YOLO(sys.argv[1])
-from attnlab.insert import attachments
+from attnlab.surgery.insertion import attachments
 x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(2))
 with torch.no_grad():
     found = model.model.float().eval()(x)

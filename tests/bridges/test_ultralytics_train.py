@@ -14,7 +14,8 @@ from tests.bridges.boxes import write_boxes
 from tests.bridges.yolos import options, trained_somewhat, yolo
 
 from attnlab import AttnlabError
-from attnlab.insert import attachments, insert
+from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion.insert import insert
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # theirs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tests.bridges.boxes import SIZE
 
-from attnlab.insert import attachments
+from attnlab.surgery.insertion import attachments
 
 
 def yolo(name: str | Path = "yolo11n.yaml") -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import attnlab
-from attnlab.checkpoint import to_bytes
 from attnlab.cli import main
+from attnlab.networks.checkpoint import to_bytes
 
 STUDY = """
 data = { name = "digits", train_subset = 100, test_subset = 50 }

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from attnlab._errors import UnknownNameError
-from attnlab.attention import GATES
 from attnlab.cli import main
 from attnlab.cli.modules import rows
+from attnlab.gates import GATES
 
 # One module at C = 64, 128, 256, as the papers' whole-network counts imply.
 PARAMETERS = {

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from tests.cli.fresh import FreshPython
-from tests.fold.networks import stir, stir_gates
-from tests.study._small import HereExecutor
+from tests.lab.study._small import HereExecutor
+from tests.surgery.folding.networks import stir, stir_gates
 
-from attnlab.checkpoint import Description, save
 from attnlab.cli import COMMANDS, main
-from attnlab.study import load_study, planned_runs
-from attnlab.train import RunConfig, train
+from attnlab.lab.study import load_study, planned_runs
+from attnlab.lab.training import RunConfig, train
+from attnlab.networks.checkpoint import Description, save
 
 STUDY = """
 title = "Small"
@@ -31,7 +31,7 @@ measure = { images = 8, inference_images = 0 }
 THEIRS = """
 import torch
 from torch import nn
-from attnlab.attention import VectorGate
+from attnlab.gates import VectorGate
 
 class Scaled(VectorGate):
     def __init__(self, channels):
@@ -198,7 +198,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
         patch.syspath_prepend(made)
-        patch.setattr("attnlab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
+        patch.setattr("attnlab.lab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
         main(["study", "run", "small.toml"])
         main(["stiffness", "resnet20", "--limit", "2", "--out", "measured"])
         main(["style", "train", "glass", *STYLE.split(), "-o", "style"])

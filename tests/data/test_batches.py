@@ -7,7 +7,7 @@ import torch
 
 from attnlab._errors import InputError
 from attnlab.data.batches import check_batches, evaluation_chunks, training_chunks
-from attnlab.train import Recipe
+from attnlab.lab.training import Recipe
 
 
 def recipe(batch_size: int, drop_last: bool = False) -> Recipe:

@@ -12,7 +12,7 @@ from PIL import Image
 import attnlab
 from attnlab import _errors
 from attnlab.data import DataConfig, Preprocessing, image_batches, images_for, load_data
-from attnlab.measure import images_of_run
+from attnlab.lab.measures import images_of_run
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 

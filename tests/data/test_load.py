@@ -19,7 +19,7 @@ from attnlab.data import Data, DataConfig, data_checksum, load_data, stream
 from attnlab.data import folder as folders
 from attnlab.data.batches import training_chunks
 from attnlab.data.known import CIFAR
-from attnlab.train import Recipe
+from attnlab.lab.training import Recipe
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(epochs=1, batch_size=4, lr=0.1)

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from attnlab.data import Augmentation, Data, DataConfig, load_data
+from attnlab.lab.training.evaluate import evaluate
 from attnlab.tasks import Task, TaskConfig, build_task
-from attnlab.train.evaluate import evaluate
 
 
 class Guesses(nn.Module):

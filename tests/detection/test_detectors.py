@@ -17,8 +17,8 @@ from torchvision.ops import FrozenBatchNorm2d
 
 import attnlab
 from attnlab._errors import InputError, OptionError, SelectionError, UnknownNameError
-from attnlab.insert import attachments
-from attnlab.insert.trunk import trunk
+from attnlab.residuals.trunk import trunk
+from attnlab.surgery.insertion import attachments
 from attnlab.tasks._pretrained import HeldBatchNorm2d, transfer
 
 SITES = 9

@@ -11,16 +11,16 @@ from safetensors.torch import load_file, save_file
 from tests.detection.small import images
 from tests.detection.test_measured import same_boxes
 from tests.detection.test_training import config
-from tests.train.small import run
+from tests.lab.training.small import run
 
 import attnlab
 from attnlab._errors import InputError
 from attnlab.cli import main
 from attnlab.data import DataConfig
-from attnlab.measure import fold_run, load_folded
-from attnlab.measure import subject as subject_module
-from attnlab.stored import StoredRun
-from attnlab.train import load_network
+from attnlab.lab.measures import fold_run, load_folded
+from attnlab.lab.measures import subject as subject_module
+from attnlab.lab.training import load_network
+from attnlab.results import StoredRun
 
 PICTURES = images((96, 96), (80, 96), (96, 64))
 

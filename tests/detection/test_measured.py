@@ -8,7 +8,7 @@ from torchvision.ops import FrozenBatchNorm2d
 
 import attnlab
 from attnlab._errors import FoldError
-from attnlab.insert import attachments
+from attnlab.surgery.insertion import attachments
 
 SIZES = ((96, 96), (80, 96), (96, 64))
 

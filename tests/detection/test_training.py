@@ -11,18 +11,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tests.detection import undrawn, written
-from tests.train.small import quiet, run, weights
+from tests.lab.training.small import quiet, run, weights
 from torchvision.models.detection import _utils
 
 import attnlab
 from attnlab._errors import InputError, OptionError
 from attnlab.data import load_data
-from attnlab.measure import measure_run, missing
-from attnlab.stored import StoredRun
-from attnlab.stored.details import Details
+from attnlab.lab.measures import measure_run, missing
+from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.lab.training.network import build_network
+from attnlab.results import StoredRun
+from attnlab.results.details import Details
 from attnlab.tasks import build_task
-from attnlab.train import RunConfig, load_network, train
-from attnlab.train.network import build_network
 
 FEW = {"name": "shapes", "train_subset": 16, "test_subset": 7}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.report.browser import Browser, browsing
+from tests.lab.pages.browser import Browser, browsing
 
 # The search field and its results live in a shadow root.
 SEARCH = """(() => {

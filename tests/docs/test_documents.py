@@ -11,8 +11,8 @@ import yaml
 from tests.docs.blocks import ROOT, blocks_of, pages
 
 import attnlab
-from attnlab.attention import GATES
 from attnlab.cli import COMMANDS
+from attnlab.gates import GATES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ("CONTRIBUTING.md", *(page.relative_to(ROOT).as_posix() for page in pages()))

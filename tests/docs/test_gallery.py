@@ -12,8 +12,8 @@ import pytest
 import torch
 from tests.docs.blocks import ROOT, pages
 
-from attnlab.plot.render import to_svg
-from attnlab.trajectory import tns
+from attnlab.instruments.stiffness import tns
+from attnlab.page.plot import to_svg
 
 FOLDER = ROOT / "docs" / "gallery"
 PICTURES = sorted(FOLDER.iterdir())

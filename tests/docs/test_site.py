@@ -23,21 +23,27 @@ from attnlab.cli import COMMANDS
 
 DOCS = ROOT / "docs"
 PACKAGES = (
-    "attention",
-    "backbones",
-    "checkpoint",
-    "compare",
-    "dynamics",
     "evolution",
-    "fold",
-    "insert",
-    "report",
-    "statistics",
-    "stripe",
-    "study",
+    "gates",
+    "instruments.dynamics",
+    "instruments.maps",
+    "instruments.noise",
+    "instruments.place",
+    "instruments.removal",
+    "instruments.stiffness",
+    "instruments.stripe",
+    "lab.comparison",
+    "lab.pages",
+    "lab.statistics",
+    "lab.study",
+    "lab.training",
+    "networks.backbones",
+    "networks.checkpoint",
+    "residuals",
+    "surgery.folding",
+    "surgery.insertion",
+    "surgery.shortening",
     "testing",
-    "train",
-    "trajectory",
 )
 
 
@@ -93,7 +99,7 @@ def test_scripts_of_the_theme_have_no_occasion_to_fetch(site: Path) -> None:
 
 def public_names(package: str) -> list[str]:
     """The names that a package's `__init__` hands on (`X as X`) or defines."""
-    path = ROOT / "src" / "attnlab" / package / "__init__.py"
+    path = ROOT.joinpath("src", "attnlab", *package.split("."), "__init__.py")
     names: list[str] = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):

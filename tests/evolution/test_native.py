@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from attnlab import _native_build as build
+from attnlab import _native_variants as variants
 from attnlab._errors import InputError, UnknownNameError
-from attnlab._native import build, variants
 from attnlab.evolution import (
     Window,
     av,

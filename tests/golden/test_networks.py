@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import attnlab
 from attnlab._errors import WeightsError
-from attnlab.checkpoint import Description, describe
+from attnlab.networks.checkpoint import Description, describe
 
 STORED = Path(__file__).parent / "v0_1" / "networks"
 IMAGES = torch.linspace(-2, 2, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8).double()

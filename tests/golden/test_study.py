@@ -10,14 +10,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.report.simulated import make_table
+from tests.lab.pages.simulated import make_table
 
-from attnlab.report.read import read_record
-from attnlab.report.study_page import study_page
-from attnlab.report.write import write_study_page
-from attnlab.stored import v0_1
-from attnlab.stored.study import Cell, RunEntry, StoredStudy, write_study, write_table
-from attnlab.stored.v0_1 import METRICS
+from attnlab.lab.pages.study_page import study_page
+from attnlab.lab.pages.write import write_study_page
+from attnlab.results import v0_1
+from attnlab.results.record import read_record
+from attnlab.results.study import Cell, RunEntry, StoredStudy, write_study, write_table
+from attnlab.results.v0_1 import METRICS
 
 GOLDEN = Path(__file__).parent / "v0_1"
 EXPECTED = list(csv.DictReader(io.StringIO((GOLDEN / "table.csv").read_text(encoding="utf-8"))))
@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_brought_up_to_date_its_table_and_its_page_are_the_same(runs: Path) -> None:
-    from attnlab.study import Store, refresh
+    from attnlab.lab.study import Store, refresh
 
     table = refresh(Store(runs), "golden")
     assert len(table.finished) == table.planned == 12
@@ -94,7 +94,7 @@ def _stored(file: Path) -> StoredStudy:
 
 def test_runs_of_0_1_are_found_again_by_todays_plan(runs: Path) -> None:
     """Nothing is trained again: 0.1's ids are computed from today's settings."""
-    from attnlab.study import Study, show_study, study_status
+    from attnlab.lab.study import Study, show_study, study_status
 
     old = json.loads((GOLDEN / "runs" / "studies" / "golden" / "study.json").read_text())
     study = Study(**v0_1.study(old["study"]))
@@ -106,7 +106,7 @@ def test_runs_of_0_1_are_found_again_by_todays_plan(runs: Path) -> None:
 
 
 def test_runs_of_0_1_with_another_setting_are_stale(runs: Path) -> None:
-    from attnlab.study import Study, study_status
+    from attnlab.lab.study import Study, study_status
 
     old = json.loads((GOLDEN / "runs" / "studies" / "golden" / "study.json").read_text())
     settings = v0_1.study(old["study"])
@@ -117,7 +117,7 @@ def test_runs_of_0_1_with_another_setting_are_stale(runs: Path) -> None:
 
 
 def test_runs_of_0_1_that_saw_different_data_are_not_compared(runs: Path) -> None:
-    from attnlab.study import Store, refresh
+    from attnlab.lab.study import Store, refresh
 
     file = next(runs.glob("*/data.json"))
     facts = json.loads(file.read_text())

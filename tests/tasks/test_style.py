@@ -14,12 +14,12 @@ from attnlab import load
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, DataConfig, Facts, load_data
 from attnlab.data.paintings import read_painting
-from attnlab.stored import StoredRun
-from attnlab.study import Study, planned_runs
+from attnlab.lab.study import Study, planned_runs
+from attnlab.lab.training import RunConfig, identify, load_network, train
+from attnlab.lab.training.evaluate import evaluate
+from attnlab.results import StoredRun
 from attnlab.tasks import Metric, TaskConfig, build_task, task_class
 from attnlab.tasks.perceptual import RandomFilters, gram
-from attnlab.train import RunConfig, identify, load_network, train
-from attnlab.train.evaluate import evaluate
 
 CPU = torch.device("cpu")
 SMALL = {"width": 4, "blocks": 1, "norm": "batch"}

@@ -27,43 +27,70 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS: dict[str, tuple[str, ...]] = {
-    "insert/where.py": ("tests/insert/test_where.py",),
-    "insert/steps.py": ("tests/insert/test_steps.py", "tests/insert/test_additions.py"),
-    "insert/_detect.py": ("tests/insert/test_steps.py", "tests/insert/test_additions.py"),
-    "insert/choose.py": ("tests/insert/test_place.py", "tests/insert/test_where.py"),
-    "insert/insert.py": ("tests/insert/test_insert.py", "tests/insert/test_place.py"),
-    "insert/change.py": ("tests/insert/test_outputs.py", "tests/insert/test_insert.py"),
-    "insert/watching.py": ("tests/insert/test_watching.py",),
-    "fold/_rules.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
-    "fold/_layer_rules.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
-    "fold/_walk.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
-    "fold/_flow.py": ("tests/fold/test_layers.py", "tests/fold/test_refusals.py"),
-    "fold/_means.py": ("tests/fold/test_constants.py",),
-    "fold/fold.py": (
-        "tests/fold/test_constants.py",
-        "tests/fold/test_fuse.py",
-        "tests/fold/test_budget.py",
+    "residuals/where.py": ("tests/residuals/test_where.py",),
+    "residuals/steps.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
+    "residuals/_detect.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
+    "residuals/choose.py": (
+        "tests/surgery/insertion/test_place.py",
+        "tests/residuals/test_where.py",
     ),
-    "trajectory/metrics.py": ("tests/trajectory/test_metrics.py", "tests/trajectory/test_total.py"),
-    "trajectory/conventions.py": ("tests/trajectory/test_conventions.py",),
-    "trajectory/norms.py": ("tests/trajectory/test_norms.py",),
-    "trajectory/grid.py": ("tests/trajectory/test_grid.py",),
-    "trajectory/total.py": ("tests/trajectory/test_total.py",),
-    "trajectory/stages.py": ("tests/trajectory/test_total.py", "tests/trajectory/test_plans.py"),
-    "attention/_shared.py": (
-        "tests/attention/test_references.py",
-        "tests/attention/test_registry.py",
+    "surgery/insertion/insert.py": (
+        "tests/surgery/insertion/test_insert.py",
+        "tests/surgery/insertion/test_place.py",
     ),
-    "attention/asr.py": ("tests/attention/test_asr.py",),
-    "attention/step.py": ("tests/attention/test_step.py", "tests/attention/test_references.py"),
-    "attention/registry.py": ("tests/attention/test_registry.py",),
-    "statistics/paired.py": ("tests/statistics/test_statistics.py",),
-    "statistics/anytime.py": ("tests/statistics/test_anytime.py",),
-    "study/history.py": ("tests/study/test_history.py",),
-    "stored/run.py": ("tests/study/test_damage.py",),
+    "surgery/change.py": (
+        "tests/surgery/insertion/test_outputs.py",
+        "tests/surgery/insertion/test_insert.py",
+    ),
+    "residuals/watching.py": ("tests/residuals/test_watching.py",),
+    "surgery/folding/_rules.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+    ),
+    "surgery/folding/_layer_rules.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+    ),
+    "surgery/folding/_walk.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+    ),
+    "surgery/folding/_flow.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+    ),
+    "surgery/folding/_means.py": ("tests/surgery/folding/test_constants.py",),
+    "surgery/folding/fold.py": (
+        "tests/surgery/folding/test_constants.py",
+        "tests/surgery/folding/test_fuse.py",
+        "tests/surgery/folding/test_budget.py",
+    ),
+    "instruments/stiffness/metrics.py": (
+        "tests/instruments/stiffness/test_metrics.py",
+        "tests/instruments/stiffness/test_total.py",
+    ),
+    "instruments/stiffness/conventions.py": ("tests/instruments/stiffness/test_conventions.py",),
+    "instruments/stiffness/norms.py": ("tests/instruments/stiffness/test_norms.py",),
+    "instruments/stiffness/grid.py": ("tests/instruments/stiffness/test_grid.py",),
+    "instruments/stiffness/total.py": ("tests/instruments/stiffness/test_total.py",),
+    "instruments/stiffness/stages.py": (
+        "tests/instruments/stiffness/test_total.py",
+        "tests/instruments/stiffness/test_plans.py",
+    ),
+    "gates/_shared.py": (
+        "tests/gates/test_references.py",
+        "tests/gates/test_registry.py",
+    ),
+    "gates/asr.py": ("tests/gates/test_asr.py",),
+    "gates/step.py": ("tests/gates/test_step.py", "tests/gates/test_references.py"),
+    "gates/registry.py": ("tests/gates/test_registry.py",),
+    "lab/statistics/paired.py": ("tests/lab/statistics/test_statistics.py",),
+    "lab/statistics/anytime.py": ("tests/lab/statistics/test_anytime.py",),
+    "lab/study/history.py": ("tests/lab/study/test_history.py",),
+    "results/run.py": ("tests/lab/study/test_damage.py",),
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
-    "_checkpoints.py": ("tests/train/test_checkpoint.py",),
+    "results/checkpoints.py": ("tests/lab/training/test_checkpoint.py",),
 }
 """The files of the core, and the tests that should notice a mistake there; they run first."""
 

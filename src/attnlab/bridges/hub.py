@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import nn
 
-from attnlab import checkpoint
 from attnlab._errors import InputError, WeightsError
 from attnlab._files import write_whole
-from attnlab.checkpoint import Description
-from attnlab.fold import FoldReceipt
-from attnlab.insert import Receipt
-from attnlab.stored.table import StudyTable
+from attnlab.networks import checkpoint
+from attnlab.networks.checkpoint import Description
+from attnlab.results.table import StudyTable
+from attnlab.surgery.folding import FoldReceipt
+from attnlab.surgery.receipt import Receipt
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
@@ -29,7 +29,7 @@ class Verdict:
     """Which row of which study a network is of."""
 
     table: StudyTable
-    """`attnlab.study.show_study(...)`."""
+    """`attnlab.lab.study.show_study(...)`."""
     row: str
 
 

@@ -64,7 +64,7 @@ class StiffnessProbe(Probe):
     """TNS, and NSI of every step: the numbers of `attnlab.stiffness`."""
 
     def figures(self, network: nn.Module, inputs: Any) -> dict[str, float]:
-        from attnlab.trajectory import stiffness
+        from attnlab.instruments.stiffness.measure import stiffness
 
         found = stiffness(network, [inputs], progress=False)
         steps = {f"nsi/{step.label}": step.mean for step in found.nsi}
@@ -76,7 +76,7 @@ class StripeProbe(Probe):
     `attnlab.stripe`."""
 
     def figures(self, network: nn.Module, inputs: Any) -> dict[str, float]:
-        from attnlab.stripe import stripe
+        from attnlab.instruments.stripe.measure import stripe
 
         found: dict[str, float] = {}
         for site in stripe(network, [inputs]).sites:

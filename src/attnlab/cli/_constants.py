@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
 
-    from attnlab.checkpoint import Description
-    from attnlab.fold import Budget, CostName
+    from attnlab.networks.checkpoint import Description
+    from attnlab.surgery.folding import Budget, CostName
 
 _FLAGS = (
     ("constants=loader", "--constants DATA"),
@@ -65,7 +65,7 @@ def images(
 
     options: dict[str, Any] = {"limit": limit, "batch": _BATCH, "size": description.input_size}
     if run:  # it was trained with the mean and deviation of its own data
-        from attnlab.train.directory import read_facts
+        from attnlab.lab.training.directory import read_facts
 
         facts = read_facts(Path(source))
         options |= {"mean": list(facts.mean), "std": list(facts.std)}
@@ -83,11 +83,11 @@ def images(
 
 
 def _of_run(source: str, limit: int) -> Images:
-    from attnlab.measure import images_of_run
+    from attnlab.lab.measures import images_of_run
 
     batches = list(images_of_run(source, limit=limit, batch=_BATCH))
     lines = [
-        "from attnlab.measure import images_of_run",
+        "from attnlab.lab.measures import images_of_run",
         f"loader = images_of_run({source!r}, limit={limit}, batch={_BATCH})",
     ]
     return Images(batches, lines, "test images of the run, with its classes", True)
@@ -108,7 +108,7 @@ def _outputs(network: nn.Module, description: Description) -> int:
     """How many numbers the network answers with."""
     import torch
 
-    from attnlab.insert.answer import leaves
+    from attnlab.surgery.answer import leaves
 
     with torch.no_grad():
         answers = [tensor for _, tensor in leaves(network(description.example(network)))]
@@ -149,7 +149,7 @@ def print_plan(
     lines: list[str],
 ) -> None:
     """Print the curve; nothing is folded."""
-    from attnlab.fold import cost_curve
+    from attnlab.surgery.folding import cost_curve
 
     kept = {name: value for name, value in options.items() if name in ("gates", "add_affine")}
     with in_flags():
@@ -163,7 +163,7 @@ def print_plan(
     print_python(
         "import attnlab",
         *lines,
-        "from attnlab.fold import cost_curve",
+        "from attnlab.surgery.folding import cost_curve",
         f"curve = cost_curve({arguments})",
     )
 

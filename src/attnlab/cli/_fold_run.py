@@ -23,7 +23,7 @@ def refuse_others(folder: Path, others: dict[str, bool]) -> None:
 def print_written(receipt: Path) -> None:
     """The receipt of a fold, and its page, which the fold does not depend on."""
     from attnlab._extras import MissingPackageError
-    from attnlab.report.write import write_file_page
+    from attnlab.lab.pages.write import write_file_page
 
     try:
         print(f"wrote {receipt} and {write_file_page(receipt, receipt.with_suffix('.html'))}")
@@ -33,7 +33,7 @@ def print_written(receipt: Path) -> None:
 
 def fold_task_run(folder: Path, output: Path, options: dict[str, bool], sites: bool) -> None:
     """Fold, compare, write."""
-    from attnlab.measure import fold_run
+    from attnlab.lab.measures import fold_run
 
     folded = fold_run(folder, **options)
     folded = replace(folded, receipt=replace(folded.receipt, provenance=of_run(folder)))
@@ -47,7 +47,7 @@ def fold_task_run(folder: Path, output: Path, options: dict[str, bool], sites: b
     print()
     words = "".join(f", {name}=True" for name, wanted in options.items() if wanted)
     print_python(
-        "from attnlab.measure import fold_run, load_folded",
+        "from attnlab.lab.measures import fold_run, load_folded",
         f"folded = fold_run({str(folder)!r}{words})",
         "print(folded)",
         f"folded.save({str(output)!r})",

@@ -11,7 +11,7 @@ from attnlab._errors import OptionError, WeightsError
 if TYPE_CHECKING:
     from torch import nn
 
-    from attnlab.checkpoint import Description
+    from attnlab.networks.checkpoint import Description
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
 
@@ -38,7 +38,7 @@ def named_network(
 def _of_name(
     name: str, given: Description, weights: str | None
 ) -> tuple[nn.Module, Description, list[str]]:
-    from attnlab.create import create
+    from attnlab.networks.create import create
 
     description = replace(given, model=name)
     network = create(name, given.num_classes, weights)
@@ -47,7 +47,7 @@ def _of_name(
     seed = ["import torch", "torch.manual_seed(0)"] if weights is None else []
     lines = [
         *seed,
-        f"description = attnlab.checkpoint.{description.shown()}",
+        f"description = attnlab.networks.checkpoint.{description.shown()}",
         f"network = attnlab.create({name!r}{classes}{file}).eval()",
     ]
     return network, description, lines
@@ -57,10 +57,10 @@ def _of_file(
     path: Path, given: Description, trust: bool
 ) -> tuple[nn.Module, Description, list[str]]:
     """By what the options say, else by what the file or the run's folder says."""
-    from attnlab.checkpoint import describe, load
+    from attnlab.networks.checkpoint import describe, load
 
     if given.model:
-        made = f"description = attnlab.checkpoint.{given.shown()}"
+        made = f"description = attnlab.networks.checkpoint.{given.shown()}"
         read = f"network = attnlab.load({str(path)!r}, description)"
         return load(path, given), given, [made, read]
     if _about_gates(given) or given.num_classes is not None:
@@ -78,7 +78,7 @@ def _of_file(
     network = load(path, trust=trust or path.is_dir())
     trusted = ", trust=True" if description.own_classes else ""
     lines = [
-        f"description = attnlab.checkpoint.describe({str(path)!r})",
+        f"description = attnlab.networks.checkpoint.describe({str(path)!r})",
         f"network = attnlab.load({str(path)!r}{trusted})",
     ]
     if given.input_size is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnlab._provenance import Provenance
+    from attnlab.results.provenance import Provenance
 
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
 
@@ -29,8 +29,8 @@ def of_name(
     name: str, gate: str | None, weights: str | None, data: str | None, root: Path = Path("data")
 ) -> Provenance:
     """Of a network given by name, on images given by name or folder, if on any."""
-    from attnlab._provenance import provenance
     from attnlab.data import images_checksum
+    from attnlab.results.provenance import provenance
 
     return provenance(
         name,
@@ -44,8 +44,8 @@ def of_name(
 
 def of_run(folder: Path) -> Provenance:
     """Of a finished run, on its own test images."""
-    from attnlab._provenance import provenance
-    from attnlab.stored import StoredRun
+    from attnlab.results import StoredRun
+    from attnlab.results.provenance import provenance
 
     run = StoredRun(folder)
     gate = str(run.config.get("attention", ""))
@@ -61,7 +61,7 @@ def of_run(folder: Path) -> Provenance:
 
 def of_file(source: str, network: str, gate: str | None, weights: str | None) -> Provenance:
     """Of a folded network: a file, a run's folder, or a name with weights."""
-    from attnlab._provenance import provenance
+    from attnlab.results.provenance import provenance
 
     path = Path(source)
     if path.is_dir():

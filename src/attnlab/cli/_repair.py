@@ -13,7 +13,7 @@ from typing import Any
 def resumable(output: Path, epochs: int) -> Iterator[dict[str, Any]]:
     """What `fold` needs so that the same command goes on after a stop. The checkpoints go when the
     block ends well."""
-    from attnlab._checkpoints import remove_checkpoints
+    from attnlab.results.checkpoints import remove_checkpoints
 
     folder = output.with_suffix(".repair")
     told: list[int] = []

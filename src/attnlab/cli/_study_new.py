@@ -23,7 +23,7 @@ class New:
 
 def new(action: New) -> None:
     """Write it."""
-    from attnlab.study.template import new_study
+    from attnlab.lab.study.template import new_study
 
     path = new_study(action.path)
     print(f"wrote {path}")

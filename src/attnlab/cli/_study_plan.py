@@ -12,7 +12,7 @@ from attnlab.cli._study_progress import duration
 from attnlab.cli._study_shared import Name, load, python_lines, table_of
 
 if TYPE_CHECKING:
-    from attnlab.study import Study
+    from attnlab.lab.study import Study
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
 def plan(action: Plan) -> None:
     """Print the plan, and the seeds that an effect needs."""
     from attnlab._errors import InputError, OptionError
-    from attnlab.study.estimate import plan_study
+    from attnlab.lab.study.estimate import plan_study
 
     if not 0 < action.effect < float("inf"):
         raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
@@ -66,12 +66,12 @@ def plan(action: Plan) -> None:
         told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
-    python_lines(action, f"attnlab.study.plan_study(study, {str(action.out)!r})")
+    python_lines(action, f"attnlab.lab.study.plan_study(study, {str(action.out)!r})")
 
 
 def _print_seeds(found: Study, action: Plan) -> None:
-    from attnlab.study import show_study
-    from attnlab.study.status import seeds_for_effect
+    from attnlab.lab.study import show_study
+    from attnlab.lab.study.status import seeds_for_effect
 
     table = show_study(found, action.out)
     unit = table.metric.difference_unit

@@ -16,11 +16,11 @@ from attnlab.cli._show import table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from attnlab.stored.metric import Metric
-    from attnlab.study import Study
-    from attnlab.study.progress import RunProgress
-    from attnlab.study.status import StudyStatus
-    from attnlab.study.worker import Outcome
+    from attnlab.lab.study import Study
+    from attnlab.lab.study.progress import RunProgress
+    from attnlab.lab.study.status import StudyStatus
+    from attnlab.lab.study.worker import Outcome
+    from attnlab.results.metric import Metric
 
 _SHOWN = 24
 """Runs that the table shows at most: those that are worked on first."""
@@ -49,7 +49,7 @@ class Lines:
 
     def line(self, outcome: Outcome) -> str:
         """Empty where there is nothing new to say."""
-        from attnlab.stored import StoredRun
+        from attnlab.results import StoredRun
 
         job = outcome.job
         if outcome.status == "busy":
@@ -101,7 +101,7 @@ def now(study: Study, out: Path, slots: int) -> RenderableType:
     """The table of this moment."""
     from rich.text import Text
 
-    from attnlab.study import study_status
+    from attnlab.lab.study import study_status
 
     try:
         return progress_table(study_status(study, out), slots)
@@ -138,7 +138,7 @@ def row_of(run: RunProgress, metric: Metric) -> list[str]:
 
 def summary(status: StudyStatus, slots: int | None = None) -> str:
     """`8 runs: 3 done, 2 running, 3 waiting; about 4 min left with 2 slots`."""
-    from attnlab.study.progress import seconds_left
+    from attnlab.lab.study.progress import seconds_left
 
     count = Counter(run.state for run in status.progress)
     states = ", ".join(f"{number} {state}" for state, number in sorted(count.items()))

@@ -16,8 +16,8 @@ from attnlab.cli._study_shared import Name, load, print_table, python_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnlab.study import Executor, Study
-    from attnlab.study.worker import Outcome
+    from attnlab.lab.study import Executor, Study
+    from attnlab.lab.study.worker import Outcome
 
 _TERMINATED = 143
 """128 + 15, as a shell writes it."""
@@ -66,8 +66,8 @@ def run(action: Run) -> None:
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError
     from attnlab._extras import check_extra
-    from attnlab.study import run_study, run_until_decided, show_study, study_status
-    from attnlab.train.surroundings import terminating
+    from attnlab.lab.study import run_study, run_until_decided, show_study, study_status
+    from attnlab.lab.training.surroundings import terminating
 
     # For the runs, the table and the page: what is missing is told now and not in each run.
     check_extra("study", *(["lightning_fabric"] if action.on == "local" else []))
@@ -117,7 +117,7 @@ def _print_python(action: Run) -> None:
     call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
     if not action.until_decided:
         call = f"run_study(study, {str(action.out)!r})"
-    python_lines(action, f"attnlab.study.{call}")
+    python_lines(action, f"attnlab.lab.study.{call}")
 
 
 def _print_failed(failed: Sequence[Outcome]) -> None:
@@ -130,7 +130,7 @@ def _print_failed(failed: Sequence[Outcome]) -> None:
 
 def _say_stopped(found: Study, out: Path, how: str) -> None:
     """To standard error, which is there when nobody reads the rest."""
-    from attnlab.study import study_status
+    from attnlab.lab.study import study_status
 
     status = study_status(found, out)
     print(
@@ -141,7 +141,7 @@ def _say_stopped(found: Study, out: Path, how: str) -> None:
 
 def _write_report(action: Run, name: str) -> None:
     import attnlab
-    from attnlab.study import Store
+    from attnlab.lab.study import Store
 
     page = Store(action.out).study_directory(name) / "report.html"
     print(f"wrote {attnlab.report(action.out, page, name)}")
@@ -149,7 +149,7 @@ def _write_report(action: Run, name: str) -> None:
 
 def _executor(action: Run) -> Executor:
     from attnlab._errors import OptionError
-    from attnlab.study import LocalExecutor, RayExecutor, SlurmExecutor
+    from attnlab.lab.study import LocalExecutor, RayExecutor, SlurmExecutor
 
     for name, given, where in (
         ("slots", action.slots is not None, "local"),

@@ -12,7 +12,7 @@ import tyro
 from attnlab.cli._show import Justify, console, print_python, table
 
 if TYPE_CHECKING:
-    from attnlab.study import Study, StudyTable
+    from attnlab.lab.study import Study, StudyTable
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 
@@ -34,7 +34,7 @@ def load(action: Asked) -> Study:
     """The study that is asked for; a warning where it has no plain row."""
     from attnlab._errors import InputError
     from attnlab._imported import import_from
-    from attnlab.study import load_study
+    from attnlab.lab.study import load_study
 
     if action.out.exists() and not action.out.is_dir():
         raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
@@ -54,7 +54,7 @@ def load(action: Asked) -> Study:
 def python_lines(action: Asked, *lines: str) -> None:
     """Print how Python does the same."""
     small = ".smaller()" if action.small else ""
-    load = f"study = attnlab.study.load_study({action.study!r}){small}"
+    load = f"study = attnlab.lab.study.load_study({action.study!r}){small}"
     folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
     print()
     print_python(*(["import sys"] if folders else []), "import attnlab", *folders, load, *lines)
@@ -62,7 +62,7 @@ def python_lines(action: Asked, *lines: str) -> None:
 
 def print_table(made: StudyTable) -> None:
     """All groups, and the footnotes."""
-    from attnlab.study.show import all_cells, footnotes
+    from attnlab.lab.study.show import all_cells, footnotes
 
     screen = console()
     for group in made.groups:

@@ -12,8 +12,8 @@ from attnlab.cli._show import print_python
 from attnlab.cli._study_shared import Name, load, print_table, python_lines
 
 if TYPE_CHECKING:
-    from attnlab.stored import Measured
-    from attnlab.stored.study import RunEntry
+    from attnlab.results import Measured
+    from attnlab.results.study import RunEntry
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Measure:
 def show(action: Show) -> None:
     """Print the table."""
     from attnlab._files import write_whole
-    from attnlab.study import show_study
-    from attnlab.study.show import markdown
+    from attnlab.lab.study import show_study
+    from attnlab.lab.study.show import markdown
 
     found = load(action)
     made = show_study(found, action.out, include_stale=action.include_stale)
@@ -70,12 +70,12 @@ def show(action: Show) -> None:
     if action.markdown is not None:
         print(f"wrote {write_whole(action.markdown, markdown(made))}")
     stale = ", include_stale=True" if action.include_stale else ""
-    python_lines(action, f"table = attnlab.study.show_study(study, {str(action.out)!r}{stale})")
+    python_lines(action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})")
 
 
 def measure(action: Measure) -> None:
     """Measure, and print what was measured."""
-    from attnlab.study import measure_study
+    from attnlab.lab.study import measure_study
 
     only = action.only or None
 
@@ -89,4 +89,4 @@ def measure(action: Measure) -> None:
     arguments += [] if only is None else [f"only={only!r}"]
     arguments += [] if action.images is None else [f"images={action.images}"]
     print()
-    print_python("import attnlab", f"attnlab.study.measure_study({', '.join(arguments)})")
+    print_python("import attnlab", f"attnlab.lab.study.measure_study({', '.join(arguments)})")

@@ -13,7 +13,7 @@ from attnlab.cli._study_progress import live, now, row_of, summary
 from attnlab.cli._study_shared import Name, load, python_lines, table_of
 
 if TYPE_CHECKING:
-    from attnlab.study import Study
+    from attnlab.lab.study import Study
 
 _LOOK = 2.0
 
@@ -41,7 +41,7 @@ class Status:
 
 def status(action: Status) -> None:
     """Print it, once or until nothing is left."""
-    from attnlab.study import study_status
+    from attnlab.lab.study import study_status
 
     found = load(action)
     if action.watch:
@@ -55,12 +55,12 @@ def status(action: Status) -> None:
     console().print(table_of(heads, rows, found.title, text=(0, 1, 6, 7)))
     print(status)
     print(summary(status))
-    python_lines(action, f"print(attnlab.study.study_status(study, {str(action.out)!r}))")
+    python_lines(action, f"print(attnlab.lab.study.study_status(study, {str(action.out)!r}))")
 
 
 def _watch(found: Study, out: Path) -> None:
     """On a terminal a table that is drawn again; elsewhere a line whenever something changed."""
-    from attnlab.study import study_status
+    from attnlab.lab.study import study_status
 
     def is_open() -> bool:
         states = {run.state for run in study_status(found, out).runs}

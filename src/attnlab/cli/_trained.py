@@ -11,8 +11,8 @@ from attnlab.cli._networks import images_line
 if TYPE_CHECKING:
     from torch import nn
 
-    from attnlab._provenance import Provenance
-    from attnlab.checkpoint import Description
+    from attnlab.networks.checkpoint import Description
+    from attnlab.results.provenance import Provenance
 
 _BATCH = 64
 
@@ -52,9 +52,9 @@ def given_network(
         )
         source = of_run(path) if path.is_dir() else of_file(network, network, None, weights)
     described = (
-        f"description = attnlab.checkpoint.describe({network!r})"
+        f"description = attnlab.networks.checkpoint.describe({network!r})"
         if path.exists()
-        else f"description = attnlab.checkpoint.{description.shown()}"
+        else f"description = attnlab.networks.checkpoint.{description.shown()}"
     )
     return Given(model, images, test, description, source, trained, lines, described)
 
@@ -70,8 +70,8 @@ def _of_subject(
     size: int | None,
     limit: int,
 ) -> _Made:
-    from attnlab.checkpoint import Description
-    from attnlab.measure import subject_of
+    from attnlab.lab.measures import subject_of
+    from attnlab.networks.checkpoint import Description
 
     subject = subject_of(network, data, weights=weights, root=root, size=size)
     description = _described(network)
@@ -82,7 +82,7 @@ def _of_subject(
     more = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     chosen = "" if data is None else f", {data!r}"
     lines = [
-        "from attnlab.measure import subject_of",
+        "from attnlab.lab.measures import subject_of",
         f"subject = subject_of({network!r}{chosen}{more})",
         "network = subject.network",
         f"images = list(subject.training({limit}, {_BATCH}))",
@@ -101,8 +101,8 @@ def _of_pictures(
     import torch
 
     import attnlab
-    from attnlab.checkpoint import Description
     from attnlab.data import images_for
+    from attnlab.networks.checkpoint import Description
 
     torch.manual_seed(0)
     description = _described(network)
@@ -130,6 +130,6 @@ def _of_pictures(
 
 
 def _described(network: str) -> Description | None:
-    from attnlab.checkpoint import describe
+    from attnlab.networks.checkpoint import describe
 
     return describe(network) if Path(network).exists() else None

@@ -51,8 +51,8 @@ def compare(
     from dataclasses import replace
 
     import attnlab
-    from attnlab.compare.show import cells, footnotes
-    from attnlab.stored import write_comparison
+    from attnlab.lab.comparison.show import cells, footnotes
+    from attnlab.results import write_comparison
 
     check_drawing(out)
     given = {
@@ -75,13 +75,13 @@ def compare(
     listed = [str(file) for file in files]
     lines = ["import attnlab", f"found = attnlab.compare({listed}, {metric!r}, {by!r}{shown})"]
     if out is None:
-        lines += ["from attnlab.compare import to_text", "print(to_text(found))"]
+        lines += ["from attnlab.lab.comparison import to_text", "print(to_text(found))"]
     else:
         beside = out.with_suffix(".json")
         stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
         print(f"wrote {write_comparison(beside, stored)}")
         print(f"wrote {attnlab.report(beside, out)}")
-        lines.append(f"attnlab.stored.write_comparison({str(beside)!r}, found)")
+        lines.append(f"attnlab.results.write_comparison({str(beside)!r}, found)")
         lines.append(f"attnlab.report({str(beside)!r}, {str(out)!r})")
     print()
     print_python(*lines)

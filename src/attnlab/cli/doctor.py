@@ -216,7 +216,7 @@ def _threads(threads: int, cores: int) -> Finding:
 
 
 def _compiler() -> Finding:
-    from attnlab._native.build import BuildError, compiler
+    from attnlab._native_build import BuildError, compiler
 
     try:
         return Finding("optional", "c++ compiler", shlex.join(compiler()))

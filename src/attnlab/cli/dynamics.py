@@ -40,8 +40,13 @@ def dynamics(
 
 
 def _theorem2(out: Path | None, seed: int) -> None:
-    from attnlab.dynamics import figures
-    from attnlab.dynamics.theorem2 import check_identity, decay, rank_correlations, step_bias
+    from attnlab.instruments.dynamics import figures
+    from attnlab.instruments.dynamics.theorem2 import (
+        check_identity,
+        decay,
+        rank_correlations,
+        step_bias,
+    )
 
     identity, ratio, rows = check_identity(seed=seed), decay(), rank_correlations(seed=seed)
     print("Theorem 2: SAI = SI·sqrt(c + Q). What holds, and what does not follow.\n")
@@ -64,14 +69,14 @@ def _theorem2(out: Path | None, seed: int) -> None:
     _save(out, {"decay": figures.decay_figure(ratio), "rank": figures.rank_figure(rows)})
     print()
     print_python(
-        "import attnlab.dynamics.theorem2",
-        f"attnlab.dynamics.theorem2.rank_correlations(seed={seed})",
+        "from attnlab.instruments.dynamics.theorem2 import rank_correlations",
+        f"rank_correlations(seed={seed})",
     )
 
 
 def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
-    from attnlab.dynamics import figures
-    from attnlab.dynamics.three_body import encounter_shares, summary
+    from attnlab.instruments.dynamics import figures
+    from attnlab.instruments.dynamics.three_body import encounter_shares, summary
 
     found = encounter_shares(trajectories, seed)
     numbers = summary(found)
@@ -94,18 +99,19 @@ def _three_body(out: Path | None, trajectories: int, seed: int) -> None:
     )
     print(
         "The paper defines neither trajectories nor encounters. The definition used here (see\n"
-        "attnlab.dynamics.three_body) was chosen at round values to fit: consistent, not confirmed."
+        "attnlab.instruments.dynamics.three_body) was chosen at round values to fit: consistent, "
+        "not confirmed."
     )
     _save(out, {"encounters": figures.encounter_figure(found.share)})
     print()
     print_python(
-        "import attnlab.dynamics.three_body",
-        f"attnlab.dynamics.three_body.encounter_statistics({trajectories}, seed={seed})",
+        "from attnlab.instruments.dynamics.three_body import encounter_statistics",
+        f"encounter_statistics({trajectories}, seed={seed})",
     )
 
 
 def _save(out: Path | None, specs: dict[str, dict[str, object]]) -> None:
-    from attnlab.plot.render import write_svg
+    from attnlab.page.plot import write_svg
 
     if out is not None:
         for name, spec in specs.items():

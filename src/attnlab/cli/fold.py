@@ -19,8 +19,8 @@ from attnlab.cli._show import print_python
 if TYPE_CHECKING:
     from torch import nn
 
-    from attnlab.checkpoint import Description
-    from attnlab.fold import FoldReceipt
+    from attnlab.networks.checkpoint import Description
+    from attnlab.surgery.folding import FoldReceipt
 
 
 def fold(
@@ -58,7 +58,7 @@ def fold(
     same output. Its receipt is written beside it, as NAME.fold.json and NAME.fold.html. Nothing is
     ever unpickled. Of a run whose network only its task can build, such as a detector, the
     results with and without gates are shown where its data are present, and the file belongs to the
-    run: attnlab.measure.load_folded reads it. A repair that was stopped goes on when the same
+    run: attnlab.lab.measures.load_folded reads it. A repair that was stopped goes on when the same
     command is given again: its checkpoints are in NAME.repair until the file is written.
 
     Examples:
@@ -108,11 +108,11 @@ def fold(
     """
     import torch
 
-    from attnlab.checkpoint import Description, describe
     from attnlab.cli._fold_run import fold_task_run, refuse_others
     from attnlab.cli._provenance import of_file
-    from attnlab.fold import fold as fold_network
-    from attnlab.insert.where import parse_where
+    from attnlab.networks.checkpoint import Description, describe
+    from attnlab.residuals.where import parse_where
+    from attnlab.surgery.folding.fold import fold as fold_network
 
     _check_output(output, onnx, plan)
     for name, value in (("--size", size), ("--limit", limit), ("--num-classes", num_classes)):
@@ -181,10 +181,10 @@ def fold(
             "--epochs and --moving belong to the repair: give --repair distil as well."
         )
     if repair is not None:
-        from attnlab.repair import Distil
+        from attnlab.surgery.repair import Distil
 
         options["repair"] = Distil(**settings)  # type: ignore[arg-type]
-        lines.append("from attnlab.repair import Distil")
+        lines.append("from attnlab.surgery.repair import Distil")
         shown = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         words.append(f"repair=Distil({shown})")
     if data is not None:
@@ -224,7 +224,7 @@ def fold(
 
 def _onnx_lines(onnx: Path) -> list[str]:
     return [
-        "from attnlab.fold.onnx import export_onnx",
+        "from attnlab.surgery.folding.onnx import export_onnx",
         f"export_onnx(plain, description.example(plain, batch=2), {str(onnx)!r})",
     ]
 
@@ -247,9 +247,9 @@ def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | 
 
     from attnlab._errors import FoldError
     from attnlab._files import whole_file
-    from attnlab.checkpoint import load, to_bytes
-    from attnlab.fold.onnx import export_onnx
-    from attnlab.insert.answer import leaves
+    from attnlab.networks.checkpoint import load, to_bytes
+    from attnlab.surgery.answer import leaves
+    from attnlab.surgery.folding.onnx import export_onnx
 
     images = described.example(plain, batch=2)
     with whole_file(output) as partial:

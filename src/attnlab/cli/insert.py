@@ -50,9 +50,9 @@ def insert(
     import attnlab
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError
-    from attnlab.checkpoint import Description
     from attnlab.cli.try_ import key_value
-    from attnlab.insert.where import parse_where
+    from attnlab.networks.checkpoint import Description
+    from attnlab.residuals.where import parse_where
 
     if output.suffix != ".safetensors":
         raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
@@ -91,6 +91,6 @@ def insert(
     print_python(
         "import attnlab",
         f"network = attnlab.load({str(output)!r})  # train it here",
-        f"description = attnlab.checkpoint.describe({str(output)!r})",
+        f"description = attnlab.networks.checkpoint.describe({str(output)!r})",
         "attnlab.save(network, 'trained.safetensors', description)",
     )

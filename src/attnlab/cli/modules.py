@@ -11,7 +11,7 @@ from attnlab.cli._show import Justify, console, print_python, table
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from attnlab.attention import GateInfo
+    from attnlab.gates import GateInfo
 
 SIZES: tuple[tuple[int, int], ...] = ((64, 32), (128, 16), (256, 8))
 """Channels and side of the map in the three stages of a CIFAR ResNet with bottleneck blocks."""
@@ -46,7 +46,7 @@ def rows(match: str = "") -> list[Row]:
     With `match`, those with this text in their name, title or paper, in capitals or not.
     """
     from attnlab._errors import UnknownNameError, nearest
-    from attnlab.attention import GATES
+    from attnlab.gates import GATES
 
     wanted = match.strip().lower()
     chosen = [
@@ -155,7 +155,7 @@ def _row(info: GateInfo) -> Row:
 
 def _ranks(info: GateInfo) -> tuple[int, ...]:
     """Those of the gate with its default options; a norm is torch's own, of images."""
-    from attnlab.attention import Gate
+    from attnlab.gates import Gate
 
     gate = info.build(SIZES[0][0])
     return gate.ranks if isinstance(gate, Gate) else (2,)
@@ -163,7 +163,7 @@ def _ranks(info: GateInfo) -> tuple[int, ...]:
 
 def _build(info: GateInfo, channels: int) -> nn.Module:
     """The gate itself; of a norm, the gate inside it."""
-    from attnlab.attention import InstanceEnhancementBatchNorm
+    from attnlab.gates import InstanceEnhancementBatchNorm
 
     module = info.build(channels).eval()
     return module.gate if isinstance(module, InstanceEnhancementBatchNorm) else module
@@ -172,7 +172,7 @@ def _build(info: GateInfo, channels: int) -> nn.Module:
 def _value(gate: nn.Module, features: Tensor) -> Tensor:
     import torch
 
-    from attnlab.attention import StageGate, StepGate
+    from attnlab.gates import StageGate, StepGate
 
     if isinstance(gate, StepGate):
         return gate(torch.roll(features, 1, dims=0), features)
@@ -184,7 +184,7 @@ def _value(gate: nn.Module, features: Tensor) -> Tensor:
 def _count(info: GateInfo, channels: int, side: int) -> tuple[int, int]:
     import torch
 
-    from attnlab.record.macs import MacCounter
+    from attnlab.residuals.macs import MacCounter
 
     gate = _build(info, channels)
     with torch.no_grad(), MacCounter() as counter:

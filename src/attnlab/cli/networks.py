@@ -28,7 +28,7 @@ def networks(
         all: every name, not the first 60.
     """
     from attnlab._errors import InputError
-    from attnlab.create import list_networks
+    from attnlab.networks.create import list_networks
 
     chosen = library or (None if match else "attnlab")
     found = {
@@ -49,7 +49,7 @@ def networks(
         print("timm's and torchvision's: attnlab networks --library timm")
     print()
     print_python(
-        "from attnlab.create import list_networks",
+        "from attnlab.networks.create import list_networks",
         "list_networks()" if chosen is None else f"list_networks({chosen!r})",
     )
 

@@ -10,8 +10,8 @@ import tyro
 from attnlab.cli._show import check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
-    from attnlab.measure.noise import NoiseResult
-    from attnlab.noise import Noise
+    from attnlab.instruments.noise.response import NoiseResult
+    from attnlab.surgery.noise import Noise
 
 _STRENGTHS = {
     "random": "0.05,0.1,0.2,0.3",
@@ -57,7 +57,8 @@ def noise(
         out: folder for noise.html, noise.json and noise.svg.
     """
     from attnlab._errors import OptionError
-    from attnlab.measure import noise_response, subject_of
+    from attnlab.instruments.noise import noise_response
+    from attnlab.lab.measures import subject_of
 
     check_drawing(out)
     if not networks:
@@ -80,8 +81,9 @@ def noise(
     settings = {"draws": (draws, 10), "limit": (limit, None), "seed": (seed, 0)}
     extra = "".join(f", {k}={v!r}" for k, (v, default) in settings.items() if v != default)
     print_python(
-        "from attnlab import noise",
-        "from attnlab.measure import noise_response, subject_of",
+        "from attnlab.surgery import noise",
+        "from attnlab.instruments.noise import noise_response",
+        "from attnlab.lab.measures import subject_of",
         f"names = {list(networks)!r}",
         f"subjects = {{name: subject_of(name{chosen}{more}) for name in names}}",
         f"noises = [{', '.join(_python(each) for each in noises)}]",
@@ -90,8 +92,8 @@ def noise(
 
 
 def _noise(kind: str, text: str, per: Literal["layer", "channel", "image"]) -> Noise:
-    from attnlab import noise as kinds
     from attnlab._errors import OptionError
+    from attnlab.surgery import noise as kinds
 
     try:
         if kind == "random":
@@ -109,7 +111,7 @@ def _noise(kind: str, text: str, per: Literal["layer", "channel", "image"]) -> N
 
 
 def _python(noise: Noise) -> str:
-    from attnlab.noise.kinds import Batch, Constant, Random
+    from attnlab.surgery.noise.kinds import Batch, Constant, Random
 
     if isinstance(noise, Constant):
         return f"noise.constant({noise.a:g}, {noise.b:g})"
@@ -139,9 +141,9 @@ def _print(result: NoiseResult) -> None:
 def _save(result: NoiseResult, out: Path) -> None:
     import json
 
-    from attnlab.plot.noise import noise_figure
-    from attnlab.plot.render import write_svg
-    from attnlab.report.write import write_file_page
+    from attnlab.instruments.noise.figures import noise_figure
+    from attnlab.lab.pages.write import write_file_page
+    from attnlab.page.plot import write_svg
 
     saved = result.save(out / "noise.json")
     write_svg(noise_figure(json.loads(result.to_json())), out / "noise.svg")

@@ -12,7 +12,7 @@ from attnlab.cli._networks import Asked, images_line
 from attnlab.cli._show import Justify, check_drawing, console, print_python, table
 
 if TYPE_CHECKING:
-    from attnlab.place import Placement
+    from attnlab.instruments.place import Placement
 
 
 def place(
@@ -67,8 +67,8 @@ def place(
     from attnlab._errors import OptionError
     from attnlab.cli._provenance import of_name
     from attnlab.data import images_for
-    from attnlab.place import place as propose
-    from attnlab.place.registry import strategy_named
+    from attnlab.instruments.place.measure import place as propose
+    from attnlab.instruments.place.registry import strategy_named
 
     check_drawing(out)
     needs = strategy_named(strategy).needs
@@ -131,7 +131,7 @@ def place(
 
 
 def _print(found: Placement, trained: bool) -> None:
-    from attnlab._provenance import UNTRAINED
+    from attnlab.results.provenance import UNTRAINED
 
     columns: list[tuple[str, Justify]] = [("block", "left"), ("module", "left")]
     columns += [("", "left"), (found.quantity or "strategy", "right")]
@@ -159,8 +159,8 @@ def _print(found: Placement, trained: bool) -> None:
 def _save(found: Placement, out: Path, quiet: bool) -> None:
     import sys
 
-    from attnlab.plot.render import write_svg
-    from attnlab.report.write import write_file_page
+    from attnlab.lab.pages.write import write_file_page
+    from attnlab.page.plot import write_svg
 
     saved = found.save(out / "place.json")
     figure = write_svg(found.figure(), out / "place.svg")

@@ -44,9 +44,9 @@ def report(
         port: of that address; 0 is any that is free.
     """
     from attnlab._errors import OptionError
-    from attnlab.report.read import RENDERED
-    from attnlab.report.run_page import is_run
-    from attnlab.reporting import report as write_report
+    from attnlab.lab.pages.report import report as write_report
+    from attnlab.lab.pages.run_page import is_run
+    from attnlab.results.record import RENDERED
 
     if not result:
         raise OptionError(f"Expected something to make a page of: {RENDERED}.")

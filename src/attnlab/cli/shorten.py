@@ -12,7 +12,7 @@ from attnlab.cli._show import check_drawing, console, numbers_table, print_pytho
 from attnlab.cli._trained import Given, given_network
 
 if TYPE_CHECKING:
-    from attnlab.shorten import ShortenResult
+    from attnlab.instruments.removal import ShortenResult
 
 
 def shorten(
@@ -61,10 +61,10 @@ def shorten(
     """
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError, unknown_name
-    from attnlab.checkpoint import save
-    from attnlab.shorten import RANKINGS, Trial, removal_curves
-    from attnlab.shorten import shorten as shorten_network
-    from attnlab.shorten.rankings.loss import require_labels
+    from attnlab.instruments.removal import RANKINGS, Trial, removal_curves
+    from attnlab.instruments.removal.rankings.loss import require_labels
+    from attnlab.instruments.removal.shorten import shorten as shorten_network
+    from attnlab.networks.checkpoint import save
 
     check_drawing(out)
     for name, value in (("--limit", limit), ("--most", most), ("--size", size)):
@@ -91,7 +91,7 @@ def shorten(
         result = replace(result, provenance=given.provenance)
         _print_curves(result)
         lines += [
-            "from attnlab.shorten import removal_curves",
+            "from attnlab.instruments.removal import removal_curves",
             f"result = removal_curves(network, images, test=test, most={depth}, name={network!r})",
         ]
         if out is not None:
@@ -139,15 +139,16 @@ def _wanted(remove: tuple[str, ...]) -> int | list[str]:
 
 def _depth(given: Given, number: int, most: int | None) -> int:
     """How far curves go: as asked, else twice as far as needed where there are so many steps."""
-    from attnlab.shorten import Trial
+    from attnlab.instruments.removal import Trial
 
     there = len(Trial(given.network, given.images[:1]).candidates)
     return max(number, min(there, 2 * number)) if most is None else most
 
 
 def _print_plan(given: Given, result: ShortenResult, wanted: int | list[str], by: str) -> None:
-    from attnlab.shorten import RANKINGS, RemovedStep, Trial
-    from attnlab.shorten.shorten import named_steps
+    from attnlab.instruments.removal import RANKINGS, Trial
+    from attnlab.instruments.removal.shorten import named_steps
+    from attnlab.surgery.shortening import RemovedStep
 
     if isinstance(wanted, list):
         steps = Trial(given.network, given.images[:1]).found.steps
@@ -176,9 +177,9 @@ def _print_curves(result: ShortenResult) -> None:
 def _save(result: ShortenResult, out: Path) -> None:
     import json
 
-    from attnlab.plot.render import write_svg
-    from attnlab.plot.shorten import Measure, shorten_figure
-    from attnlab.report.write import write_file_page
+    from attnlab.instruments.removal.figures import Measure, shorten_figure
+    from attnlab.lab.pages.write import write_file_page
+    from attnlab.page.plot import write_svg
 
     saved = result.save(out / "shorten.json")
     print(f"wrote {saved}")

@@ -10,7 +10,7 @@ import tyro
 from attnlab.cli._show import console, numbers_table, print_python
 
 if TYPE_CHECKING:
-    from attnlab.measure.speed_table import Images, SpeedRow
+    from attnlab.instruments.speed.table import Images, SpeedRow
 
 _SETS = {(32, 100): "CIFAR100", (96, 10): "STL10"}
 
@@ -49,7 +49,7 @@ def speed(
     import torch
 
     from attnlab._errors import OptionError
-    from attnlab.measure.speed_table import GATES, Images, speed_table
+    from attnlab.instruments.speed.table import GATES, Images, speed_table
 
     if len(sizes) != len(classes):
         raise OptionError(
@@ -78,7 +78,7 @@ def speed(
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
     print_python(
         "import torch",
-        "from attnlab.measure.speed_table import Images, speed_table",
+        "from attnlab.instruments.speed.table import Images, speed_table",
         f"torch.set_num_threads({torch.get_num_threads()})",
         f"images = {images}",
         f"rows = speed_table(images, {chosen}, {given})",
@@ -94,7 +94,7 @@ def _report(row: SpeedRow) -> None:
 
 
 def _print(images: Images, rows: list[SpeedRow], network: str) -> None:
-    from attnlab.measure.speed_table import PAPER
+    from attnlab.instruments.speed.table import PAPER
 
     column = _SETS.get((images.size, images.classes)) if network == "resnet164" else None
     shown = []
@@ -124,7 +124,7 @@ def _print(images: Images, rows: list[SpeedRow], network: str) -> None:
 
 def _printed(figures: dict[str, int], which: str | None) -> str:
     """`1469/s 1.32`: images per second, and time relative to plain."""
-    from attnlab.measure.speed_table import PAPER
+    from attnlab.instruments.speed.table import PAPER
 
     if which is None or which not in figures:
         return ""

@@ -14,8 +14,8 @@ from attnlab.cli._networks import Asked, images_line
 from attnlab.cli._show import Justify, check_drawing, console, numbers_table, print_python, table
 
 if TYPE_CHECKING:
-    from attnlab.trajectory.compare import Comparison
-    from attnlab.trajectory.result import StiffnessResult
+    from attnlab.instruments.stiffness.compare import Comparison
+    from attnlab.instruments.stiffness.result import StiffnessResult
 
 
 def stiffness(
@@ -63,7 +63,7 @@ def stiffness(
             below it for each, and a stiffness.html that compares them.
     """
     from attnlab._errors import OptionError
-    from attnlab.trajectory.compare import compare
+    from attnlab.instruments.stiffness.compare import compare
 
     check_drawing(out)
     if not networks:
@@ -81,7 +81,7 @@ def stiffness(
     def measure(name: str, file: str | None, si: int) -> StiffnessResult:
         from attnlab.cli._provenance import of_name
         from attnlab.data import images_for
-        from attnlab.trajectory import stiffness as measure_stiffness
+        from attnlab.instruments.stiffness.measure import stiffness as measure_stiffness
 
         model = asked.build(name, file)
         loader = images_for(model, data, limit=limit, batch=batch, root=root, size=size)
@@ -102,7 +102,7 @@ def stiffness(
         _print_result(results[-1], trained=file is not None)
         _save(results[-1], out, folder)
     if out is not None and len(results) > 1:
-        from attnlab.report.write import write_comparison_page
+        from attnlab.lab.pages.write import write_comparison_page
 
         files = [out / folder / "stiffness.json" for folder in folders]
         print(f"wrote {write_comparison_page(files, out / 'stiffness.html')}")
@@ -112,8 +112,8 @@ def stiffness(
         comparison = compare(results, accuracies, untrained)
         _print_comparison(comparison)
         if out is not None:
-            from attnlab.plot.render import write_svg
-            from attnlab.trajectory.figures import comparison_figure
+            from attnlab.instruments.stiffness.result_figures import comparison_figure
+            from attnlab.page.plot import write_svg
 
             print(f"wrote {write_svg(comparison_figure(comparison), out / 'comparison.svg')}")
     loader = images_line(data, limit=limit, batch=batch, root=str(root), size=size)
@@ -146,7 +146,8 @@ def _python(
     if accuracies is not None:
         lines += [
             f"untrained = [{', '.join(f'measure({name!r})' for name in networks)}]",
-            f"comparison = attnlab.trajectory.compare(results, {list(accuracies)}, untrained)",
+            "from attnlab.instruments.stiffness.compare import compare",
+            f"comparison = compare(results, {list(accuracies)}, untrained)",
         ]
     return lines
 
@@ -169,7 +170,7 @@ def _accuracies(text: str | None, number: int) -> list[float] | None:
 
 
 def _print_result(result: StiffnessResult, trained: bool) -> None:
-    from attnlab._provenance import UNTRAINED
+    from attnlab.results.provenance import UNTRAINED
 
     has_si = any(step.si is not None for step in result.nsi)
     columns: list[tuple[str, Justify]] = [("step", "left"), ("module", "left")]
@@ -254,8 +255,8 @@ def _folders(networks: Sequence[str]) -> list[str]:
 
 
 def _save(result: StiffnessResult, out: Path | None, below: str) -> None:
-    from attnlab.plot.render import write_svg
-    from attnlab.report.write import write_file_page
+    from attnlab.lab.pages.write import write_file_page
+    from attnlab.page.plot import write_svg
 
     if out is None:
         return

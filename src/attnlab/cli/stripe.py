@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from attnlab.stripe import MapsResult, StripeResult
+    from attnlab.instruments.maps import MapsResult
+    from attnlab.instruments.stripe import StripeResult
 
 Prepared = tuple["nn.Module", "Iterable[Any]", list[str]]
 """A network, its images, and the Python that makes both."""
@@ -65,8 +66,8 @@ def stripe(
         out: folder for stripe.html, stripe.json and SVG figures; with --maps maps.html, maps.json.
     """
     from attnlab.cli._provenance import of_name, of_run
-    from attnlab.stripe import attention_maps
-    from attnlab.stripe import stripe as watch_gates
+    from attnlab.instruments.maps import attention_maps
+    from attnlab.instruments.stripe.measure import stripe as watch_gates
 
     check_drawing(out)
     folder = Path(network)
@@ -93,7 +94,7 @@ def stripe(
         found = replace(measured, provenance=source)
         _print_maps(found, trained)
         last = [
-            "from attnlab.stripe import attention_maps",
+            "from attnlab.instruments.maps import attention_maps",
             "result = attention_maps(network, loader)",
         ]
     else:
@@ -122,8 +123,8 @@ class _Patience:
 
 def _of_run(folder: Path, given: dict[str, Any], limit: int, batch: int) -> Prepared:
     from attnlab._errors import OptionError
-    from attnlab.checkpoint import describe, load
-    from attnlab.measure import images_of_run
+    from attnlab.lab.measures import images_of_run
+    from attnlab.networks.checkpoint import describe, load
 
     for option in (name for name, value in given.items() if value is not None):
         raise OptionError(
@@ -135,7 +136,7 @@ def _of_run(folder: Path, given: dict[str, Any], limit: int, batch: int) -> Prep
     described = describe(folder)
     trust = ", trust=True" if described is not None and described.own_classes else ""
     lines = [
-        "from attnlab.measure import images_of_run",
+        "from attnlab.lab.measures import images_of_run",
         f"network = attnlab.load({str(folder)!r}{trust})",
         f"loader = images_of_run({str(folder)!r}, limit={limit}, batch={batch})",
     ]
@@ -158,7 +159,7 @@ def _of_name(
 
 
 def _print(result: StripeResult, trained: bool) -> None:
-    from attnlab._provenance import UNTRAINED
+    from attnlab.results.provenance import UNTRAINED
 
     def ratio(value: float | None) -> str:
         return "" if value is None else f"{value:.3f}"
@@ -198,7 +199,7 @@ def _print(result: StripeResult, trained: bool) -> None:
 
 
 def _print_maps(result: MapsResult, trained: bool) -> None:
-    from attnlab._provenance import UNTRAINED
+    from attnlab.results.provenance import UNTRAINED
 
     rows = [
         (
@@ -226,8 +227,8 @@ def _print_maps(result: MapsResult, trained: bool) -> None:
 
 
 def _save(result: StripeResult | MapsResult, file: Path) -> None:
-    from attnlab.plot.render import write_svg
-    from attnlab.report.write import write_file_page
+    from attnlab.lab.pages.write import write_file_page
+    from attnlab.page.plot import write_svg
 
     for name, spec in result.figures().items():
         write_svg(spec, file.parent / f"{name.replace(' ', '-')}.svg")

@@ -11,7 +11,7 @@ import tyro
 from attnlab.cli._show import Justify, console, print_python, table
 
 if TYPE_CHECKING:
-    from attnlab.stored import RunResult
+    from attnlab.results import RunResult
 
 _PICTURES = 8
 
@@ -95,8 +95,9 @@ def style(action: tyro.conf.OmitSubcommandPrefixes[Train | Apply]) -> None:
 
 def _train(action: Train) -> None:
     from attnlab._errors import OptionError
-    from attnlab.measure import MeasureConfig, measure_run
-    from attnlab.train import RunConfig, train
+    from attnlab.instruments.config import MeasureConfig
+    from attnlab.lab.measures import measure_run
+    from attnlab.lab.training import RunConfig, train
 
     if action.losses == "filters" and (action.weights is not None or action.maps != 4):
         raise OptionError("--weights and --maps belong to VGG16, and --losses filters was given.")
@@ -108,8 +109,9 @@ def _train(action: Train) -> None:
     _print_pictures(action.out)
     print()
     print_python(
-        "from attnlab.measure import MeasureConfig, measure_run",
-        "from attnlab.train import RunConfig, train",
+        "from attnlab.instruments.config import MeasureConfig",
+        "from attnlab.lab.measures import measure_run",
+        "from attnlab.lab.training import RunConfig, train",
         f"result = train(RunConfig(**{settings}), {str(action.out)!r})",
         f"measure_run({str(action.out)!r}, MeasureConfig(**{measure}))",
     )
@@ -159,8 +161,8 @@ def _print_result(result: RunResult) -> None:
 
 
 def _print_pictures(folder: Path) -> None:
-    from attnlab.stored import StoredRun
-    from attnlab.stored.pictures import read_pictures
+    from attnlab.results import StoredRun
+    from attnlab.results.pictures import read_pictures
 
     found = read_pictures(StoredRun(folder))
     assert found is not None
@@ -170,7 +172,7 @@ def _print_pictures(folder: Path) -> None:
 
 
 def _apply(action: Apply) -> None:
-    from attnlab.measure import apply_run
+    from attnlab.lab.measures import apply_run
 
     for done in apply_run(action.run, action.pictures, action.out, size=action.size):
         print(f"wrote {done.written}")
@@ -180,6 +182,6 @@ def _apply(action: Apply) -> None:
     size = "" if action.size is None else f", size={action.size}"
     print()
     print_python(
-        "from attnlab.measure import apply_run",
+        "from attnlab.lab.measures import apply_run",
         f"apply_run({str(action.run)!r}, [{given}], {str(action.out)!r}{size})",
     )

@@ -17,8 +17,8 @@ from attnlab.cli._show import print_python
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from attnlab.insert import Receipt
-    from attnlab.latency import Latency
+    from attnlab.surgery.receipt import Receipt
+    from attnlab.timing import Latency
 
 Start = Literal["paper", "identity"]
 
@@ -95,7 +95,7 @@ class Network:
     """Side of its images; what it asks for if None."""
 
     def create(self) -> nn.Module:
-        from attnlab.create import create
+        from attnlab.networks.create import create
 
         return create(self.model, self.num_classes, self.weights).eval()
 
@@ -103,7 +103,7 @@ class Network:
         """Random images, the same each time."""
         import torch
 
-        from attnlab.record.example import example_input
+        from attnlab.residuals.example import example_input
 
         if self.size is None:
             return example_input(network, batch)
@@ -133,8 +133,8 @@ def trial(
     """Create `model`, insert `gate` with its `options`, and time both networks in turns."""
     import torch
 
-    from attnlab.insert import insert
-    from attnlab.latency import latency
+    from attnlab.surgery.insertion.insert import insert
+    from attnlab.timing import latency
 
     model = Network() if model is None else model
     if batch < 1:
@@ -156,7 +156,7 @@ def python_lines(
     gate: str, model: Network, where: tuple[str, ...], start: str, options: Mapping[str, Any]
 ) -> list[str]:
     """The Python that does the same as the command."""
-    from attnlab.insert.where import parse_where
+    from attnlab.residuals.where import parse_where
 
     arguments = [repr(gate)]
     if where:

@@ -18,7 +18,7 @@ from attnlab.data.folder import IMAGENET
 from attnlab.data.known import SETS, read_archive
 from attnlab.data.load import read_pixels
 from attnlab.data.memory import Pixels, as_pixels, check_pixels
-from attnlab.record.example import example_input
+from attnlab.residuals.example import example_input
 
 NAMES = ("digits", "cifar10", "fake")
 Part = Literal["any", "train"]

@@ -19,7 +19,7 @@ from attnlab.evolution.dynamic import DynamicConv2d
 from attnlab.evolution.involution import Involution2d
 
 if TYPE_CHECKING:
-    from attnlab.insert import Receipt
+    from attnlab.surgery.receipt import Receipt
 
 Operator = str | Callable[[nn.Conv2d], nn.Module]
 Where = str | Sequence[str] | Callable[[str, nn.Conv2d], bool] | None
@@ -60,11 +60,11 @@ def replace(
     Involution starts linear here (`start="paper"` is the authors' start). A change of the output by
     more than a thousand, and a thousand times its size, is a `ReplaceWarning`.
     """
-    from attnlab.insert.answer import answer, answer_of_run, calls_to_compare
-    from attnlab.insert.change import change_between
-    from attnlab.insert.receipt import Receipt, count_parameters
-    from attnlab.insert.selection import work_depends_on_values
-    from attnlab.record.example import run_once
+    from attnlab.residuals.example import run_once
+    from attnlab.residuals.selection import work_depends_on_values
+    from attnlab.surgery.answer import answer, answer_of_run, calls_to_compare
+    from attnlab.surgery.change import change_between
+    from attnlab.surgery.receipt import Receipt, count_parameters
 
     label, build = _builder(operator, options)
     start = time.perf_counter()

@@ -1,6 +1,6 @@
 """What is learned: a task has its loss and its metrics; one file each."""
 
-from attnlab.stored.metric import Metric as Metric
+from attnlab.results.metric import Metric as Metric
 from attnlab.tasks.created import CreatedTask as CreatedTask
 from attnlab.tasks.outputs import OutputsTask as OutputsTask
 from attnlab.tasks.registry import TaskConfig as TaskConfig

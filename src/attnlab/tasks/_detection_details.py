@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from attnlab.stored.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
 from attnlab.tasks._average_precision import RECALLS, Found, Precision
 
 _SHOWN_SCORE = 0.5

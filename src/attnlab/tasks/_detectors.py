@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.create import create
 from attnlab.data import Facts
+from attnlab.networks.create import create
 from attnlab.tasks._pretrained import transfer
 
 DETECTORS = ("faster_rcnn", "retinanet", "fcos")

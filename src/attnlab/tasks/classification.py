@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
-from attnlab.stored.metric import Metric
+from attnlab.results.metric import Metric
 from attnlab.tasks._means import Means
 from attnlab.tasks.outputs import OutputsTask
 from attnlab.tasks.task import Loss, Meters

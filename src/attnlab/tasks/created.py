@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnlab.create import create
 from attnlab.data import Batch
+from attnlab.networks.create import create
 from attnlab.tasks.task import Task
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
-from attnlab.stored.details import Details, Picture
-from attnlab.stored.metric import Metric
+from attnlab.results.details import Details, Picture
+from attnlab.results.metric import Metric
 from attnlab.tasks._average_precision import (
     Found,
     Precision,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import WeightsError
 from attnlab._seeds import stream
-from attnlab.backbones.weights import fill, read_state
+from attnlab.networks.backbones.weights import fill, read_state
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CONTENT = 1

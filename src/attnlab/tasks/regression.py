@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab.data import Batch
-from attnlab.stored.metric import Metric
+from attnlab.results.metric import Metric
 from attnlab.tasks.outputs import OutputsTask
 from attnlab.tasks.task import Loss, Meters
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts
 from attnlab.data.paintings import painting_file, read_painting
-from attnlab.stored.metric import Metric
+from attnlab.results.metric import Metric
 from attnlab.tasks._means import Means
 from attnlab.tasks.created import CreatedTask
 from attnlab.tasks.perceptual import (

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
-from attnlab.stored.details import Details
-from attnlab.stored.metric import Metric
+from attnlab.results.details import Details
+from attnlab.results.metric import Metric
 
 
 class Loss(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.attention import LearnedVectorGate
+from attnlab.gates import LearnedVectorGate
 from attnlab.testing._probe import (
     CHANNELS,
     MAPS,

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention import Gate, InstanceEnhancementBatchNorm
+from attnlab.gates import Gate, InstanceEnhancementBatchNorm
 from attnlab.testing._probe import CHANNELS, Build, Probe, build_awake, build_seeded, features
 
 

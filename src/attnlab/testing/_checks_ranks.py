@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from attnlab._errors import InputError
-from attnlab.attention import Gate
+from attnlab.gates import Gate
 from attnlab.testing._probe import Build, Probe, build_awake, features, is_norm
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import AttnlabError
-from attnlab.insert import insert
+from attnlab.surgery.insertion.insert import insert
 from attnlab.testing._probe import Build, is_norm
 from attnlab.testing._tools import Network, Tool, exchanging_tools, use_quietly
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import OptionError
-from attnlab.attention import BranchGate, StageGate, StepGate
+from attnlab.gates import BranchGate, StageGate, StepGate
 
 Build = Callable[[int], nn.Module]
 

@@ -13,9 +13,10 @@ from torch import nn
 
 from attnlab._errors import FoldError
 from attnlab.bridges.ultralytics._example import example_for
-from attnlab.fold import fold
-from attnlab.insert import Attachment, attachments, remove_attachments
-from attnlab.insert.host import attach
+from attnlab.residuals import Attachment
+from attnlab.surgery.folding.fold import fold
+from attnlab.surgery.insertion import attachments, remove_attachments
+from attnlab.surgery.insertion.host import attach
 
 
 def fuses(fuse: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.attention import InstanceEnhancementBatchNorm
-from attnlab.insert import Attachment, attachments
-from attnlab.insert.host import attach
+from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals import Attachment
+from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion.host import attach
 
 
 def gates_of(network: object) -> dict[str, Attachment]:

@@ -12,8 +12,8 @@ from attnlab.bridges.ultralytics._example import example_for
 from attnlab.bridges.ultralytics._load import check_norms
 from attnlab.bridges.ultralytics._transplant import start_of
 from attnlab.bridges.ultralytics.keep import Kept
-from attnlab.insert import Receipt, insert
-from attnlab.insert.insert import REBUILT
+from attnlab.surgery.insertion.insert import REBUILT, insert
+from attnlab.surgery.receipt import Receipt
 
 if TYPE_CHECKING:
     from ultralytics import YOLO

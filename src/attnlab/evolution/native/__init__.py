@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnlab._native import Kernels, variants
-from attnlab._native import NativeStatus as NativeStatus
+from attnlab import _native_variants as variants
+from attnlab._native_kernels import Kernels
+from attnlab._native_kernels import NativeStatus as NativeStatus
 from attnlab.evolution.native import abi
 
 SOURCE = Path(__file__).parent / "src"

@@ -1,9 +1,0 @@
-"""One description of a network, and files of weights that carry it."""
-
-from attnlab.checkpoint.description import Description as Description
-from attnlab.checkpoint.description import options_for_loading as options_for_loading
-from attnlab.checkpoint.description import without_weights as without_weights
-from attnlab.checkpoint.files import describe as describe
-from attnlab.checkpoint.files import load as load
-from attnlab.checkpoint.files import save as save
-from attnlab.checkpoint.files import to_bytes as to_bytes

@@ -1,0 +1,127 @@
+"""Sums over space, written so that none of them needs a temporary of the size of the map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from attnlab._types import Features, Maps, Vector
+from attnlab.gates._autograd import gradients_wanted
+
+STRIPS = 4
+"""Into so many strips of rows a large map is cut."""
+LARGE_MAP = 2**18
+"""Elements of one map: 1 MiB of float32."""
+SMALL_WINDOW = 7
+"""Up to so many pixels a side, torch pools channels-last windows faster than two means do, but not
+backward."""
+
+
+def pixel_count(features: Tensor) -> int:
+    """height · width, or the product of as many spatial axes as there are."""
+    count = 1
+    for size in features.shape[2:]:
+        count = count * size
+    return count
+
+
+def as_map(features: Maps) -> Features:
+    """A map of any rank as one of two spatial axes, for what does not look at the arrangement."""
+    return features if features.dim() == 4 else features.flatten(2).unsqueeze(-1)
+
+
+def spatial_mean(features: Maps) -> Vector:
+    """The mean of each channel (global average pooling).
+
+    For a gradient sum first, divide after: the gradient of a sum is an expanded view, that of a
+    mean is a full copy. Not in float16, where the sum can overflow.
+    """
+    if features.dtype == torch.float16 or not gradients_wanted():
+        return over_space(torch.mean, features)
+    return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
+
+
+def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
+    """`reduce` of each channel over space; `reduce` is the mean or the maximum.
+
+    Down the rows of a large channels-last map each value comes from another page of memory, so that
+    strips of rows are more than twice as fast on a CPU.
+    """
+    if (
+        features.numel() > LARGE_MAP * features.shape[0]
+        and not torch.compiler.is_compiling()
+        and features.shape[2] % STRIPS == 0
+        and is_channels_last(features)
+    ):
+        strips = features.permute(0, 2, 3, 1).unflatten(1, (STRIPS, -1))
+        return reduce(reduce(strips, dim=2), dim=(1, 2))
+    return reduce(features, dim=tuple(range(2, features.dim())))
+
+
+def is_channels_last(features: Tensor) -> bool:
+    """Whether the memory order is channels last, and only that."""
+    return features.is_contiguous(memory_format=torch.channels_last) and not (
+        features.is_contiguous()
+    )
+
+
+def over_axis(reduce: Callable[..., Tensor], features: Features, axis: int) -> Tensor:
+    """`reduce(features, dim=axis)`, for one axis of the map, in the memory order of `features`.
+
+    Torch would order the result as if the map were not channels last, and then takes more than ten
+    times as long on a CPU.
+    """
+    if not is_channels_last(features):
+        return reduce(features, dim=axis)
+    pixels = features.permute(0, 2, 3, 1)
+    reduced = reduce(pixels, dim=(axis - 2) % 3 + 1, keepdim=True)
+    return reduced.permute(0, 3, 1, 2).squeeze(axis)
+
+
+def spatial_projection(
+    features: Features, basis: Float[Tensor, "functions area"]
+) -> Float[Tensor, "batch channels functions"]:
+    """The inner product over space of each channel with each basis function, in one product."""
+    if is_channels_last(features):
+        pixels = features.permute(0, 2, 3, 1).flatten(1, 2)
+        return torch.matmul(basis, pixels).transpose(1, 2)
+    return torch.matmul(features.flatten(2), basis.t())
+
+
+def shrink(features: Features, bins: int) -> Features:
+    """Average the map to `bins` x `bins` if equal windows tile it; otherwise return it as it is.
+
+    A cheap first step before an adaptive pooling, which does the same to either result.
+    """
+    height, width = features.shape[2:]
+    # An exported graph serves all sizes, so it must not depend on whether this one is divisible.
+    if torch.compiler.is_exporting() or height % bins or width % bins:
+        return features
+    if height == width == bins:
+        return features
+    if is_channels_last(features):
+        if max(height, width) <= SMALL_WINDOW * bins and not gradients_wanted():
+            return F.avg_pool2d(features, (height // bins, width // bins))
+        pixels = features.permute(0, 2, 3, 1)
+        windows = pixels.unflatten(2, (bins, -1)).unflatten(1, (bins, -1))
+        return windows.mean(dim=2).mean(dim=3).permute(0, 3, 1, 2)
+    windows = features.unflatten(3, (bins, -1)).unflatten(2, (bins, -1))
+    return windows.mean(dim=3).mean(dim=4)
+
+
+def pooling_matrix(cells: int, bins: int, like: Tensor) -> Float[Tensor, "bins cells"]:
+    """Adaptive average pooling along one axis as a matrix.
+
+    Bin i covers the cells from floor(i · cells / bins) to ceil((i + 1) · cells / bins). Pooling
+    as a matrix can be merged into what follows, and exports to ONNX for any map size.
+    """
+    index = torch.arange(bins, device=like.device)[:, None]
+    first = index * cells // bins
+    last = -(-(index + 1) * cells // bins)
+    cell = torch.arange(cells, device=like.device)[None, :]
+    inside = (cell >= first) & (cell < last)
+    return inside.to(like.dtype) / (last - first).to(like.dtype)

@@ -1,0 +1,144 @@
+"""Figures over the blocks of networks: plain data in, Vega-Lite specification out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from attnlab.page.plot import Spec
+from attnlab.page.scatter import scatter
+from attnlab.results import Metric
+from attnlab.results.metric import directed
+
+
+def natural_order(name: str) -> list[str]:
+    """A key to sort by: `1.10` comes after `1.9`."""
+    return [part.zfill(9) for part in re.split(r"(\d+)", name)]
+
+
+def _step(number: int) -> int:
+    """Width of one of `number` columns: as wide as half a page where they are few."""
+    return max(12, min(44, 400 // max(number, 1)) if number < 20 else min(26, 900 // number))
+
+
+def heat_figure(
+    cells: Sequence[tuple[str, str, float]],
+    *,
+    legend: str,
+    x_title: str = "residual block (stage.block)",
+    title: str = "",
+    limit: float | None = None,
+) -> Spec:
+    """(row, column, value) as a heat map: rows in the order given, columns as their numbers say,
+    because not every row has every column."""
+    rows = list(dict.fromkeys(row for row, _, _ in cells))
+    columns = sorted({column for _, column, _ in cells}, key=natural_order)
+    values = [
+        {
+            "row": row,
+            "column": column,
+            "value": value,
+            "text": f"{row}, block {column}: {legend} {value:.3g}",
+        }
+        for row, column, value in cells
+    ]
+    scale: Spec = {"scheme": "viridis"}
+    if limit is not None:
+        scale |= {"domain": [0, limit], "clamp": True}
+    return {
+        "title": title or None,
+        "width": {"step": _step(len(columns))},
+        "height": {"step": 24 if len(columns) < 28 else 20},
+        "data": {"values": values},
+        "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
+        "encoding": {
+            "x": {
+                "field": "column",
+                "type": "nominal",
+                "sort": columns,
+                "title": x_title,
+                "axis": {
+                    "domain": False,
+                    "labelAngle": 0 if len(columns) < 28 else -90,
+                    "labelOverlap": "greedy",
+                },
+            },
+            "y": {
+                "field": "row",
+                "type": "nominal",
+                "sort": rows,
+                "title": None,
+                "axis": {"domain": False, "ticks": False, "labelLimit": 130},
+            },
+            "color": {
+                "field": "value",
+                "type": "quantitative",
+                "title": legend,
+                "scale": scale,
+                # On top, where a narrow screen shows it without scrolling.
+                "legend": {
+                    "orient": "top",
+                    "direction": "horizontal",
+                    "titleOrient": "left",
+                    "gradientLength": 150,
+                    "gradientThickness": 10,
+                    "tickCount": 3,
+                    "offset": 6,
+                },
+            },
+            "description": {"field": "text"},
+        },
+    }
+
+
+def stiffness_figure(
+    points: Sequence[tuple[str, float, float]], metric: Metric, title: str = ""
+) -> Spec:
+    """(module, TNS, result), one point each."""
+    values = [
+        {
+            "module": module,
+            "tns": tns,
+            "result": result,
+            "text": f"{module}: TNS {tns:.4g}, {metric.shown_text(result)}",
+        }
+        for module, tns, result in points
+    ]
+    y = ("result", directed(f"{metric.title}, mean over seeds", metric))
+    figure = scatter(values, ("tns", "TNS, mean over seeds"), y, title)
+    # It is never negative, and its distance to 0 counts.
+    figure["encoding"]["x"]["scale"] = {"domainMin": 0, "nice": True}
+    return figure
+
+
+def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
+    """(block, number of runs of which it is the stiffest) as bars."""
+    values = [
+        {"block": block, "runs": runs, "text": f"block {block}: stiffest of {runs} of {total} runs"}
+        for block, runs in counts
+    ]
+    return {
+        "width": {"step": _step(len(counts))},
+        "height": 130,
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {
+                "field": "block",
+                "type": "nominal",
+                "sort": None,
+                "title": "residual block (stage.block)",
+                "axis": {
+                    "labelAngle": 0 if len(counts) < 28 else -90,
+                    "labelOverlap": "greedy",
+                },
+            },
+            "y": {
+                "field": "runs",
+                "type": "quantitative",
+                "title": "runs",
+                "axis": {"tickMinStep": 1},
+            },
+            "description": {"field": "text"},
+        },
+    }

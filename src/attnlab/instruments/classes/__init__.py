@@ -1,0 +1,1 @@
+"""Which classes a network takes for which."""

@@ -1,0 +1,1 @@
+"""The result of a network on corrupted images."""

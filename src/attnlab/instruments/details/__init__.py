@@ -1,0 +1,1 @@
+"""What a task shows of a finished network."""

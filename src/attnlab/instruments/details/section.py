@@ -1,0 +1,185 @@
+"""The part of a study's page that its task shows: values by name, curves, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from attnlab.instruments.details.figures import Layer, picture_figure
+from attnlab.page.parts import (
+    Cell,
+    Figure,
+    Folded,
+    Heading,
+    Legend,
+    Part,
+    Row,
+    Section,
+    Table,
+    Text,
+)
+from attnlab.page.plot import BLUE, ORANGE, Spec
+from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.record import StudyRecord
+from attnlab.results.table import Group
+
+TRUE = "#ffffff"
+COLOURS = {"plain": ORANGE, "gain": BLUE}
+"""Of the plain row and of the one beside it, by the class of their swatch."""
+
+
+def details_sections(record: StudyRecord) -> list[Section]:
+    """A section where the task shows something; none for others."""
+    parts: list[Part | Folded] = []
+    for group in record.table.groups:
+        found = _alike({row.label: of_row(record, group, row.label) for row in group.rows})
+        if not found:
+            continue
+        if len(record.table.groups) > 1:
+            parts.append(Heading(record.name_of(group)))
+        parts += _breakdowns(found)
+        shown = _compared(group, found)
+        parts += _curves(shown)
+        parts += _pictures(shown)
+    if not parts:
+        return []
+    lead = (
+        "The result taken apart: mean over seeds, ± the standard deviation over them. Curves and "
+        "pictures are of the plain network and of the row with the best mean."
+    )
+    return [Section("In detail", lead, parts)]
+
+
+def of_row(record: StudyRecord, group: Group, row: str) -> list[Details]:
+    """What was measured of each seed."""
+    return [Details(**found) for found in record.found(group, row, "details")]
+
+
+def _alike(found: dict[str, list[Details]]) -> dict[str, list[Details]]:
+    """Those that show the same as the first; another task's have no place in one table."""
+
+    def shown(details: Details) -> list[str]:
+        return [each.title for each in details.breakdowns] + [c.title for c in details.curves]
+
+    first = next((each for runs in found.values() for each in runs), None)
+    if first is None:
+        return {}
+    alike = {label: [e for e in runs if shown(e) == shown(first)] for label, runs in found.items()}
+    return {label: runs for label, runs in alike.items() if runs}
+
+
+def _compared(group: Group, found: dict[str, list[Details]]) -> dict[str, list[Details]]:
+    """The plain row, and the one with the best mean of all others."""
+    plain = [] if group.plain is None else [group.plain.label]
+    others = [row for row in group.rows if row.comparison is not None and row.label in found]
+    best = sorted(others, key=lambda r: r.comparison.difference.mean if r.comparison else 0.0)
+    chosen = [*plain, *(row.label for row in best[-1:])] or list(found)[:1]
+    return {label: found[label] for label in chosen if label in found}
+
+
+def _breakdowns(found: dict[str, list[Details]]) -> list[Part | Folded]:
+    first = next(iter(found.values()))[0]
+    return [
+        _table(
+            breakdown,
+            {label: [each.breakdowns[n] for each in runs] for label, runs in found.items()},
+        )
+        for n, breakdown in enumerate(first.breakdowns)
+    ]
+
+
+def _table(shape: Breakdown, rows: dict[str, list[Breakdown]]) -> Table:
+    unit = f" {shape.unit}" if shape.unit else ""
+    return Table(
+        ["", *(f"{name}{unit}" for name in shape.values)],
+        [
+            [
+                Cell(label),
+                *(_cell([run.values.get(name) for run in runs], shape) for name in shape.values),
+            ]
+            for label, runs in rows.items()
+        ],
+        shape.title,
+    )
+
+
+def _cell(values: Sequence[float | None], shape: Breakdown) -> Cell:
+    known = [value for value in values if value is not None]
+    if not known:
+        return Cell("—")
+    mean = fmean(known)
+    spread = f"± {stdev(known):.{shape.digits}f}" if len(known) > 1 else ""
+    return Cell(f"{mean:.{shape.digits}f}", spread, mean)
+
+
+def _curves(shown: dict[str, list[Details]]) -> list[Part | Folded]:
+    first = next(iter(shown.values()))[0]
+    parts: list[Part | Folded] = []
+    for n, curves in enumerate(first.curves):
+        by_row = {label: [each.curves[n] for each in runs] for label, runs in shown.items()}
+        figures = [Figure(_curve_figure(curves, name, by_row)) for name in curves.lines]
+        parts += [Heading(curves.title), _legend(list(shown)), Row(figures)]
+    return parts
+
+
+def _curve_figure(shape: Curves, name: str, by_row: dict[str, list[Curves]]) -> Spec:
+    values = []
+    for label, runs in by_row.items():
+        lines = [run.lines[name] for run in runs if name in run.lines and run.x == shape.x]
+        values += [
+            {"row": label, "x": x, "y": fmean(column)}
+            for x, column in zip(shape.x, zip(*lines, strict=True), strict=True)
+        ]
+    return {
+        "title": name,
+        "width": 170,
+        "height": 130,
+        "data": {"values": values},
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {
+            "x": {"field": "x", "type": "quantitative", "title": shape.x_title},
+            "y": {
+                "field": "y",
+                "type": "quantitative",
+                "title": shape.y_title,
+                "scale": {"domain": [0, 1]},
+            },
+            "color": {
+                "field": "row",
+                "type": "nominal",
+                "legend": None,
+                "scale": {"domain": list(by_row), "range": list(COLOURS.values())[: len(by_row)]},
+            },
+        },
+    }
+
+
+def _pictures(shown: dict[str, list[Details]]) -> list[Part | Folded]:
+    strips = {label: runs[0].pictures for label, runs in shown.items()}
+    number = min(len(strip) for strip in strips.values())
+    if not number:
+        return []
+    figures = [
+        Figure(_strip_figure({label: strip[n] for label, strip in strips.items()}))
+        for n in range(number)
+    ]
+    text = "Test images of the first seed; boxes with a score of at least one half."
+    legend = _legend(list(shown), ("dash", "true (white in the pictures)"))
+    return [Heading("Some images"), Text(text, quiet=True), legend, Row(figures)]
+
+
+def _strip_figure(pictures: dict[str, Picture]) -> Spec:
+    first = next(iter(pictures.values()))
+    layers = [_layer("true", TRUE, first.true, dashed=True)]
+    for (label, picture), colour in zip(pictures.items(), COLOURS.values(), strict=False):
+        layers.append(_layer(label, colour, picture.found))
+    return picture_figure(first.png, (first.width, first.height), layers)
+
+
+def _legend(labels: Sequence[str], *others: tuple[str, str]) -> Legend:
+    return Legend([*zip(COLOURS, labels, strict=False), *others])
+
+
+def _layer(name: str, colour: str, marks: Sequence[Mark], dashed: bool = False) -> Layer:
+    boxes = [(m.left, m.top, m.right, m.bottom, m.text) for m in marks]
+    return Layer(name, colour, boxes, dashed)

@@ -1,0 +1,270 @@
+"""`attention_maps(model, loader)`: does a transformer's attention depend on its input at all?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from attnlab._checked import check_batches, check_module
+from attnlab._errors import InputError, StepsNotFoundError
+from attnlab.instruments.maps._attention import MapKey, handling_maps
+from attnlab.instruments.maps._mean_maps import MeanMap, distance
+from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult, picture
+from attnlab.residuals.example import as_call, call, evaluating
+from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
+from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+
+_SAME = 1e-3
+"""Attention that is computed step by step may differ from the fused one by rounding only."""
+_OTHERS = 5
+"""Passes besides one per head: the network as it is, means, step by step, spreads, all replaced."""
+
+
+MapHandler = Callable[[MapKey, Tensor, Tensor | None], Tensor]
+"""Given a map and which tokens are not padding, answers with the map to use."""
+
+
+def attention_maps(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    name: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> MapsResult:
+    """The attention maps of `model` over `loader`, head by head: their mean, how far those of
+    single inputs are from it, and what the output makes of a head whose map is replaced by it.
+
+    Measures only; the network is as before. Runs in eval mode without gradients, once for the
+    means, once for the spread, and once more for each head, with the inputs kept in memory and the
+    maps not. Tokens that are padding by an `attention_mask` count nowhere.
+
+    Args:
+        model: a network with maps softmax(q kᵀ) v: transformers of timm and Hugging Face.
+        loader: batches, as for `stripe`.
+        name: of the network, for the report.
+        progress: called after a pass over the inputs, with how many are done and how many there
+            will be.
+    """
+    began = time.perf_counter()
+    check_module(model)
+    check_batches(loader)
+    batches = [inputs for batch in loader for inputs in inputs_of(batch, model)]
+    if not batches:
+        raise InputError("Expected a loader with at least one batch but got an empty one.")
+    runs = _Runs(model, batches, progress)
+    with evaluating(model):
+        plain = runs.plain_outputs()
+        means = runs.means()
+        own = runs.outputs(_replacing(means, {}))
+        runs.check_same(plain, own)
+        spreads = runs.spreads(means)
+        changes = {
+            (key, head): runs.change(own, means, {key: [head]})
+            for key, mean in means.items()
+            for head in range(len(mean.sum))
+        }
+        together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
+        replaced = runs.outputs(_replacing(means, together))
+    layers = tuple(
+        LayerMaps(
+            name=str(key),
+            heads=tuple(
+                HeadMap(
+                    spread=spreads[key][head].item(),
+                    structure=_structure(mean, head),
+                    change=changes[key, head],
+                    picture=picture(mean.mean[head]),
+                )
+                for head in range(len(mean.sum))
+            ),
+            queries=mean.sum.shape[1],
+            keys=mean.sum.shape[2],
+        )
+        for key, mean in means.items()
+    )
+    return MapsResult(
+        network=name or type(model).__name__,
+        inputs=runs.inputs,
+        layers=layers,
+        change=runs.relative(own, replaced),
+        agreement=runs.agreement(own, replaced),
+        seconds=time.perf_counter() - began,
+        notes=tuple(runs.notes()),
+    )
+
+
+def mean_maps(model: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
+    """The mean attention map of every head over `loader`, (heads, queries, keys) in float64, by the
+    name of the module that computes it."""
+    check_module(model)
+    check_batches(loader)
+    runs = _Runs(model, [inputs for batch in loader for inputs in inputs_of(batch, model)])
+    with evaluating(model):
+        return {str(key): mean.mean for key, mean in runs.means().items()}
+
+
+def _replacing(means: dict[MapKey, MeanMap], heads: dict[MapKey, list[int]]) -> MapHandler:
+    def replace(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+        if key not in heads:
+            return weights
+        changed = weights.clone()
+        changed[:, heads[key]] = means[key].for_inputs(weights, valid)[:, heads[key]]
+        return changed
+
+    return replace
+
+
+def _structure(mean: MeanMap, head: int) -> float:
+    """How far the mean map is from attending to all keys alike."""
+    rows = mean.mean[head]
+    there = (mean.count > 0).double()
+    rows = rows / rows.sum(1, keepdim=True).clamp(min=1e-300)
+    even = there / there.sum(1, keepdim=True).clamp(min=1)
+    return ((rows - even).abs() * there).sum(1).mean().item() / 2
+
+
+class _Runs:
+    """A network, its batches, and what is measured of them."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: list[Inputs],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.batches = batches
+        self.progress = progress
+        self.passes = 0
+        self.heads: int | None = None
+        signature = signature_of(model)
+        calls = [as_call(model, batch) for batch in batches]
+        self.valid = [valid_tokens(named_arguments(signature, *c)) for c in calls]
+        self.sizes = [number_of_inputs(*c) for c in calls]
+        self.inputs = sum(self.sizes)
+
+    def plain_outputs(self) -> list[Tensor]:
+        """The network's first output of real numbers, batch by batch."""
+        found = [self._output(batch) for batch in self.batches]
+        self._passed()
+        return found
+
+    def outputs(self, handler: MapHandler) -> list[Tensor]:
+        """The same with every map going through `handler`."""
+        found = []
+        for batch, valid, size in zip(self.batches, self.valid, self.sizes, strict=True):
+
+            def checked(
+                key: MapKey, weights: Tensor, valid: Tensor | None = valid, size: int = size
+            ) -> Tensor:
+                _check_shape(key, weights, valid, size)
+                return handler(key, weights, valid)
+
+            with handling_maps(self.model, checked):
+                found.append(self._output(batch))
+        self._passed()
+        return found
+
+    def _passed(self) -> None:
+        self.passes += 1
+        if self.progress is not None and self.heads is not None:
+            self.progress(self.passes, self.heads + _OTHERS)
+
+    def _output(self, batch: Inputs) -> Tensor:
+        leaves = tree_leaves(call(self.model, batch))
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                return leaf.double()
+        raise InputError(
+            f"{type(self.model).__name__} returned no tensor of real numbers, so what a map does "
+            f"to its output cannot be said."
+        )
+
+    def means(self) -> dict[MapKey, MeanMap]:
+        found: dict[MapKey, MeanMap] = {}
+
+        def see(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+            found.setdefault(key, MeanMap()).see(weights, valid)
+            return weights
+
+        self.outputs(see)
+        if not found:
+            raise StepsNotFoundError(
+                f"{type(self.model).__name__} has no attention map to see: no softmax over keys "
+                f"that multiplies values. (A convolutional network has none; torch's "
+                f"MultiheadAttention and torchvision's ViT compute it inside one operation; linear "
+                f"attention and attention that mixes its heads make no such map.)"
+            )
+        self.heads = sum(len(mean.sum) for mean in found.values())
+        return {key: mean.without_padding() for key, mean in found.items()}
+
+    def spreads(self, means: dict[MapKey, MeanMap]) -> dict[MapKey, Tensor]:
+        """Mean distance of the inputs' maps from their mean, by head."""
+        sums = {key: torch.zeros(len(mean.sum), dtype=torch.float64) for key, mean in means.items()}
+
+        def see(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+            mean = means[key].for_inputs(weights, valid)
+            sums[key] += distance(weights, mean, valid).sum(0).cpu()
+            return weights
+
+        self.outputs(see)
+        return {key: total / self.inputs for key, total in sums.items()}
+
+    def change(
+        self, own: list[Tensor], means: dict[MapKey, MeanMap], heads: dict[MapKey, list[int]]
+    ) -> float:
+        return self.relative(own, self.outputs(_replacing(means, heads)))
+
+    def relative(self, before: list[Tensor], after: list[Tensor]) -> float:
+        """‖y' − y‖ / ‖y‖, mean over inputs, padding left out."""
+        total = 0.0
+        for one, other, valid in zip(before, after, self.valid, strict=True):
+            moved, size = other - one, one
+            if valid is not None and one.ndim == 3 and one.shape[:2] == valid.shape:
+                moved, size = (t * valid[..., None].to(t) for t in (moved, size))
+            ratio = moved.flatten(1).norm(dim=1) / size.flatten(1).norm(dim=1)
+            total += ratio.sum().item()
+        return total / self.inputs
+
+    def agreement(self, before: list[Tensor], after: list[Tensor]) -> float | None:
+        """Share of inputs whose largest output is the same one; None where outputs are not rows."""
+        if any(output.ndim != 2 for output in before):
+            return None
+        pairs = zip(before, after, strict=True)
+        return sum(int((a.argmax(1) == b.argmax(1)).sum()) for a, b in pairs) / self.inputs
+
+    def check_same(self, plain: list[Tensor], own: list[Tensor]) -> None:
+        """Refuse a network that answers differently when its attention is computed step by step."""
+        difference = self.relative(plain, own)
+        if not difference <= _SAME:
+            raise InputError(
+                f"{type(self.model).__name__} answers differently when its attention is computed "
+                f"step by step (relative difference {difference:.2g}), so its maps are not those "
+                f"that it uses."
+            )
+
+    def notes(self) -> list[str]:
+        tokens = sum(v.numel() for v in self.valid if v is not None)
+        padded = sum(int((~v).sum()) for v in self.valid if v is not None)
+        if not padded:
+            return []
+        share = 100 * padded / tokens
+        return [f"Padding, {share:.0f} % of the tokens of padded batches, counts nowhere."]
+
+
+def _check_shape(key: MapKey, weights: Tensor, valid: Tensor | None, inputs: int) -> None:
+    if len(weights) != inputs:
+        raise InputError(
+            f"Expected the maps of {str(key)!r} to be of {inputs} inputs but got {len(weights)}: "
+            f"windows lie along the batch, as in Swin, and each would need a mean of its own."
+        )
+    if valid is not None and (tuple(weights.shape[2:]) != (valid.shape[1],) * 2):
+        raise InputError(
+            f"Expected the maps of {str(key)!r} to be between the {valid.shape[1]} tokens of "
+            f"attention_mask but got {weights.shape[2]} queries and {weights.shape[3]} keys."
+        )

@@ -1,0 +1,1 @@
+"""Pictures that a finished network makes."""

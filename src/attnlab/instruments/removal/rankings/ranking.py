@@ -1,0 +1,28 @@
+"""What a ranking of steps is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from attnlab.instruments.removal.trial import Trial
+from attnlab.residuals import StepKey
+
+Scores = dict[StepKey, float]
+"""Of the steps that can be removed: how much each matters."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A way to say how much a step matters; what matters least goes first."""
+
+    name: str
+    says: str
+    """What a score is, as in "1.2 goes: relative change of the output 0.03"."""
+    scores: Callable[[Trial, Collection[StepKey]], Scores]
+    """Given those that are left out already; only rankings that measure again look at them."""
+    again: bool = False
+    """Whether it is measured again after each removal."""
+    needs_labels: bool = False
+    source: str = ""
+    """Where it comes from, if it is not ours."""

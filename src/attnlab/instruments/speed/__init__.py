@@ -1,0 +1,1 @@
+"""How fast a network with gates is, and without."""

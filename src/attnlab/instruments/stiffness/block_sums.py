@@ -1,0 +1,91 @@
+"""The steps of a block as one: where it begins, what it adds in all, where it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab._errors import InputError
+from attnlab.instruments.stiffness.granularity import Span
+from attnlab.residuals import SeenStep, StepKey
+
+if TYPE_CHECKING:
+    from attnlab.instruments.stiffness.plan import Plan
+
+
+class Sums(NamedTuple):
+    """Of a block, as far as it was made. Copies all: a block may add in place."""
+
+    start: Tensor
+    """x_t."""
+    branch: Tensor
+    """Σ f, before the gates at the ends of the branches."""
+    update: Tensor
+    """Σ f ⊗ Δt, what was added."""
+    state: Tensor
+    """After the last activation."""
+    normed: Tensor
+    """After the norm behind it as well."""
+
+    def features(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """x_t, f, f ⊗ Δt, x_{t+1} − x_t and the same behind the norm."""
+        start, branch, update, state, normed = self
+        return start, branch, update, state - start, normed - start
+
+
+class BlockSums:
+    """Grows while the steps of a block are made."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.mutated = False
+        self.sums: Sums | None = None
+        self._before: dict[StepKey, Tensor] = {}
+
+    def before_gate(self, key: StepKey, branch: Tensor) -> None:
+        """What the first gate at the end of a step's branch multiplies."""
+        self._before[key] = branch.clone()
+
+    def add(self, seen: SeenStep, plan: Plan) -> Sums:
+        """A step of the block is about to be made."""
+        key = seen.step.key
+        branch = self._before.pop(key, seen.branch)
+        if branch.shape != seen.branch.shape:
+            raise InputError(
+                f"The gate of step {seen.step.label} multiplies a tensor of shape "
+                f"{tuple(branch.shape)} where {tuple(seen.branch.shape)} is added, so what the "
+                f"block adds without it is not known. Measure single steps: granularity='step'."
+            )
+        self.mutated |= seen.mutated
+        total = seen.shortcut + seen.branch
+        activation, norm = plan.activations[key], plan.norms[key]
+        state = total if activation is None else activation(total)
+        normed = state if norm is None else norm(total)
+        if self.sums is None:
+            copies = seen.shortcut.clone(), branch.clone(), seen.branch.clone()
+            self.sums = Sums(*copies, state, normed)
+        else:
+            start, branches, update = self._in_shape(seen, self.sums)
+            self.sums = Sums(start, branches + branch, update + seen.branch, state, normed)
+        return self.sums
+
+    def _in_shape(self, seen: SeenStep, sums: Sums) -> tuple[Tensor, Tensor, Tensor]:
+        """In the shape of the state that comes next (Swin makes rows of maps), if that is all."""
+        shape = seen.shortcut.shape
+        if shape == sums.start.shape:
+            return sums.start, sums.branch, sums.update
+        same_number = sums.normed.numel() == seen.shortcut.numel()
+        if not same_number or not torch.equal(sums.normed.reshape(shape), seen.shortcut):
+            raise InputError(
+                f"Block {self.span.first.label} ({self.span.first.name}) begins with a state of "
+                f"shape {tuple(sums.start.shape)} and step {seen.step.label} has another, of "
+                f"shape {tuple(shape)}, so the block is not a single step. Measure the steps one "
+                f"by one: granularity='step'."
+            )
+        return (
+            sums.start.reshape(shape),
+            sums.branch.reshape(shape),
+            sums.update.reshape(shape),
+        )

@@ -1,0 +1,222 @@
+"""Watch the steps of a network while it runs: norms and gates, and no feature map kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import InputError
+from attnlab.instruments.stiffness.block_sums import BlockSums
+from attnlab.instruments.stiffness.conventions import StepNorms
+from attnlab.instruments.stiffness.gate_product import GateShown, gate_product
+from attnlab.instruments.stiffness.granularity import Granularity, Span
+from attnlab.instruments.stiffness.norms import norm, step_norms
+from attnlab.instruments.stiffness.plan import Plan, plan
+from attnlab.instruments.stiffness.stages import Stages
+from attnlab.instruments.stiffness.tokens import Tokens, check_same_tokens, of_tokens
+from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
+from attnlab.residuals.example import Example
+from attnlab.residuals.inputs import number_of_inputs
+from attnlab.residuals.padding import named_arguments, valid_tokens
+from attnlab.residuals.watching import watching
+
+
+class CapturedStep(NamedTuple):
+    """One step of the last forward, or one block of steps; norms are per input."""
+
+    step: Step
+    """Of a block the first."""
+    shortcut: Tensor
+    """‖x_t‖."""
+    branch: Tensor
+    """‖f(x_t)‖, before the gates that attnlab inserted at the end of the branch; else what the
+    network adds. A gate further inside is a part of f. Of a block: of the sum of its branches."""
+    update: Tensor
+    """‖f(x_t) ⊗ Δt‖, what the network adds."""
+    change: Tensor
+    """‖x_{t+1} − x_t‖, after the activation that follows the addition, if any."""
+    normed_change: Tensor
+    """The same after the norm that follows the addition in a post-norm network, if any."""
+    gate: Tensor | None
+    """Δt, (inputs, channels): the product of these gates, averaged over space where it varies
+    there; None without one, and for a block of several steps."""
+    mutated: bool
+    """Whether x_t was changed in place between the owner's entry and the addition. The norms are
+    those of what is really added; the state that the previous step left is another one."""
+
+
+class Captured(Observer):
+    """What the last forward of the watched network showed; a sequence of `CapturedStep`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._span_of = {step.key: span for span in plan.spans for step in span.steps}
+        self._found: dict[StepKey, CapturedStep] = {}
+        self._gates: dict[StepKey, list[GateShown]] = {}
+        """At the end of the branch: the shape of what each multiplied, which is not kept."""
+        self._branches: dict[StepKey, Tensor] = {}
+        self._sums: dict[StepKey, BlockSums] = {}
+        """Of the blocks of several steps that are under way, by their first step."""
+        self._inputs = 0
+        self._counted: Tensor | None = None
+        self.tokens_seen, self.tokens_padded = 0, 0
+        """How many tokens the calls so far had where some were padded, and how many of them."""
+
+    @property
+    def stages(self) -> Stages:
+        """The stage of every step."""
+        return self.plan.stages
+
+    @property
+    def norms(self) -> StepNorms:
+        """All norms of the last forward, each (inputs, steps)."""
+        steps = list(self)
+        return StepNorms(
+            torch.stack([step.shortcut for step in steps], 1),
+            torch.stack([step.branch for step in steps], 1),
+            torch.stack([step.update for step in steps], 1),
+            torch.stack([step.change for step in steps], 1),
+            torch.stack([step.normed_change for step in steps], 1),
+        )
+
+    def __iter__(self) -> Iterator[CapturedStep]:
+        firsts = [span.first for span in self.plan.spans]
+        missing = [step for step in firsts if step.key not in self._found]
+        if missing:
+            raise InputError(
+                f"{len(missing)} of {len(self)} steps were not seen in the last forward, the first "
+                f"of them {missing[0].label} ({missing[0].name}). Run the network inside the "
+                f"`with` block; if it takes another path on this input, pass example=."
+            )
+        return (self._found[step.key] for step in firsts)
+
+    def __len__(self) -> int:
+        return len(self.plan.spans)
+
+    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Forget the last forward."""
+        self._found.clear()
+        self._gates.clear()
+        self._branches.clear()
+        self._sums.clear()
+        self._inputs = number_of_inputs(arguments, keywords)
+        valid = valid_tokens(named_arguments(self.plan.signature, arguments, keywords))
+        if valid is not None:
+            self.tokens_seen += valid.numel()
+            self.tokens_padded += int((~valid).sum())
+        chosen = self.plan.counted_tokens
+        if chosen is not None:
+            chosen = chosen.expand(self._inputs, -1)
+            if valid is not None:
+                check_same_tokens(valid, chosen)
+                chosen = chosen.to(valid.device) & valid
+        self._counted = valid if chosen is None else chosen
+
+    def gate_seen(self, seen: SeenGate) -> None:
+        if seen.gate.kind != "inserted":
+            return
+        if seen.position == "unknown":
+            raise InputError(
+                f"The gate {seen.gate.name!r} acts in a call that was not made on the example, so "
+                f"its step is not known. Pass an example that takes this path: example=..."
+            )
+        if seen.step is None or seen.position != "end" or seen.branch is None:
+            return
+        key = seen.step.key
+        span = self._span_of.get(key)
+        if span is None:  # outside of the backbone
+            return
+        if key not in self._gates:
+            branch = seen.branch.detach()
+            if len(span.steps) > 1:
+                self._sum(span).before_gate(key, branch)
+            else:
+                self._branches[key] = self._norm(branch, f"what {seen.gate.name!r} multiplies")
+        told = GateShown(seen.branch.shape, seen._replace(branch=None))
+        self._gates.setdefault(key, []).append(told)
+
+    def step_seen(self, seen: SeenStep) -> None:
+        step, inputs = seen.step, self._inputs
+        if inputs == 0 or seen.shortcut.shape[0] % inputs:
+            raise InputError(
+                f"Expected the state of step {step.label} ({step.name}) to have the {inputs} "
+                f"inputs along its first axis but got shape {tuple(seen.shortcut.shape)}."
+            )
+        span = self._span_of[step.key]
+        with torch.no_grad():
+            if len(span.steps) > 1:
+                self._block_seen(seen, span)
+            else:
+                self._found[step.key] = self._single(seen)
+
+    def _single(self, seen: SeenStep) -> CapturedStep:
+        step, inputs = seen.step, self._inputs
+        activation, last_norm = self.plan.activations[step.key], self.plan.norms[step.key]
+        if self._counted is None:
+            norms = step_norms(seen.shortcut, seen.branch, inputs, activation)
+            state, update, change = norms
+        else:
+            what = f"the state of step {step.label} ({step.name})"
+            state = self._norm(seen.shortcut, what)
+            change = update = self._norm(seen.branch, what)
+            if activation is not None:
+                after = activation(seen.shortcut + seen.branch)
+                change = self._norm(after - seen.shortcut, what)
+        normed = change
+        if last_norm is not None:
+            after = last_norm(seen.shortcut + seen.branch)
+            normed = self._norm(after - seen.shortcut, f"the state behind step {step.label}")
+        gates = self._gates.pop(step.key, [])
+        gate = gate_product(gates, inputs, self._counted) if gates else None
+        branch = self._branches.pop(step.key, update)
+        return CapturedStep(step, state, branch, update, change, normed, gate, seen.mutated)
+
+    def _block_seen(self, seen: SeenStep, span: Span) -> None:
+        block = self._sum(span)
+        sums = block.add(seen, self.plan)
+        self._gates.pop(seen.step.key, None)
+        if seen.step.key != span.last.key:
+            return
+        what = f"the state of block {span.first.label} ({span.first.name})"
+        norms = [self._norm(features, what) for features in sums.features()]
+        state, branch, update, change, normed = norms
+        self._found[span.first.key] = CapturedStep(
+            span.first, state, branch, update, change, normed, None, block.mutated
+        )
+        del self._sums[span.first.key]
+
+    def _sum(self, span: Span) -> BlockSums:
+        return self._sums.setdefault(span.first.key, BlockSums(span))
+
+    def _norm(self, features: Tensor, what: str) -> Tensor:
+        if self._counted is not None:
+            features = of_tokens(features, self._counted, what)
+        return norm(features, self._inputs)
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    granularity: Granularity = "step",
+    tokens: Tokens = "all",
+) -> Iterator[Captured]:
+    """Watch `model` inside a `with` block; afterwards it is as before, whatever happened.
+
+        with capture(model) as steps:
+            model(images)
+            nsi(steps.norms, "branch")      # (inputs, steps)
+
+    Every forward of the network replaces what the one before showed. `example` is an input to find
+    the steps with; one is made up when None. `granularity="block"` takes the steps of a block
+    together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
+    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted.
+    """
+    captured = Captured(plan(model, example, granularity=granularity, tokens=tokens))
+    with watching(model, captured, found=captured.plan.found):
+        yield captured

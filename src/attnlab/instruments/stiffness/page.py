@@ -1,0 +1,275 @@
+"""The page of the stiffness of one network, and the one that compares several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from attnlab.instruments.block_figures import heat_figure
+from attnlab.instruments.provenance import (
+    is_untrained,
+    network_title,
+    provenance_chips,
+    provenance_section,
+)
+from attnlab.instruments.stiffness.figures import nsi_figure, stiffest_step
+from attnlab.instruments.stiffness.surfaces import surface_figures
+from attnlab.page.glossary import words
+from attnlab.page.parts import (
+    Cell,
+    Chip,
+    Figure,
+    Folded,
+    Heading,
+    Notes,
+    Page,
+    Part,
+    Section,
+    Table,
+    number_cell,
+)
+from attnlab.page.rendering import render
+from attnlab.results.provenance import UNTRAINED
+
+Result = Mapping[str, Any]
+_EXACTNESS = "5 % and 95 % are within 0.017 % of the exact quantiles."
+
+
+def stiffness_page(result: Result) -> str:
+    """The stiffness of one network as HTML; `result` is what a stiffness.json holds."""
+    stiffest = stiffest_step(result)
+    verdict = f"TNS **{result['tns']:.4g}** over {result['inputs']} inputs."
+    if stiffest is not None and result["tns"]:
+        verdict += (
+            f" Block **{stiffest['label']}** ({stiffest['name']}) is the stiffest of "
+            f"{100 * stiffest['share']:.0f} % of them."
+        )
+    if is_untrained(result):
+        verdict += f" {UNTRAINED}"
+    chips = [
+        *provenance_chips(result),
+        Chip(f"{result['inputs']} inputs"),
+        Chip(f"convention {result['convention']}"),
+        *([Chip(f"{_tokens(result)} tokens")] if _tokens(result) != "all" else []),
+        Chip(result["plan"]),
+        Chip(f"{result['parameters'] / 1e6:.2f} M parameters"),
+        Chip(f"{result['seconds']:.1f} s"),
+    ]
+    if result["skipped"]:
+        chips.append(Chip(f"{result['skipped']} inputs skipped", "warn"))
+    lead = (
+        "NSI per step, mean and 5–95 % of inputs; grey steps, the first of a stage, do not count."
+    )
+    sections = [
+        Section(
+            "How stiff is each step?",
+            lead,
+            [
+                Figure(nsi_figure(result["nsi"]), wide=len(result["nsi"]) > 30),
+                words("step", "NSI", "TNS"),
+            ],
+            _answer(result),
+            "Compare with other networks, or with the same one before training: `attnlab stiffness "
+            "A B --out DIR` makes a page of both.",
+        ),
+        Section(
+            "How many inputs, how many steps?",
+            "",
+            [
+                *surface_figures({str(result["network"]): result}, ""),
+                words("δ(M)", "p̂(M)", "M₁", "M₂"),
+            ],
+            "The volume under δ(M) is TNS: it says how large and how common stiff steps are.",
+        ),
+        Section("All numbers", _EXACTNESS, [step_table(result)]),
+        _alerts({"": result}),
+        provenance_section(result),
+    ]
+    title = network_title(result)
+    return render(Page(title, verdict, chips, sections, "Stiffness of the steps"))
+
+
+def _answer(result: Result) -> str:
+    kept = [step for step in result["nsi"] if step["kept"] and step["mean"] is not None]
+    if not kept or not any(step["mean"] for step in kept):
+        return (
+            "No counted step moves the features at all, so there is nothing to be stiff: see the "
+            "alerts for why."
+        )
+    most = max(kept, key=lambda step: step["mean"])
+    least = min(kept, key=lambda step: step["mean"])
+    return (
+        f"The counted steps move the features by {least['mean']:.2g} (block {least['label']}) to "
+        f"{most['mean']:.2g} (block {most['label']}) of their length."
+    )
+
+
+def comparison_page(results: Mapping[str, Result]) -> str:
+    """The stiffness of two or more networks side by side; by a name for each."""
+    ordered = sorted(results.items(), key=lambda item: item[1]["tns"] or 0.0)
+    shown = ", ".join(f"**{name}** {found['tns']:.3g}" for name, found in ordered)
+    verdict = f"TNS: {shown}. The steps of {ordered[0][0]} are the most even."
+    cells = [
+        (name, step["label"], step["mean"])
+        for name, found in results.items()
+        for step in found["nsi"]
+        if step["mean"] is not None
+    ]
+    parts: list[Part | Folded] = [
+        _overview(results),
+        Figure(heat_figure(cells, legend="NSI", x_title="step (stage.block)"), wide=True),
+        words("step", "NSI", "TNS"),
+    ]
+    differing = _differences(list(results.items()))
+    sections = [
+        Section(
+            "Who is stiffer, and where?",
+            "Mean NSI of every step. An empty field: the network has no such step.",
+            parts,
+            _compared(ordered),
+            differing or "The networks were measured alike; a difference is theirs.",
+        )
+    ]
+    first = next(iter(results.values()))
+    alike = {n: f for n, f in results.items() if _degrees(f) == _degrees(first)}
+    if len(alike) > 1:
+        sections.append(
+            Section(
+                "How many inputs, how many steps?",
+                "",
+                [*surface_figures(alike, ""), words("δ(M)", "p̂(M)", "M₁", "M₂")],
+                "The larger the bright corner, the larger and the more common stiff steps are.",
+            )
+        )
+    tables: list[Part | Folded] = []
+    for name, found in results.items():
+        tables += [Folded(name, [step_table(found)])]
+    sections += [Section("All numbers", _EXACTNESS, tables), _alerts(results)]
+    for name, found in results.items():
+        section = provenance_section(found)
+        sections.append(Section(f"Where does {name} come from?", "", section.parts, section.answer))
+    chips = [Chip(f"{len(results)} networks")]
+    chips += [
+        Chip(f"{name}: random weights", "warn")
+        for name, found in results.items()
+        if is_untrained(found)
+    ]
+    return render(
+        Page("Which network has the more even steps?", verdict, chips, sections, "Stiffness")
+    )
+
+
+def names_of(results: Sequence[Result]) -> list[str]:
+    """A name for each that tells it from the others: with its gate, its weights, or a number."""
+    titles = [network_title(result) for result in results]
+    if len(set(titles)) < len(titles):
+        titles = [
+            f"{title}, {'random' if is_untrained(result) else _weights(result)}"
+            for title, result in zip(titles, results, strict=True)
+        ]
+    return [
+        title if titles.count(title) == 1 else f"{title} ({number})"
+        for number, title in enumerate(titles, 1)
+    ]
+
+
+def _weights(result: Result) -> str:
+    weights = str((result.get("provenance") or {}).get("weights", "unknown weights"))
+    return weights.rstrip("/").rpartition("/")[2] or weights
+
+
+def _overview(results: Mapping[str, Result]) -> Table:
+    rows = []
+    for name, found in results.items():
+        stiffest = stiffest_step(found)
+        spread = found["tns_spread"]
+        error = None if spread is None else spread / max(found["inputs"], 1) ** 0.5
+        rows.append(
+            [
+                Cell(name),
+                Cell(
+                    f"{found['tns']:.4f}",
+                    "" if error is None else f"± {error:.4f}",
+                    found["tns"],
+                ),
+                Cell("—" if stiffest is None else stiffest["label"]),
+                number_cell(len(found["nsi"]), "{}"),
+                number_cell(found["parameters"] / 1e6, "{:.2f}"),
+                number_cell(found["inputs"], "{}"),
+                Cell(found["convention"]),
+            ]
+        )
+    columns = ["network", "TNS", "stiffest step", "steps", "params M", "inputs", "convention"]
+    return Table(columns, rows, "TNS with its standard error over inputs.")
+
+
+def _compared(ordered: Sequence[tuple[str, Result]]) -> str:
+    (low, least), (high, most) = ordered[0], ordered[-1]
+    if not least["tns"]:
+        return f"{low} has a TNS of 0, {high} of {most['tns']:.3g}."
+    return (
+        f"{high} has {most['tns'] / least['tns']:.1f} times the TNS of {low}: single steps stick "
+        f"out of their stage more."
+    )
+
+
+def _differences(networks: Sequence[tuple[str, Result]]) -> str:
+    """What makes a comparison doubtful."""
+    found: dict[str, None] = {}
+    for (a, one), (b, two) in combinations(networks, 2):
+        if one["convention"] != two["convention"]:
+            found[f"{a} and {b} were measured by different conventions of NSI"] = None
+        if _tokens(one) != _tokens(two):
+            found[f"{a} and {b} were measured on different tokens"] = None
+        if one["plan"] != two["plan"]:
+            found[f"{a} ({one['plan']}) and {b} ({two['plan']}) differ in depth"] = None
+        if _data(one) != _data(two):
+            found[f"{a} and {b} saw different images"] = None
+        if is_untrained(one) != is_untrained(two):
+            found[f"only one of {a} and {b} is trained"] = None
+    if not found:
+        return ""
+    return f"Be careful: {'; '.join(found)}. TNS grows with depth before any training."
+
+
+def _data(result: Result) -> tuple[Any, Any]:
+    source = result.get("provenance") or {}
+    return source.get("data_checksum"), result["inputs"]
+
+
+def _tokens(result: Result) -> str:
+    """Files of earlier versions do not say: all."""
+    return str(result.get("tokens", "all"))
+
+
+def _degrees(found: Result) -> tuple[Any, Any]:
+    return found["relative_degrees"], found["absolute_degrees"]
+
+
+def step_table(result: Result) -> Table:
+    """Every step with its numbers."""
+    values = ("mean", "spread", "quantile_05", "quantile_95")
+    rows = [
+        [
+            Cell(step["label"]),
+            Cell(step["name"]),
+            *(number_cell(step[value], "{:.3f}") for value in values),
+            Cell(f"{100 * step['stiffest_share']:.0f} %", order=step["stiffest_share"])
+            if step["kept"]
+            else Cell("not counted", tone="quiet"),
+        ]
+        for step in result["nsi"]
+    ]
+    columns = ["step", "module", "NSI", "spread", "5 %", "95 %", "stiffest of"]
+    return Table(columns, rows, names=2)
+
+
+def _alerts(results: Mapping[str, Result]) -> Section:
+    parts: list[Part | Folded] = []
+    for name, result in results.items():
+        notes = [Chip(note, "warn") for note in result["notes"]]
+        if name and notes:
+            parts.append(Heading(name))
+        parts += [Notes(notes)] if notes else []
+    return Section("Alerts", "", parts or [Notes([Chip("Nothing to report.", "good")])])

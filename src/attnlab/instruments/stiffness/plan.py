@@ -1,0 +1,105 @@
+"""What to watch in a network: its steps, their stages, and what follows each addition."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._checked import check_module
+from attnlab._errors import StepsNotFoundError
+from attnlab.instruments.stiffness.after import activation_after, norms_after
+from attnlab.instruments.stiffness.granularity import Granularity, Span, check_granularity, spans
+from attnlab.instruments.stiffness.norms import Activation
+from attnlab.instruments.stiffness.stages import Stages, kept_steps
+from attnlab.instruments.stiffness.tokens import Tokens, check_tokens, chosen_tokens
+from attnlab.residuals import Step, StepKey, Watchable, watchable
+from attnlab.residuals.example import Example, as_call
+from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+from attnlab.residuals.trunk import trunk
+from attnlab.residuals.where import lies_in
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a network in the order of execution, and what watching them needs besides."""
+
+    found: Watchable
+    activations: dict[StepKey, Activation | None]
+    """What the network applies to the sum of each step, ready to be applied again."""
+    norms: dict[StepKey, Activation | None]
+    """The norm behind the sum that makes the next state of it, in post-norm networks."""
+    spans: tuple[Span, ...]
+    """What is measured as one step: each step, or the steps of a block."""
+    granularity: Granularity
+    tokens: Tokens
+    counted_tokens: Tensor | None
+    """Which tokens of a state are counted, (tokens,); None for all."""
+    signature: inspect.Signature | None
+    """Of the network's forward, to find an `attention_mask` in a call."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.found.steps
+
+    @property
+    def gated(self) -> set[StepKey]:
+        """The steps on whose branch attnlab inserted a gate, at its end or further inside."""
+        ours = [gate for gate in self.found.gates if gate.kind == "inserted"]
+        return {step.key for gate in ours for step, _ in gate.calls.values() if step is not None}
+
+    @property
+    def stages(self) -> Stages:
+        """The stage of every step that is measured."""
+        return torch.tensor([span.first.stage for span in self.spans])
+
+    @property
+    def kept(self) -> list[bool]:
+        """Whether a step counts; the first of every stage does not."""
+        return kept_steps(self.stages).tolist()
+
+    def describe(self) -> str:
+        """`4 stages of 3+4+6+3 steps`."""
+        stages = self.stages.tolist()
+        counts = "+".join(str(stages.count(stage)) for stage in dict.fromkeys(stages))
+        number = len(set(stages))
+        return f"{number} stage{'s' * (number > 1)} of {counts} {self.granularity}s"
+
+
+def plan(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    granularity: Granularity = "step",
+    tokens: Tokens = "all",
+) -> Plan:
+    """Find the steps of `model` by one run on `example` (or on one made up)."""
+    check_module(model)
+    signature = signature_of(model)
+    check_tokens(tokens)
+    check_granularity(granularity)
+    if example is not None:
+        valid_tokens(named_arguments(signature, *as_call(model, example)))  # a wrong mask is said
+    found = watchable(model, example)
+    inside = trunk(model)  # the sums of a detector's pyramid are no steps of a trajectory
+    found = replace(found, steps=tuple(s for s in found.steps if lies_in(s.owner, inside)))
+    if not found.steps:
+        raise StepsNotFoundError(
+            f"{type(model).__name__} has no residual step x + f(x), so it has no trajectory of "
+            f"states and no stiffness: NSI compares a state with the next one of the same shape. "
+            f"(VGG has no shortcut; DenseNet concatenates instead of adding.) Seen in one run on "
+            f"an input of shape {found.run.input_shape}."
+        )
+    graph = found.run.graph
+    return Plan(
+        found,
+        {step.key: activation_after(model, graph, step) for step in found.steps},
+        norms_after(model, graph, found.steps),
+        spans(found.steps, granularity),
+        granularity,
+        tokens,
+        chosen_tokens(model, found, example, tokens),
+        signature,
+    )

@@ -1,0 +1,56 @@
+"""Total neural stiffness (TNS), exactly.
+
+Definition 2 of the ICCV paper: a trajectory is stiff with degree M = (M₁, M₂) when some step has
+NSI ≥ max(μ(1 + M₁), M₂), μ the mean NSI of its stage; TNS is the integral of the indicator over all
+M ≥ 0, averaged over inputs.
+
+For one input, step t of stage s is stiff on the rectangle [0, z_t/μ_s − 1] × [0, z_t]. Both sides
+grow with z_t, so within a stage the rectangle of the largest NSI contains all others and the
+indicator is that of a union of one rectangle per stage, anchored at the origin. Its area needs a
+sort of as many numbers as there are stages. No grid, no box, no truncation, and a gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnlab.instruments.stiffness.conventions import PerStep
+from attnlab.instruments.stiffness.stages import PerStage, Stages, stage_peaks
+
+
+def tns(
+    nsi: PerStep,
+    stages: Stages,
+    *,
+    means: PerStage | None = None,
+    box: tuple[float, float] | None = None,
+) -> Float[Tensor, " inputs"]:
+    """TNS of every input; its mean over inputs is the network's TNS.
+
+    NaN where the input is not `usable`: select with `usable` before a backward pass.
+
+    Args:
+        nsi: (inputs, steps), all steps; the first of every stage is left out of peak and mean.
+        stages: the stage of every step.
+        means: μ of each stage; per input when None, see `stage_peaks`.
+        box: integrate over M₁ ≤ box[0], M₂ ≤ box[1] only. To see what a truncated integral loses.
+    """
+    peaks = stage_peaks(nsi, stages, means)
+    width, height = peaks.excess.clamp(min=0), peaks.peak
+    if box is not None:
+        width, height = width.clamp(max=box[0]), height.clamp(max=box[1])
+    return staircase_area(width, height)
+
+
+def staircase_area(width: PerStage, height: PerStage) -> Float[Tensor, " inputs"]:
+    """Area of the union of the rectangles [0, width] × [0, height] of each row."""
+    if width.shape[1] == 0:
+        return width.sum(1)
+    if width.shape[1] == 1:
+        return (width * height).squeeze(1)
+    descending, order = width.sort(dim=1, descending=True)
+    tallest = height.gather(1, order).cummax(1).values
+    strips = torch.cat([descending[:, :-1] - descending[:, 1:], descending[:, -1:]], 1)
+    return (strips * tallest).sum(1)

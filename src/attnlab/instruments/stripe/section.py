@@ -1,0 +1,139 @@
+"""The part of a study's page about gates: are they constant?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from attnlab.instruments.block_figures import heat_figure
+from attnlab.instruments.stripe.figures import difference_figure, stripe_ratio
+from attnlab.instruments.stripe.stripes import run_stripes, spaced
+from attnlab.page.glossary import words
+from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
+from attnlab.results.record import RunRecord, StudyRecord
+from attnlab.results.table import Group
+
+_ALIKE = 0.5
+"""Mean ratio below which gates are said to differ more between channels than between images."""
+_SHOWN_MODULES = 3
+
+
+def gates_section(record: StudyRecord) -> Section:
+    """Is it constant?"""
+    maps = []
+    for group in record.table.groups:
+        cells = _ratio_cells(record, group)
+        if cells:
+            name = record.name_of(group)
+            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0)
+            maps.append(Figure(figure, wide=True))
+    if not maps:
+        missing = "No finished run has gates whose values were recorded."
+        return Section("Is it constant?", "", [], missing)
+    parts: list[Part | Folded] = [Row(maps), *_pictures(record), words("gate", "ratio", "fold")]
+    lead = (
+        "The stripe observation: spread of a gate across test images, relative to its spread "
+        "across channels. Near 0 the gate is the same for every image, so a constant could take "
+        "its place and fold away; 1 and above, it depends on the image as much as on the channel. "
+        "An empty field: no gate."
+    )
+    constant, alike, vary = _kinds(record)
+    return Section(
+        "Is it constant?", lead, parts, _answer(constant, alike, vary), _to_do(constant, alike)
+    )
+
+
+def _kinds(record: StudyRecord) -> tuple[list[str], list[str], list[str]]:
+    """The modules whose gates are the same for every image, nearly so, and not at all so."""
+    ratios: dict[str, list[float]] = {}
+    for group in record.table.groups:
+        for label, _, ratio in _ratio_cells(record, group):
+            ratios.setdefault(label, []).append(ratio)
+    constant = [label for label, values in ratios.items() if max(values) == 0]
+    rest = {label: fmean(values) for label, values in ratios.items() if label not in constant}
+    alike = [f"{label} ({mean:.2f})" for label, mean in rest.items() if mean < _ALIKE]
+    return constant, alike, [f"{m} ({r:.2f})" for m, r in rest.items() if r >= _ALIKE]
+
+
+def _answer(constant: Sequence[str], alike: Sequence[str], vary: Sequence[str]) -> str:
+    sentences = []
+    if constant:
+        sentences.append(f"The gates of {', '.join(constant)} are the same for every image.")
+    if alike:
+        sentences.append(
+            f"Those of {', '.join(alike)} differ more between channels than between images."
+        )
+    if vary:
+        sentences.append(f"Those of {', '.join(vary)} depend on the image as much or more.")
+    return " ".join(sentences).replace("Those", "The gates", 1 if not constant else 0)
+
+
+def _to_do(constant: Sequence[str], alike: Sequence[str]) -> str:
+    if constant:
+        return (
+            f"Fold {constant[0]} away before you deploy it: `attnlab fold runs/RUN -o "
+            f"plain.safetensors`."
+        )
+    if alike:
+        return (
+            "A constant may do as well: try asr:NAME in the study, or `attnlab fold runs/RUN "
+            "--constants DATA -o plain.safetensors`, which says what that changes."
+        )
+    return "Keep these gates: a constant in their place would change the network."
+
+
+def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
+    cells = []
+    for row in group.rows:
+        by_block: dict[str, list[float]] = {}
+        for found in record.found(group, row.label, "gates"):
+            for gate in found["gates"]:
+                ratio = stripe_ratio(gate)
+                if ratio is not None:
+                    by_block.setdefault(gate["label"], []).append(ratio)
+        cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
+    return cells
+
+
+def _pictures(record: StudyRecord) -> list[Part | Folded]:
+    """Of the first module in full; of the others behind a line."""
+    group = record.table.groups[0]
+    gated = [row.label for row in group.rows if record.found(group, row.label, "gates")]
+    images: list[Part | Folded] = []
+    epochs: list[Part | Folded] = []
+    for label in gated[:_SHOWN_MODULES]:
+        run = record.of(group, label)[0]
+        figures, moves = run_stripes(run.stored), _history(run)
+        if figures:
+            title = f"{label} on {record.name_of(group)}, seed {run.entry.seed}"
+            images += [Folded(title, [Row(figures)])] if images else [Heading(title), Row(figures)]
+        if moves:
+            title = f"{label}: change of the gate from epoch to epoch"
+            epochs += [Folded(title, [Row(moves)])] if epochs else [Heading(title), Row(moves)]
+    if not images:
+        text = (
+            "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."
+        )
+        images = [Text(text, quiet=True)]
+    if not epochs:
+        text = (
+            "Gates were not recorded epoch by epoch, so there is no picture of when they settle: "
+            "set every_epoch = true in the study's [measure]."
+        )
+        epochs = [Text(text, quiet=True)]
+    return [*images, *epochs]
+
+
+def _history(run: RunRecord) -> list[Figure]:
+    """How the mean gates moved from epoch to epoch."""
+    records = [record for record in run.stored.history if "gates" in record]
+    if len(records) < 2:
+        return []
+    epochs = [record["epoch"] for record in records]
+    figures = []
+    for name in spaced(list(records[0]["gates"])):
+        moved = np.abs(np.diff([record["gates"][name] for record in records], axis=0))
+        figures.append(Figure(difference_figure(name, epochs, moved)))
+    return figures

@@ -1,0 +1,48 @@
+"""What is measured after every epoch, where that is asked for."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import StepsNotFoundError
+from attnlab.data import Data
+from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import Subject
+from attnlab.instruments.stiffness import StiffnessWarning
+from attnlab.instruments.stiffness.measure import stiffness
+from attnlab.instruments.stripe import gate_values
+from attnlab.surgery.insertion import attachments
+from attnlab.tasks import Task
+
+_CHANNELS = 64
+"""Channels of a gate whose means are kept epoch by epoch."""
+_BATCH = 256
+
+
+def epoch_record(
+    config: MeasureConfig, network: nn.Module, task: Task, data: Data, device: torch.device
+) -> dict[str, Any]:
+    """TNS and the mean gates of a network that trains."""
+    subject = Subject(network, task, data, _BATCH, device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StiffnessWarning)
+            tns: float | None = stiffness(
+                network, subject.inputs(config.images), progress=False
+            ).tns
+    except StepsNotFoundError:
+        tns = None
+    if not any(True for _ in attachments(network)):
+        return {"tns": tns}
+    values = gate_values(network, subject.inputs(config.images))
+    return {"tns": tns, "gates": {name: _rounded(value) for name, value in values.items()}}
+
+
+def _rounded(values: Tensor) -> list[float]:
+    """Of some channels, with four digits: the metrics of a long run must stay readable."""
+    channels = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _CHANNELS)).round()
+    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels.long()].tolist()]

@@ -1,0 +1,39 @@
+"""What folding does to a finished network, where its gates are constant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attnlab._errors import FoldError
+from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.lab.training.evaluate import evaluate
+from attnlab.surgery.folding import has_constant_gates
+from attnlab.surgery.folding.fold import fold
+
+
+class Fold(Measurement):
+    """The error of the fold in float64, and the task's metrics without the gates."""
+
+    name = "fold"
+
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        del config
+        return {}
+
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
+        del config, folder
+        if not has_constant_gates(subject.network):
+            return Finding(None)
+        try:
+            plain, receipt = fold(subject.network, example=next(subject.inputs(1)))
+        except FoldError as error:
+            return Finding(None, (f"Not folded: {str(error).splitlines()[0]}",))
+        values = evaluate(plain, subject.task, subject.data, subject.batch_size, subject.device)
+        return Finding(
+            {
+                "error": receipt.float64_change,
+                "parameters": receipt.parameters_after,
+                "values": values,
+            }
+        )

@@ -1,0 +1,175 @@
+"""The part of a study's page about cost: time in turns, and the way of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
+from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
+from attnlab.results import Metric
+from attnlab.results.record import RunRecord, StudyRecord
+from attnlab.results.speed import Timed
+from attnlab.results.table import Group
+from attnlab.results.table import Row as TableRow
+
+
+def cost_section(record: StudyRecord) -> Section:
+    """What does it cost?"""
+    title = "What does it cost?"
+    if not record.finished:
+        return Section(title, "No run is finished.", [])
+    scatter, curves, metric = [], [], record.metric
+    missing: dict[str, None] = {}
+    for group in record.table.groups:
+        name = record.name_of(group)
+        points = cost_points(group, metric)
+        if points:
+            scatter.append(Figure(cost_figure(points, metric, name)))
+        elif group.why_not_timed:
+            missing[f"{name}: no picture of the time, because {group.why_not_timed}."] = None
+        shown = curves_of(record, group)
+        if shown:
+            curves.append(Figure(curves_figure(shown, _drops(record, group), metric, name)))
+    text = (
+        f"{metric.label} on the test images after each epoch: mean, and range over seeds; dashes "
+        f"where the learning rate drops."
+    )
+    parts: list[Part | Folded] = [Legend(_legend(record))] if scatter else []
+    if len(scatter) == len(curves) == 1:  # one data set: both fit side by side
+        time, way = replace(scatter[0], caption=_how(record)), replace(curves[0], caption=text)
+        parts.append(Row([time, way]))
+    else:
+        parts += [Row(scatter), Text(_how(record), quiet=True)] if scatter else []
+        parts += [Heading("The way there"), Row(curves), Text(text, quiet=True)] if curves else []
+    parts += [Text(text, quiet=True) for text in missing]
+    return Section(title, "", parts, _answer(record), _to_do(record))
+
+
+def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
+    """The rows that were timed in turns, and their folded forms."""
+    points = []
+    for row in group.rows:
+        value = row.values.get(metric.name)
+        if row.speed is None or value is None:
+            continue
+        kind = "plain" if row.plain else "folds" if row.folded_speed else "gated"
+        reference = group.timed is not None and group.timed.reference == row.label
+        points.append(
+            CostPoint(
+                row.label,
+                row.speed.milliseconds,
+                value.mean,
+                kind,  # type: ignore[arg-type]
+                *((None, None) if reference else _interval(row.speed)),
+            )
+        )
+        if row.folded_speed is not None:
+            folded = value if row.folded is None else row.folded
+            time = row.folded_speed
+            points.append(
+                CostPoint(row.label, time.milliseconds, folded.mean, "folded", *_interval(time))
+            )
+    return points
+
+
+def _interval(timed: Timed) -> tuple[float, float]:
+    unit = timed.milliseconds / timed.ratio
+    return unit * timed.low, unit * timed.high
+
+
+def _legend(record: StudyRecord) -> list[tuple[str, str]]:
+    rows = [row for group in record.table.groups for row in group.rows if row.speed]
+    legend = []
+    if any(row.plain for row in rows):
+        legend.append(("diamond", "plain backbone"))
+    if any(not row.plain and not row.folded_speed for row in rows):
+        legend.append(("square", "its gates stay"))
+    if any(row.folded_speed for row in rows):
+        legend += [("gain", "its gates fold"), ("only", "folded: no gate is left")]
+    return legend
+
+
+def _answer(record: StudyRecord) -> str:
+    """One sentence of the first group that was timed: who costs what, who costs nothing."""
+    group = next((group for group in record.table.groups if group.timed), None)
+    if group is None or group.timed is None:
+        return "The time of the networks is not known; what they add in size is in the table."
+    plain = group.timed.reference
+    others = [(r.label, r.speed) for r in group.rows if r.speed and r.label != plain]
+    slower = {label: timed.ratio for label, timed in others if timed.low > 1}
+    same = [label for label, timed in others if timed.low <= 1 <= timed.high]
+    sentences = []
+    if slower:
+        ratios = (f"{100 * (r - 1):.0f}" for r in (min(slower.values()), max(slower.values())))
+        verb, size = "takes" if len(slower) == 1 else "take", "–".join(dict.fromkeys(ratios))
+        sentences.append(f"{', '.join(slower)} {verb} {size} % longer than {plain}")
+    if same:
+        sentences.append(f"no difference in time is shown for {', '.join(same)}")
+    for row in group.rows:
+        timed = row.folded_speed
+        if timed is not None:
+            shown = f"{timed.ratio:.2f} [{timed.low:.2f}, {timed.high:.2f}] of its time"
+            none = ", no difference shown" if timed.low <= 1 <= timed.high else ""
+            sentences.append(f"folded, {row.label} takes {shown}{none}")
+    text = "; ".join(sentences) or f"no module is slower than {plain}"
+    return f"On this machine {text}."
+
+
+def _how(record: StudyRecord) -> str:
+    texts = []
+    for group in record.table.groups:
+        timed = group.timed
+        if timed is not None:
+            busy = f" {timed.busy[:1].upper()}{timed.busy[1:]}." if timed.busy else ""
+            texts.append(
+                f"{record.name_of(group)}: one network per row, the first seed's, all timed in "
+                f"turns in one process after the last run had ended ({timed.rounds} rounds of "
+                f"{timed.batch} images, {timed.threads} threads, {timed.processor or timed.device})"
+                f"; bars are 95 % intervals of the time relative to {timed.reference}.{busy}"
+            )
+    return " ".join(texts)
+
+
+def _to_do(record: StudyRecord) -> str:
+    rows = [row for group in record.table.groups for row in group.rows]
+    folds = [row.label for row in rows if row.fold_error is not None]
+    again = f"`attnlab study measure {record.table.study} --only speed`"
+    if folds:
+        return (
+            f"Deploy {folds[0]} folded: `attnlab fold runs/RUN -o "
+            f"plain.safetensors`. For another machine, time the networks there: {again}."
+        )
+    return (
+        f"If time counts, time the networks on the machine that will run them: "
+        f"{again}. A constant gate (asr:NAME) costs nothing there, because it folds."
+    )
+
+
+def curves_of(record: StudyRecord, group: Group) -> list[Curve]:
+    """Of every module, the plain backbone first."""
+    rows: list[TableRow] = sorted(group.rows, key=lambda row: not row.plain)
+    found = [_curve(row.label, record.of(group, row.label), record.metric) for row in rows]
+    return [curve for curve in found if curve is not None]
+
+
+def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
+    histories = [
+        [metric.shown(record["test"][metric.name]) for record in run.stored.history]
+        for run in runs
+        if run.stored.history
+    ]
+    if not histories:
+        return None
+    columns = list(zip(*histories, strict=False))
+    mean = [sum(column) / len(column) for column in columns]
+    return Curve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
+
+
+def _drops(record: StudyRecord, group: Group) -> list[int]:
+    """Epochs at which the learning rate falls by more than a third."""
+    run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
+    rates = [] if run is None else [record["lr"] for record in run.stored.history]
+    return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]

@@ -1,0 +1,225 @@
+"""Figures of a study: plain data in, Vega-Lite specification out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
+from attnlab.results import Metric
+from attnlab.results.metric import directed
+
+Standing = Literal[
+    "gain", "loss", "within noise", "before correction only", "no interval", "cannot tell"
+]
+"""`before correction only`: zero is outside the module's own interval, but among so many modules
+that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
+
+INK = "#1b2130"
+_CURVES = [BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46"]
+_PLAIN = "#5d6674"
+_COLOURS = {
+    "gain": BLUE,
+    "loss": RED,
+    "within noise": GREY,
+    "before correction only": BLUE,
+    "no interval": GREY,
+    "cannot tell": GREY,
+}
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One module against the plain backbone, in the shown unit of a metric."""
+
+    module: str
+    mean: float
+    low: float | None
+    high: float | None
+    standing: Standing
+    seeds: Mapping[int, float]
+
+
+def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") -> Spec:
+    """Paired differences: a dot per seed, the mean, and its interval; grey where zero is inside."""
+    names = [row.module for row in rows]
+    interval = [
+        {
+            "module": row.module,
+            "mean": row.mean,
+            "low": row.mean if row.low is None else row.low,
+            "high": row.mean if row.high is None else row.high,
+            "colour": _COLOURS[row.standing],
+            "hollow": row.standing == "before correction only",
+            "text": _forest_text(row, metric),
+        }
+        for row in rows
+    ]
+    seeds = [
+        {
+            "module": row.module,
+            "mean": value,
+            "text": f"{row.module}, seed {seed}: {metric.difference_text(value)}",
+        }
+        for row in rows
+        for seed, value in row.seeds.items()
+    ]
+    y = {
+        "field": "module",
+        "type": "nominal",
+        "sort": names,
+        "title": None,
+        "axis": {"domain": False, "ticks": False, "grid": False, "labelLimit": 130},
+    }
+    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
+    x = {
+        "field": "mean",
+        "type": "quantitative",
+        "title": directed(f"Δ {metric.label}, paired by seed{unit}", metric),
+        "axis": {"grid": False, "tickCount": 6},
+    }
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    text = {"field": "text"}
+    return {
+        "title": title or None,
+        "width": 230,
+        "height": {"step": 27},
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "data": {"values": [{"zero": 0}]},
+                "mark": {"type": "rule", "strokeDash": [3, 2], "color": INK, "aria": False},
+                "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": None},
+            },
+            {
+                "data": {"values": interval},
+                "mark": {"type": "rule", "strokeWidth": 2.2, "aria": False},
+                "encoding": {
+                    "x": {**x, "field": "low"},
+                    "x2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "data": {"values": seeds},
+                # Below the bar, which would hide them.
+                "mark": {
+                    "type": "point",
+                    "size": 16,
+                    "yOffset": 9,
+                    "color": GREY,
+                    "opacity": 0.9,
+                },
+                "encoding": {"x": x, "description": text},
+            },
+            {
+                "data": {"values": interval},
+                "mark": {"type": "point", "size": 62, "opacity": 1, "strokeWidth": 2},
+                "encoding": {
+                    "x": x,
+                    "stroke": colour,
+                    "fill": {
+                        "condition": {"test": "datum.hollow", "value": "white"},
+                        "field": "colour",
+                        "type": "nominal",
+                        "scale": None,
+                    },
+                    "description": text,
+                },
+            },
+        ],
+    }
+
+
+def _forest_text(row: ForestRow, metric: Metric) -> str:
+    low, high = row.low, row.high
+    spread = "" if low is None or high is None else f" {metric.interval_text(low, high)}"
+    mean = metric.difference_text(row.mean)
+    return f"{row.module}: {mean}{spread}, n = {len(row.seeds)}, {row.standing}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The result's metric over epochs, over the seeds."""
+
+    module: str
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def curve_colours(number: int) -> list[str]:
+    """The plain backbone's first; from the ninth module on they repeat, and a mark's text tells."""
+    return [_PLAIN, *(_CURVES[n % len(_CURVES)] for n in range(number - 1))]
+
+
+def curves_figure(
+    curves: Sequence[Curve],
+    drops: Sequence[int],
+    metric: Metric,
+    title: str = "",
+    images: str = "test images",
+) -> Spec:
+    """Mean and range over seeds on some images, with dashes where the learning rate drops."""
+    values = [
+        {
+            "module": curve.module,
+            "epoch": epoch,
+            "mean": mean,
+            "low": curve.low[epoch - 1],
+            "high": curve.high[epoch - 1],
+            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after epoch "
+            f"{len(curve.mean)}",
+        }
+        for curve in curves
+        for epoch, mean in enumerate(curve.mean, 1)
+    ]
+    x = {
+        "field": "epoch",
+        "type": "quantitative",
+        "title": "epoch",
+        "axis": {"grid": False, "tickMinStep": 1},
+        "scale": {"nice": False, "zero": False},
+    }
+    y = {
+        "field": "mean",
+        "type": "quantitative",
+        "title": directed(f"{metric.title}, {images}", metric),
+        "scale": {"zero": False},
+    }
+    names = [curve.module for curve in curves]
+    colour = {
+        "field": "module",
+        "type": "nominal",
+        "title": None,
+        "sort": None,
+        "scale": {"domain": names, "range": curve_colours(len(names))},
+        "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1, "columns": 4},
+    }
+    return {
+        "title": title or None,
+        "width": 400,
+        "height": 240,
+        "data": {"values": values},
+        "layer": [
+            {
+                "data": {"values": [{"drop": drop} for drop in drops]},
+                "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY, "aria": False},
+                "encoding": {"x": {"field": "drop", "type": "quantitative"}},
+            },
+            {
+                "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
+                "encoding": {
+                    "x": x,
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 1.7},
+                "encoding": {"x": x, "y": y, "color": colour, "description": {"field": "text"}},
+            },
+        ],
+    }

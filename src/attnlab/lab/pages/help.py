@@ -1,0 +1,168 @@
+"""The part of a study's page about the result: does it help, and by how much?"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from attnlab.lab.pages.figures import forest_figure
+from attnlab.lab.pages.standing import forest_rows, standing_of
+from attnlab.lab.pages.tables import delta_cell, interval_kind, summary_cell
+from attnlab.page.glossary import words
+from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
+from attnlab.results import Metric
+from attnlab.results.record import StudyRecord
+from attnlab.results.table import Group
+from attnlab.results.table import Row as TableRow
+
+_FULL, _HALF = 620, 330
+"""Width of the inside of a figure that stands alone, and of one of two."""
+_SHOWN = 8
+"""Lines below the verdict, at most."""
+_TITLE = "Does it help?"
+
+
+def help_section(record: StudyRecord) -> Section:
+    """Does it help?"""
+    groups = [(group, rows) for group in record.table.groups if (rows := forest_rows(group))]
+    if not groups:
+        missing = (
+            "No pair of runs is finished: a module is compared with the plain backbone of the same "
+            "seed."
+        )
+        return Section(_TITLE, "", [_table(record)] if record.finished else [], missing)
+    width = _FULL if len(groups) == 1 else _HALF
+    figures = [
+        Figure({**forest_figure(rows, record.metric, record.name_of(group)), "width": width})
+        for group, rows in groups
+    ]
+    standings = {row.standing for _, rows in groups for row in rows}
+    parts: list[Part | Folded] = [Row(figures), _table(record), words("Δ", "interval", "Holm")]
+    if standings != {"no interval"}:
+        legend = [("gain", "gain"), ("noise", "within noise"), ("loss", "loss")]
+        if "before correction only" in standings:
+            legend.append(("only", "before correction only"))
+        parts.insert(0, Legend(legend))
+    return Section(_TITLE, _lead(record, groups, standings), parts, _answer(record), _to_do(record))
+
+
+def findings(record: StudyRecord) -> list[str]:
+    """One line per module and data set, the largest differences first:
+    `StepNet +1.60 points [−0.60, +3.80]: no difference shown`."""
+    metric, several = record.metric, len(record.table.groups) > 1
+    found = []
+    for group in record.table.groups:
+        for row in group.rows:
+            compared = row.comparison
+            if compared is None:
+                continue
+            mean, low, high = compared.difference.mean, compared.low, compared.high
+            interval = "" if low is None or high is None else f" {metric.interval_text(low, high)}"
+            on = f" on {record.name_of(group)}" if several else ""
+            why = f" ({compared.note})" if compared.note else ""
+            line = f"**{row.label}**{on} {_points(metric, mean)}{interval}: {compared.verdict}{why}"
+            found.append((compared.verdict not in ("better", "worse"), -abs(mean), line))
+    shown = [line for *_, line in sorted(found)[:_SHOWN]]
+    if len(found) > _SHOWN:
+        shown.append(f"{len(found) - _SHOWN} more below")
+    return shown
+
+
+def _points(metric: Metric, difference: float) -> str:
+    """`+1.60 points`; the metric's own unit where it is not a percentage."""
+    unit = "points" if metric.difference_unit == "pt" else metric.difference_unit
+    return f"{metric.signed(difference)} {unit}".strip()
+
+
+def _lead(record: StudyRecord, groups: list[tuple[Group, list]], standings: Set[str]) -> str:
+    seeds = {len(row.seeds) for _, rows in groups for row in rows}
+    number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+    lead = "Each small dot is one seed minus the same seed without attention. "
+    if standings == {"no interval"}:
+        compared = [row.comparison for group in record.table.groups for row in group.rows]
+        why = dict.fromkeys(comparison.note for comparison in compared if comparison)
+        return f"{lead}There is no interval and no colour ({'; '.join(why)})."
+    none = ", or that there is none" if "no interval" in standings else ""
+    none += ", or that nothing can be told" if "cannot tell" in standings else ""
+    kind = interval_kind(record.table.sequential)
+    looked = ", which is right however often one looked" if record.table.sequential else ""
+    hollow = (
+        " A hollow dot: zero is outside, but not after Holm's correction for many modules."
+        if "before correction only" in standings
+        else ""
+    )
+    lower = " Lower is better: a gain lies left of zero." if record.metric.direction else ""
+    return (
+        f"{lead}Bar: {record.level} {kind} interval of the paired mean (n = {number}){looked}. "
+        f"Grey means the interval contains zero{none}.{hollow}{lower}"
+    )
+
+
+def _verdicts(record: StudyRecord) -> list[tuple[str, str]]:
+    return [
+        (row.label if len(record.table.groups) == 1 else f"{row.label} on {record.name_of(group)}",
+         row.comparison.verdict)
+        for group in record.table.groups
+        for row in group.rows
+        if row.comparison is not None
+    ]  # fmt: skip
+
+
+def _answer(record: StudyRecord) -> str:
+    found = _verdicts(record)
+    better = [name for name, verdict in found if verdict == "better"]
+    worse = [name for name, verdict in found if verdict == "worse"]
+    if better:
+        return f"Yes, more than chance explains: {', '.join(better)}." + (
+            f" It harms: {', '.join(worse)}." if worse else ""
+        )
+    if worse:
+        names = ", ".join(worse)
+        return f"No: nothing is better than the plain network, and it is better than {names}."
+    if all(verdict == "cannot tell" for _, verdict in found):
+        return "Nothing can be told yet."
+    return "That is not shown: what is seen is no larger than what chance does between seeds."
+
+
+def _to_do(record: StudyRecord) -> str:
+    found, name = _verdicts(record), record.table.study
+    open_ = [row for row, verdict in found if verdict not in ("better", "worse")]
+    better = [row for row, verdict in found if verdict == "better"]
+    first = f"Take {better[0]}, and see below what it costs. " if better else ""
+    if open_:
+        return (
+            f"{first}To learn more about {', '.join(open_[:3])}, add seeds: `attnlab study plan "
+            f"{name} --effect 1` says how many it takes, `attnlab study run {name} "
+            f"--until-decided` adds them one by one and stays honest about the looks."
+        )
+    return f"{first}The rows are decided; more seeds would only make the intervals narrower."
+
+
+def _table(record: StudyRecord) -> Table:
+    """The result of every module, the plain one among them, and its difference."""
+    metric, groups = record.metric, record.table.groups
+    columns = ["module"]
+    for group in groups:
+        on = "" if len(groups) == 1 else f"{record.name_of(group)} "
+        unit = f" {metric.difference_unit}" if metric.difference_unit else ""
+        columns += [f"{on}{metric.title}", f"Δ{unit}", "verdict"]
+    labels = list(dict.fromkeys(row.label for group in groups for row in group.rows))
+    lines = []
+    for label in labels:
+        cells = [Cell(label)]
+        for group in groups:
+            row = next((row for row in group.rows if row.label == label), None)
+            cells += _cells(row, metric)
+        lines.append(cells)
+    return Table(columns, lines)
+
+
+def _cells(row: TableRow | None, metric: Metric) -> list[Cell]:
+    value = None if row is None else row.values.get(metric.name)
+    if row is None or value is None:
+        return [Cell("missing", tone="quiet"), Cell("—"), Cell("")]
+    shown = summary_cell(value, metric)
+    if row.comparison is None:
+        return [shown, Cell("—", order=0.0 if row.plain else None), Cell("")]
+    quiet = standing_of(row.comparison) not in ("gain", "loss")
+    verdict = Cell(row.comparison.verdict, tone="quiet" if quiet else "")
+    return [shown, delta_cell(row, metric), verdict]

@@ -1,0 +1,198 @@
+"""The page of a single run, finished or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attnlab.instruments.classes.section import run_classes_section
+from attnlab.instruments.stiffness.figures import nsi_figure
+from attnlab.instruments.stripe.figures import stripe_ratio, stripes_in_words
+from attnlab.instruments.stripe.stripes import run_stripes
+from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.page.glossary import words
+from attnlab.page.parts import (
+    Cell,
+    Chip,
+    Code,
+    Figure,
+    Folded,
+    Notes,
+    Page,
+    Part,
+    Row,
+    Section,
+    Table,
+    Text,
+    number_cell,
+)
+from attnlab.results import Metric, StoredRun
+from attnlab.results.record import data_title
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is the directory of a run."""
+    return (folder / "config.json").is_file() and not (folder / "studies").is_dir()
+
+
+def run_page(folder: Path) -> Page:
+    """What the directory of a run says."""
+    run = StoredRun(folder)
+    sections = [_way(run), *_stiffness(run), *_gates(run), *_fold(run)]
+    sections += run_classes_section(_found(run, "classes"))
+    sections += [_alerts(run), _reproduce(run)]
+    config = run.config
+    gate = config.get("attention", "none")
+    network = f"{config.get('backbone')}" + ("" if gate == "none" else f" with {gate}")
+    data = data_title(config.get("data", {}))
+    return Page(
+        title=f"{network} on {data}",
+        subtitle=f"One run, seed {config.get('seed')} · {folder.name}",
+        verdict=_verdict(run),
+        chips=_chips(run),
+        sections=sections,
+    )
+
+
+def _found(run: StoredRun, name: str) -> dict | None:
+    measured = run.measurements.get(name)
+    return None if measured is None else measured.found
+
+
+def _metric(run: StoredRun) -> Metric | None:
+    """Of the result; of a run that is not finished, the first of what it records."""
+    if run.is_trained:
+        return run.result.metric
+    test = run.history[0]["test"] if run.history else {}
+    name = next(iter(test), None)
+    return None if name is None else Metric(name=name, label=name, digits=4)
+
+
+def _verdict(run: StoredRun) -> str:
+    epochs = run.config.get("recipe", {}).get("epochs")
+    if not run.is_trained:
+        of = "" if epochs is None else f" of {epochs}"
+        return f"Not finished: {len(run.history)}{of} epochs are done."
+    result = run.result
+    metric = result.metric
+    return (
+        f"{metric.label} **{metric.text(result.value)}** on the test images after {result.epochs} "
+        f"epochs. One seed says nothing about chance: a study compares several."
+    )
+
+
+def _chips(run: StoredRun) -> list[Chip]:
+    recipe = run.config.get("recipe", {})
+    chips = [Chip(f"recipe {recipe.get('name') or 'own'}")]
+    if run.failure:
+        chips.append(Chip("the last attempt failed", "bad", str(run.failure.get("error", ""))))
+    if not run.is_trained:
+        return [Chip("running or stopped", "warn"), *chips]
+    result = run.result
+    others = [
+        Chip(f"{metric.label} {metric.text(value)}")
+        for metric in result.metrics[1:]
+        if (value := result.values.get(metric.name)) is not None
+    ]
+    return [
+        *others,
+        Chip(f"{result.parameters / 1e6:.3f} M parameters"),
+        *([] if result.macs is None else [Chip(f"{result.macs / 1e6:.2f} M MACs per image")]),
+        Chip(f"{result.seconds / 60:.1f} min"),
+        *chips,
+    ]
+
+
+def _way(run: StoredRun) -> Section:
+    title, metric, history = "How did it get there?", _metric(run), run.history
+    if metric is None or not history:
+        return Section(title, "", [], "No epoch is done.")
+    loss = Metric(name="train_loss", label="training loss", better="lower", digits=3)
+    figures = []
+    losses = [record["train_loss"] for record in history if "train_loss" in record]
+    for which, images, values in (
+        (metric, "test images", [metric.shown(record["test"][metric.name]) for record in history]),
+        (loss, "training images", losses),
+    ):
+        if values:
+            curve = Curve(which.label, *[values] * 3)
+            figures.append(Figure(curves_figure([curve], [], which, images=images)))
+    best = metric.best([record["test"][metric.name] for record in history])
+    answer = f"The best of {len(history)} epochs on the test images was epoch {best + 1}"
+    answer += ", the last." if best + 1 == len(history) else "; the result is the last one."
+    to_do = (
+        "If the loss still falls at the end, train longer; if it falls and the result does not "
+        "rise, the network learns its training images by heart."
+    )
+    return Section(title, "", [Row(figures)], answer, to_do)
+
+
+def _stiffness(run: StoredRun) -> list[Section]:
+    found = _found(run, "stiffness")
+    if not found:
+        return []
+    parts: list[Part | Folded] = []
+    if all("quantile_05" in step for step in found["nsi"]):
+        parts.append(
+            Figure(
+                nsi_figure(found["nsi"]),
+                "NSI: mean, 5–95 % of inputs.",
+                wide=len(found["nsi"]) > 30,
+            )
+        )
+    parts.append(words("step", "NSI", "TNS"))
+    answer = f"TNS {found['tns']:.3g}: the larger, the more single steps stick out of their stage."
+    return [Section("How stiff are its steps?", "", parts, answer)]
+
+
+def _gates(run: StoredRun) -> list[Section]:
+    found = _found(run, "gates")
+    if not found or not found.get("gates"):
+        return []
+    ratios = [stripe_ratio(gate) for gate in found["gates"]]
+    rows = [
+        [
+            Cell(gate["label"]),
+            number_cell(gate["mean"], "{:.3f}"),
+            number_cell(gate["image_spread"], "{:.4f}"),
+            number_cell(gate["channel_spread"], "{:.4f}"),
+            number_cell(ratio, "{:.3f}"),
+        ]
+        for gate, ratio in zip(found["gates"], ratios, strict=True)
+    ]
+    columns = ["block", "mean", "spread, images", "spread, channels", "ratio"]
+    figures = run_stripes(run)
+    parts: list[Part | Folded] = [Row(figures)] if figures else []
+    parts += [Table(columns, rows), words("gate", "ratio")]
+    return [Section("Are its gates constant?", "", parts, stripes_in_words(ratios))]
+
+
+def _fold(run: StoredRun) -> list[Section]:
+    found = _found(run, "fold")
+    if not found:
+        return []
+    answer = (
+        f"Its gates fold away: {found['parameters']:,} parameters are left, and in float64 the "
+        f"output changes by {found['error']:.0e}, relatively."
+    )
+    to_do = f"`attnlab fold {run.directory.name} -o plain.safetensors` writes the plain network."
+    return [Section("Does it fold?", "", [words("fold")], answer, to_do)]
+
+
+def _alerts(run: StoredRun) -> Section:
+    notes = dict.fromkeys(note for m in run.measurements.values() for note in m.notes)
+    chips = [Chip(note, "warn") for note in notes]
+    if run.failure:
+        chips.insert(0, Chip("The last attempt failed.", "bad", str(run.failure.get("error", ""))))
+    return Section("Alerts", "", [Notes(chips or [Chip("Nothing to report.", "good")])])
+
+
+def _reproduce(run: StoredRun) -> Section:
+    shown = {k: v for k, v in run.environment.items() if k not in ("command", "host")}
+    parts: list[Part | Folded] = [
+        Text(f"Data: {run.data.get('name')}, SHA-256 {run.data.get('checksum')}"),
+        Folded("Settings", [Code(json.dumps(run.config, indent=1, ensure_ascii=False))]),
+        Folded("Environment", [Code(json.dumps(shown, indent=1, ensure_ascii=False))]),
+    ]
+    answer = "Same settings, data and number of threads on a CPU give the same weights to the bit."
+    return Section("Reproduce", "", parts, answer)

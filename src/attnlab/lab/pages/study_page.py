@@ -1,0 +1,120 @@
+"""The page of a study: its questions in their order."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from attnlab.instruments.classes.section import classes_section
+from attnlab.instruments.corruptions.section import corruptions_section
+from attnlab.instruments.details.section import details_sections
+from attnlab.instruments.pictures.section import pictures_section
+from attnlab.instruments.stiffness.section import stiffness_section, where_section
+from attnlab.instruments.stripe.section import gates_section
+from attnlab.lab.pages.alerts import alerts, checksums, plan_alerts
+from attnlab.lab.pages.cost import cost_section
+from attnlab.lab.pages.help import findings, help_section
+from attnlab.lab.pages.progress import is_open, progress_section
+from attnlab.lab.pages.tables import full_table, interval_kind, main_table, to_csv, to_latex
+from attnlab.lab.pages.verdict import study_chips, study_verdict
+from attnlab.page.glossary import words
+from attnlab.page.parts import Chip, Code, Download, Folded, Notes, Page, Part, Section
+from attnlab.results.record import StudyRecord
+from attnlab.results.study import PlanRecord
+
+
+def study_page(record: StudyRecord, name: str = "report") -> Page:
+    """The page; `name` is what its tables are called."""
+    pictures, corruptions = pictures_section(record), corruptions_section(record)
+    sections = [
+        *progress_section(record),
+        help_section(record),
+        *([] if pictures is None else [pictures]),
+        *([] if corruptions is None else [corruptions]),
+        cost_section(record),
+        stiffness_section(record),
+        *details_sections(record),
+        gates_section(record),
+        where_section(record),
+        *classes_section(record),
+        _numbers(record, name),
+        _alerts(record),
+        _reproduce(record),
+    ]
+    return Page(
+        # The question is the headline; the name of the file is not.
+        title=record.study.title or record.table.study,
+        subtitle=_subtitle(record),
+        verdict=study_verdict(record),
+        findings=findings(record),
+        chips=study_chips(record),
+        sections=sections,
+        notes=plan_alerts(record),
+        running=is_open(record),
+    )
+
+
+def _numbers(record: StudyRecord, name: str) -> Section:
+    metric, kind = record.metric, interval_kind(record.table.sequential)
+    in_points = "points" if metric.difference_unit == "pt" else metric.difference_unit
+    unit = f" in {in_points}" if in_points else ""
+    lower = f" ({metric.direction})" if metric.direction else ""
+    lead = (
+        f"{metric.label} is the last epoch, mean ± standard deviation over seeds. Δ{unit}{lower} "
+        f"with its {record.level} {kind} interval; coloured where it holds after Holm's "
+        f"correction. Parameters, MACs, ms and what follows are of the first data set. Fold "
+        f"error: relative change of the output when folded, in float64."
+    )
+    parts: list[Part | Folded] = [
+        main_table(record),
+        Folded("Every number, by data set", [full_table(record)]),
+        Download(f"{name}.csv", to_csv(record)),
+        Download(f"{name}.tex", to_latex(record)),
+        words("Δ", "TNS", "fold"),
+    ]
+    to_do = "Take them into your paper or notebook: the CSV has every digit, the LaTeX a table."
+    return Section("All numbers", lead, parts, "Everything that was measured.", to_do)
+
+
+def _subtitle(record: StudyRecord) -> str:
+    backbones = " and ".join(dict.fromkeys(group.backbone for group in record.table.groups))
+    data = " and ".join(dict.fromkeys(record.data_of(g) for g in record.table.groups))
+    return f"{backbones} on {data} · study {record.table.study}"
+
+
+def _alerts(record: StudyRecord) -> Section:
+    found = alerts(record)
+    if not found:
+        return Section("Alerts", "", [Notes([Chip("Nothing to report.", "good")])])
+    return Section("Alerts", "", [Notes(found)])
+
+
+def _reproduce(record: StudyRecord) -> Section:
+    study = record.study
+    changed = [f"{setting}: {before} → {after}" for setting, before, after in study.deviations]
+    environment = next((e for run in record.finished if (e := run.stored.environment)), {})
+    shown = {key: value for key, value in environment.items() if key not in ("command", "host")}
+    sums = [f"{each}  {data}" for data, found in checksums(record).items() for each in found]
+    runs = [f"{run.entry.run_id}  {run.state:8} {run.entry}" for run in record.runs]
+    definition = json.dumps(study.definition, indent=1, ensure_ascii=False)
+    parts: list[Part | Folded] = [
+        Code(study.commands, "Commands"),
+        Code("\n".join(changed) or "none", f"Deviations from the recipe {study.recipe}"),
+        *([Code("\n".join(sums), "Data, SHA-256 of their content")] if sums else []),
+        Folded("Environment of the first run", [Code(json.dumps(shown, indent=1))]),
+        Folded("The study", [Code(definition)]),
+        Folded("Every plan that it had", [Code("\n".join(map(_plan, record.plans)))]),
+        Folded("Runs, by the hash of what they are made from", [Code("\n".join(runs))]),
+        Folded("BibTeX", [Code(study.bibliography)]),
+    ]
+    return Section("Reproduce", "", parts)
+
+
+def _plan(plan: PlanRecord) -> str:
+    """`2025-01-31 12:00 UTC  seeds 0 1 2, 12 runs, 0 finished by then`."""
+    when = "at an unknown time"  # attnlab 0.1 did not write it down
+    if plan.time > 0:
+        when = f"{datetime.fromtimestamp(plan.time, UTC):%Y-%m-%d %H:%M} UTC"
+    more = ", seeds are added until decided" if plan.until_decided else ""
+    seeds = " ".join(map(str, plan.seeds))
+    return f"{when}  seeds {seeds}, {len(plan.runs)} runs, {len(plan.seen)} finished by then{more}"

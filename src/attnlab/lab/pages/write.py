@@ -1,0 +1,99 @@
+"""Pages as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnlab._errors import InputError
+from attnlab._files import write_whole
+from attnlab.instruments.maps.page import maps_page
+from attnlab.instruments.noise.page import noise_page
+from attnlab.instruments.place.page import place_page
+from attnlab.instruments.removal.page import shorten_page
+from attnlab.instruments.stiffness.page import comparison_page, names_of, stiffness_page
+from attnlab.instruments.stripe.page import stripe_page
+from attnlab.lab.pages.compare_page import compare_page
+from attnlab.lab.pages.fold_page import fold_page
+from attnlab.lab.pages.run_page import run_page
+from attnlab.lab.pages.study_page import study_page
+from attnlab.lab.pages.tables import to_csv, to_latex
+from attnlab.page.rendering import render
+from attnlab.results.record import RENDERED, read_record
+from attnlab.results.study import StoredStudy
+from attnlab.results.table import StudyTable
+
+_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "attnlab stiffness 1": stiffness_page,
+    "attnlab stripe 1": stripe_page,
+    "attnlab maps 1": maps_page,
+    "attnlab fold 1": fold_page,
+    "attnlab compare 1": compare_page,
+    "attnlab noise 1": noise_page,
+    "attnlab place 1": place_page,
+    "attnlab shorten 1": shorten_page,
+}
+"""By the format of the file."""
+
+
+def write_study_page(
+    folder: Path, name: str, out: Path, made: tuple[StoredStudy, StudyTable] | None = None
+) -> Path:
+    """The page of a study of the runs in `folder`, from its stored table or the one that was
+    `made`, with CSV and LaTeX beside it."""
+    record = read_record(folder, name, made)
+    write_whole(out, render(study_page(record, out.stem)))
+    write_whole(out.with_suffix(".csv"), to_csv(record))
+    write_whole(out.with_suffix(".tex"), to_latex(record))
+    return out
+
+
+def write_run_page(folder: Path, out: Path) -> Path:
+    """The page of one run."""
+    return write_whole(out, render(run_page(folder)))
+
+
+def write_comparison_page(files: Sequence[str | Path], out: Path) -> Path:
+    """The page of two or more stiffness.json side by side."""
+    found = []
+    for file in files:
+        path = Path(file)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            content = None
+        if not isinstance(content, dict) or content.get("format") != "attnlab stiffness 1":
+            raise InputError(
+                f"Expected several files to be stiffness.json (attnlab stiffness --out), which one "
+                f"page compares, but {str(path)!r} is not one."
+            )
+        found.append(content)
+    return write_whole(out, comparison_page(dict(zip(names_of(found), found, strict=True))))
+
+
+def write_file_page(file: str | Path, out: Path) -> Path:
+    """The page of the measurement in a JSON file, whichever it is."""
+    path = Path(file)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
+    kind = str(found.get("format", "")) if isinstance(found, dict) else ""
+    if kind in _PAGES:
+        try:
+            return write_whole(out, _PAGES[kind](found))
+        except KeyError as missing:
+            raise InputError(
+                f"{str(path)!r} has the format {kind!r} but lacks {missing}: it is not as attnlab "
+                f"wrote it."
+            ) from missing
+    # "attnlab fold 2": the number is the version.
+    known = [name for name in _PAGES if name.rpartition(" ")[0] == kind.rpartition(" ")[0]]
+    if known:
+        raise InputError(
+            f"{str(path)!r} has the format {kind!r}, expected {known[0]!r}: another version of "
+            f"attnlab wrote it."
+        )
+    raise InputError(f"{str(path)!r} is not a result that has a page. Expected {RENDERED}.")

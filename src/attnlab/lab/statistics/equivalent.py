@@ -1,0 +1,89 @@
+"""As good as: two one-sided tests within a margin that was stated beforehand.
+
+That no difference was shown does not show that there is none: a study of two seeds shows nothing.
+Equivalence is a claim of its own, that the true mean difference δ lies within ±m. It is shown when
+both δ ≤ −m and δ ≥ m are rejected (Schuirmann, 1987), each by a one-sided paired t-test, so its
+p-value is the larger of the two. It is below α exactly when the interval of level 1 − 2α lies
+within the margin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from attnlab._errors import InputError
+from attnlab._extras import needs
+from attnlab.lab.statistics.anytime import anytime_p_value, radius
+from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference
+from attnlab.results.table import Equivalence
+
+
+def equivalence(
+    module: Mapping[int, float],
+    other: Mapping[int, float],
+    margin: float,
+    level: float = LEVEL,
+    *,
+    to: str = "",
+    sequential: bool = False,
+    cannot_tell: str = "",
+) -> Equivalence:
+    """Whether `module` is as good as `other`, by the seeds that both have.
+
+    Args:
+        module: values by seed.
+        other: those that it is to be as good as.
+        margin: how large a difference counts as none, in the unit of the values.
+        level: one minus the error rate.
+        to: what the other is called.
+        sequential: tests and interval that stay right when the number of seeds was not fixed
+            beforehand; they need more seeds.
+        cannot_tell: a reason for which nothing may be said; empty if there is none.
+    """
+    if not 0 < margin < math.inf:
+        raise InputError(f"Expected a margin above zero but got {margin!r}.")
+    difference = paired_difference(module, other, level, cannot_tell)
+    mean, seeds = difference.mean, difference.seeds
+    why = cannot_tell or difference.note
+    if difference.std is None:
+        return Equivalence(to, margin, mean, None, None, None, seeds, why, sequential)
+    values = np.array([module[seed] - other[seed] for seed in seeds], dtype=np.float64)
+    if sequential:
+        around = radius(values.tolist(), level)
+        p = max(anytime_p_value((values + side).tolist()) for side in (margin, -margin))
+        p = p if abs(mean) < margin else 1.0
+        why = why or difference.anytime_note
+    else:
+        with needs("study"):
+            from scipy import stats
+
+        error, freedom = difference.std / math.sqrt(len(seeds)), len(seeds) - 1
+        below = float(stats.t.sf((mean + margin) / error, freedom))  # rejects δ ≤ −m
+        above = float(stats.t.cdf((mean - margin) / error, freedom))  # rejects δ ≥ m
+        p = max(below, above)
+        around = float(stats.t.isf(1 - level, freedom)) * error
+    finite = math.isfinite(around)
+    return Equivalence(
+        to,
+        margin,
+        mean,
+        mean - around if finite else None,
+        mean + around if finite else None,
+        p,
+        seeds,
+        why,
+        sequential,
+    )
+
+
+def judge(family: Mapping[str, Equivalence], level: float = LEVEL) -> dict[str, Equivalence]:
+    """The verdicts on rows that were all compared with one: Holm over the family. One without a
+    p-value counts as if it had p = 1."""
+    adjusted = holm([1.0 if e.p_value is None else e.p_value for e in family.values()])
+    return {
+        name: each.judged(p, 1 - level)
+        for (name, each), p in zip(family.items(), adjusted, strict=True)
+    }

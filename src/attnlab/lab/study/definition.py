@@ -1,0 +1,298 @@
+"""A study as a TOML file: data × backbone × attention × where × seeds, with one recipe."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, field_validator, model_validator
+
+from attnlab._errors import InputError, OptionError, nearest, unknown_name
+from attnlab._strict import Strict
+from attnlab.data import DataConfig
+from attnlab.instruments.config import MeasureConfig
+from attnlab.lab.tracking import TrackConfig, chosen
+from attnlab.lab.training.config import Value
+from attnlab.residuals.where import EVERYWHERE
+from attnlab.results.table import Figure
+from attnlab.surgery.noise import NoiseConfig
+from attnlab.tasks import TaskConfig
+
+PLAIN = "plain"
+"""The row of the backbone without attention."""
+
+_FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?)\s*)?")
+
+
+class Dataset(DataConfig):
+    """One data set of a study; `recipe` names another recipe for it alone, or changes settings of
+    the study's."""
+
+    label: str = ""
+    recipe: dict[str, Any] = {}
+    task_options: dict[str, Value] = {}
+    """Options of the study's task for it alone."""
+
+
+class Backbone(Strict):
+    """One backbone of a study."""
+
+    name: str
+    label: str = ""
+    options: dict[str, Value] = {}
+    noise: NoiseConfig | None = None
+    """In the norms of every network that is built from it, the plain one too."""
+
+
+class Module(Strict):
+    """One row of a study's table: a gate, or `none` for the plain backbone."""
+
+    gate: str
+    label: str = ""
+    options: dict[str, Value] = {}
+    where: str | tuple[str, ...] | None = None
+    """Overrides the study's `where`."""
+    start: Literal["paper", "identity"] = "paper"
+    place: Literal["auto", "branch", "norm"] = "branch"
+    shared: bool = False
+    """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
+    backbone_options: dict[str, Value] = {}
+    """Options of the backbone for this row alone: a network built differently, to compare with."""
+    branch_scale: PositiveFloat | None = None
+    """The first γ of the norm in which every residual branch ends, as a control for gates."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what the other rows are compared with."""
+        as_it_is = not self.backbone_options and self.branch_scale is None
+        return self.gate == "none" and as_it_is
+
+
+class Paper(Strict):
+    """What a paper prints for the rows of a study."""
+
+    source: str
+    note: str = ""
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    """By metric, group and row. In a file each metric is a table of its own:
+    `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
+
+
+class Equivalence(Strict):
+    """That rows are as good as another is a claim of its own: a missing difference does not show
+    it. The difference must lie within a margin that was stated beforehand."""
+
+    to: str
+    """The row that the others are compared with."""
+    margin: PositiveFloat
+    """In the metric's unit: points, for a result in percent."""
+
+
+class Axes(Strict):
+    """What a study crosses. `data`, `backbone` and `attention` take names or tables."""
+
+    task: TaskConfig = TaskConfig()
+    """A name of `attnlab.tasks.list_tasks()`, or a table with its options; the same for all."""
+    data: tuple[Dataset, ...] = Field(min_length=1)
+    backbone: tuple[Backbone, ...] = Field(min_length=1)
+    attention: tuple[Module, ...] = Field(min_length=1)
+    where: tuple[str, ...] = (EVERYWHERE,)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """A list, or a number: `seeds = 5` is 0, 1, 2, 3, 4."""
+    recipe: dict[str, Any]
+    """A name of `attnlab.lab.training.list_recipes()`, or a table that starts from one:
+    `{name = "digits", epochs = 3}`."""
+    measure: MeasureConfig = Field(default_factory=MeasureConfig)
+    track: tuple[TrackConfig, ...] = ()
+    """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
+    any run."""
+    equivalence: Equivalence | None = None
+    """Which row the others are to be as good as, and within what; for each group."""
+
+    @field_validator("track")
+    @classmethod
+    def _each_once(cls, track: tuple[TrackConfig, ...]) -> tuple[TrackConfig, ...]:
+        return chosen(track)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_short(cls, given: Any) -> Any:
+        return _expanded(given) if isinstance(given, Mapping) else given
+
+
+class Study(Axes):
+    """A grid of runs and what a paper says about it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    title: str = ""
+    paper: Paper | None = None
+    small: dict[str, Any] = {}
+    """Axes that `--small` puts in the place of the others: the same machinery, in minutes."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        for key in self.small:
+            if key not in Axes.model_fields:
+                valid = list(Axes.model_fields)
+                raise OptionError(
+                    f"[small] has no setting {key!r}.{nearest(key, valid)} "
+                    f"It has: {', '.join(valid)}."
+                )
+        for axis in ("data", "backbone"):
+            labels = [entry.label for entry in getattr(self, axis)]
+            repeated = sorted({label for label in labels if labels.count(label) > 1})
+            if repeated:
+                raise OptionError(
+                    f"Setting {axis!r} of study: {', '.join(repeated)} is given more than once; "
+                    f"give each a label of its own."
+                )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise OptionError(
+                f"Setting 'seeds' of study: expected each once but got {list(self.seeds)}."
+            )
+        return self
+
+    def smaller(self) -> Study:
+        """The form that runs in minutes: a study with its own name and no paper's figures."""
+        if not self.small:
+            raise OptionError(f"The study {self.name!r} has no [small] table, so no small form.")
+        axes = {name: getattr(self, name) for name in Axes.model_fields}
+        title = f"{self.title}, small form" if self.title else ""
+        return Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
+
+    def with_seeds(self, seeds: Sequence[int]) -> Study:
+        """The same study over other seeds."""
+        return self.model_copy(update={"seeds": tuple(seeds)})
+
+    @cached_property
+    def has_plain(self) -> bool:
+        return any(entry.is_plain for entry in self.attention)
+
+
+def load_study(path: str | Path) -> Study:
+    """The study in a TOML file, or one of `list_studies()` by its bare name."""
+    file = find_study(path)
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file} is not UTF-8 text, which TOML is: byte {error.start} cannot be read. Save it "
+            f"as UTF-8."
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not a TOML file: {error}.") from None
+    try:
+        return Study(**{"name": file.stem, **table})
+    except OptionError as error:
+        raise OptionError(f"{file}: {error}") from None
+
+
+def find_study(name: str | Path) -> Path:
+    """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise InputError(f"There is no file {str(path)!r}. Expected the TOML file of a study.")
+    known = list_studies()
+    if str(name) not in known:
+        raise unknown_name("study", str(name), known or ("(none: give the path of a TOML file)",))
+    return known[str(name)]
+
+
+def list_studies() -> dict[str, Path]:
+    """attnlab's own studies and those of the folder `studies` here, which go first, by name."""
+    folders = (_shipped(), Path("studies"))
+    found = (file for folder in folders for file in sorted(folder.glob("*.toml")))
+    return {file.stem: file for file in found}
+
+
+def _shipped() -> Path:
+    """The folder of attnlab's own studies: inside an installed wheel, else in the checkout."""
+    package = Path(__file__).parents[2]
+    installed = package / "_studies"
+    return installed if installed.is_dir() else package.parents[1] / "studies"
+
+
+def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Names, numbers and single entries written out as lists of tables."""
+    table = dict(given)
+    for axis, key in (("data", "name"), ("backbone", "name"), ("attention", "gate")):
+        if axis in table:
+            entries = table[axis] if isinstance(table[axis], list | tuple) else [table[axis]]
+            table[axis] = [_labelled(axis, key, entry) for entry in entries]
+    if isinstance(table.get("track"), str | Mapping):
+        table["track"] = [table["track"]]
+    if isinstance(table.get("where"), str):
+        table["where"] = [table["where"]]
+    if isinstance(table.get("seeds"), int):
+        if table["seeds"] < 1:
+            raise OptionError(
+                f"Setting 'seeds' of study: expected at least 1 but got {table['seeds']}."
+            )
+        table["seeds"] = list(range(table["seeds"]))
+    if isinstance(table.get("paper"), Mapping):
+        table["paper"] = _by_metric(table["paper"])
+    for name in ("recipe", "task"):
+        if isinstance(table.get(name), str):
+            table[name] = {"name": table[name]}
+    return table
+
+
+def _labelled(axis: str, key: str, entry: Any) -> Any:
+    if isinstance(entry, str):
+        entry = {key: entry}
+    if not isinstance(entry, dict):
+        return entry
+    if isinstance(entry.get("recipe"), str):
+        entry = {**entry, "recipe": {"name": entry["recipe"]}}
+    name = entry.get(key, "")
+    return {**entry, "label": entry.get("label") or _default_label(axis, name, entry)}
+
+
+def _default_label(axis: str, name: str, entry: Mapping[str, Any]) -> str:
+    label = PLAIN if (axis, name) == ("attention", "none") else name
+    if axis == "attention" and "branch_scale" in entry:
+        label += f", last scale {entry['branch_scale']}"
+    noise = entry.get("noise")
+    if axis == "backbone" and isinstance(noise, Mapping):
+        label += f", {NoiseConfig(**noise).label}"
+    return label
+
+
+def _by_metric(paper: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of single metrics, `[paper.top1]`, under `figures`."""
+    table = {name: value for name, value in paper.items() if name in Paper.model_fields}
+    metrics = {name: groups for name, groups in paper.items() if name not in table}
+    figures = {**table.get("figures", {}), **metrics}
+    return {**table, "figures": {name: _figures(name, each) for name, each in figures.items()}}
+
+
+def _figures(metric: str, groups: Any) -> Any:
+    if not isinstance(groups, Mapping) or not all(isinstance(g, Mapping) for g in groups.values()):
+        raise OptionError(
+            f"[paper.{metric}]: expected a table of groups with a figure per row, as in "
+            f'[paper.{metric}."cifar10 resnet164"], but got {groups!r}.'
+        )
+    return {
+        group: {row: _figure(row, figure) for row, figure in rows.items()}
+        for group, rows in groups.items()
+    }
+
+
+def _figure(row: str, given: Any) -> Any:
+    if isinstance(given, int | float):
+        return {"mean": given}
+    if not isinstance(given, str):
+        return given
+    match = _FIGURE.fullmatch(given)
+    if match is None:
+        raise OptionError(
+            f"The paper's figure of {row!r}: expected a number or text like '94.26 ± 0.14' but got "
+            f"{given!r}."
+        )
+    return {"mean": match[1], "std": match[2]}

@@ -1,0 +1,144 @@
+"""How long a run will take: from finished runs like it, or from one measured training step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnlab._errors import AttnlabError
+from attnlab.data import Batch, Facts, load_data
+from attnlab.data.known import CIFAR, SETS
+from attnlab.lab.study.definition import Study
+from attnlab.lab.study.grid import PlannedRun, planned_runs
+from attnlab.lab.study.store import State, Store
+from attnlab.lab.training.config import RunConfig
+from attnlab.lab.training.measured_where import stand_in
+from attnlab.lab.training.network import build_network
+from attnlab.results.study import Cell, RunEntry
+from attnlab.tasks import build_task
+
+Basis = Literal["finished runs", "measured step", "step of the plain backbone", "none"]
+
+_LARGEST_BATCH = 16
+_BUDGET = 20.0
+"""Seconds of measuring, after which rows are taken to be as fast as their plain backbone."""
+_FORWARD_SHARE = 1 / 3
+"""Of a training step's work that a test image needs."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one run of a cell, on this machine."""
+
+    seconds: float | None
+    basis: Basis
+    problem: str = ""
+    """Why there is none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a study, what became of them so far, and what is left to do."""
+
+    runs: tuple[PlannedRun, ...]
+    states: tuple[State, ...]
+    """Of the runs, in their order."""
+    estimates: dict[Cell, Estimate]
+    problem: str = ""
+    """Why it is not known which runs are done."""
+
+    @property
+    def left(self) -> list[PlannedRun]:
+        pairs = zip(self.runs, self.states, strict=True)
+        return [run for run, state in pairs if state != "done"]
+
+    @property
+    def seconds_left(self) -> float | None:
+        """One run after the other; None where some cell has no estimate."""
+        each = [self.estimates[run.cell].seconds for run in self.left]
+        return None if None in each else sum(seconds for seconds in each if seconds is not None)
+
+
+def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
+    """What is done and what is left; measures steps for about `budget` seconds."""
+    store = Store(Path(out))
+    runs = planned_runs(study)
+    estimates: dict[Cell, Estimate] = {}
+    try:
+        entries: dict[tuple[Cell, int], RunEntry] = {
+            (entry.cell, entry.seed): entry for entry in store.entries(runs, study.measure)
+        }
+        problem = ""
+    except AttnlabError as error:  # the data are not here, so their runs cannot be named
+        entries, problem = {}, str(error)
+    states: list[State] = [
+        store.state(entries[run.cell, run.seed]) if entries else "waiting" for run in runs
+    ]
+    end = time.perf_counter() + budget
+    plain: dict[str, float] = {}
+    order = list(dict.fromkeys(run.cell for run in runs))
+    for cell in sorted(order, key=lambda cell: not cell.plain):
+        own = [(run, state) for run, state in zip(runs, states, strict=True) if run.cell == cell]
+        finished = [entries[cell, run.seed] for run, state in own if state == "done"]
+        if finished:
+            seconds = [store.run(entry).result.seconds for entry in finished]
+            estimates[cell] = Estimate(sum(seconds) / len(seconds), "finished runs")
+        else:
+            estimates[cell] = _measured(cell, own[0][0].config, plain, end)
+    estimates = {cell: estimates[cell] for cell in order}
+    return Plan(tuple(runs), tuple(states), estimates, problem)
+
+
+def _measured(cell: Cell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
+    """`plain` holds the seconds per image of the plain backbones, by group."""
+    try:
+        facts = facts_of(config)
+        images = config.recipe.epochs * (facts.train + _FORWARD_SHARE * facts.test)
+        if cell.group in plain and time.perf_counter() > end:
+            return Estimate(plain[cell.group] * images, "step of the plain backbone")
+        each = seconds_per_image(config, facts)
+    except AttnlabError as error:
+        return Estimate(None, "none", str(error))
+    plain.setdefault(cell.group, each)
+    return Estimate(each * images, "measured step")
+
+
+def facts_of(config: RunConfig) -> Facts:
+    """How many images of what shape; the well-known data sets need not be there."""
+    data = config.data
+    if data.name not in SETS:
+        return load_data(data).facts
+    known = SETS[data.name]
+    side = data.size or (data.stl_crop if data.name == "stl10" else known.side)
+    counts = data.train_subset or known.train, data.test_subset or known.test
+    return Facts(data.name, "class", known.classes, (3, side, side), *counts, *CIFAR, "")
+
+
+def seconds_per_image(config: RunConfig, facts: Facts) -> float:
+    """Of a training step on random images; the second of two steps, since the first allocates."""
+    batch = min(config.recipe.batch_size, _LARGEST_BATCH)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    task = build_task(config.task, facts)
+    network = build_network(stand_in(config), task, facts.shape).to(device).train()
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
+    given = Batch(torch.randn(batch, *facts.shape, device=device), _targets(facts, batch, device))
+    for _ in range(2):
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        loss = task.loss(network, given).mean
+        loss.backward()
+        optimizer.step()
+        loss.item()  # waits for the device
+        taken = time.perf_counter() - began
+    return taken / batch
+
+
+def _targets(facts: Facts, batch: int, device: torch.device) -> Tensor:
+    if facts.targets == "class":
+        return torch.arange(batch, device=device) % facts.outputs
+    return torch.zeros(batch, facts.outputs, device=device)

@@ -1,0 +1,162 @@
+"""A queue on this machine: a process per run, so that a crash loses one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnlab._checked import check_whole
+from attnlab._words import counted
+from attnlab.lab.study.executors._base import Executor, cores
+from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
+from attnlab.lab.study.store import read_failure, write_failure
+from attnlab.lab.study.worker import BUSY, Job, Outcome
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_KEPT_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+}
+"""glibc keeps what a step frees for the next step; by default it gives it back and the system
+clears it again, which takes up to a fifth of the time of training on a CPU."""
+# Ctrl-C reaches all processes of a terminal; it is for the one that started the others to end them.
+_PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from attnlab.lab.study.worker import main; main()"
+)
+_POLL = 0.05
+_ASK_AGAIN = 10.0
+
+
+@dataclass
+class _Running:
+    job: Job
+    process: subprocess.Popen
+    slot: int
+
+
+class LocalExecutor(Executor):
+    """`slots` runs at a time: one per GPU, or one per core where there is none. The cores are
+    divided among the slots, and slot k uses GPU k modulo their number. A run that a killed study
+    left behind has one of the slots until it has ended."""
+
+    def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
+        for name, value in (("slots", slots), ("threads", threads)):
+            if value is not None:
+                check_whole(name, value, 1)
+        self.gpus = _number_of_gpus()
+        self.slots = slots or self.gpus or cores()
+        self.threads = threads or max(1, cores() // self.slots)
+
+    @property
+    def at_a_time(self) -> int:
+        return self.slots
+
+    def describe(self) -> str:
+        where = counted(self.gpus, "GPU") if self.gpus else "no GPU"
+        threads = counted(self.threads, "thread")
+        return f"this machine: {self.slots} at a time, {threads} each, {where}"
+
+    def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        queue = deque(jobs)
+        free = deque(range(self.slots))
+        running: list[_Running] = []
+        left_behind = [Path(job.directory) for job in jobs]
+        try:
+            while queue or running:
+                left_behind = [folder for folder in left_behind if is_left_behind(folder)]
+                while queue and len(free) > len(left_behind):
+                    job = queue.popleft()
+                    known = _known(job)
+                    if known is not None:
+                        yield known
+                    else:
+                        running.append(self._start(job, free.popleft()))
+                ended = [one for one in running if one.process.poll() is not None]
+                for one in ended:
+                    running.remove(one)
+                    free.append(one.slot)
+                    yield _outcome(one.job, one.process.returncode)
+                if not ended:
+                    time.sleep(_POLL)
+        finally:
+            _stop(running)
+
+    def _start(self, job: Job, slot: int) -> _Running:
+        directory = Path(job.directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        threads = dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
+        environment = _KEPT_MEMORY | os.environ | threads
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
+        with (directory / "log.txt").open("ab") as log:
+            process = subprocess.Popen(
+                # -P: a file in the current folder is not taken for a module of Python's own.
+                [sys.executable, "-P", "-c", _PROGRAM, job.directory, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        assert process.stdin is not None
+        process.stdin.write(job.to_json().encode())
+        process.stdin.close()
+        return _Running(job, process, slot)
+
+
+def _known(job: Job) -> Outcome | None:
+    """What others made of the job meanwhile; saves the seconds in which a process starts."""
+    directory = Path(job.directory)
+    if job.is_done:
+        return Outcome(job, "done")
+    return Outcome(job, "busy", owner(directory)) if is_claimed(directory) else None
+
+
+def _outcome(job: Job, code: int) -> Outcome:
+    directory = Path(job.directory)
+    if code == 0:
+        return Outcome(job, "done")
+    if code == BUSY:
+        return Outcome(job, "busy", owner(directory))
+    number = -code if code < 0 else code - 128  # as the system and as a shell write it
+    if number in signal.valid_signals():
+        message = f"its process was ended by {signal.Signals(number).name}"
+        write_failure(directory, message)
+        return Outcome(job, "failed", message)
+    failure = read_failure(directory)
+    message = failure.error if failure else f"its process ended with code {code}; see log.txt"
+    return Outcome(job, "failed", message)
+
+
+def _stop(running: list[_Running]) -> None:
+    """Ask the processes to end; each leaves its last checkpoint. Ask again where one goes on: what
+    a signal raises is ignored by Python in some places, in the end of an object for example."""
+    for one in running:
+        one.process.terminate()
+    for one in running:
+        while True:
+            try:
+                one.process.wait(_ASK_AGAIN)
+                break
+            except subprocess.TimeoutExpired:
+                one.process.terminate()
+
+
+def _number_of_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _gpu(slot: int, number: int) -> str:
+    """The slot's GPU among those that this process may see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(index) for index in range(number)]
+    return names[slot % number]

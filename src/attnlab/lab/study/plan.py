@@ -1,0 +1,180 @@
+"""A study's plan, written down: what belongs to it, and what had been seen when it was made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from attnlab._errors import InputError
+from attnlab._files import unless_read_only
+from attnlab.lab.study.bibliography import bibliography
+from attnlab.lab.study.definition import Study, list_studies
+from attnlab.lab.study.grid import PlannedRun, planned_runs
+from attnlab.lab.study.history import seen_runs, stored_plans
+from attnlab.lab.study.store import Store
+from attnlab.lab.study.table import study_table
+from attnlab.lab.training.recipe import list_recipes, load_parts
+from attnlab.results import v0_1
+from attnlab.results.damage import DamagedFileError, reading
+from attnlab.results.study import (
+    PlanRecord,
+    RunEntry,
+    StoredStudy,
+    add_plan,
+    read_json,
+    read_study,
+    write_study,
+    write_table,
+)
+from attnlab.results.table import StudyTable
+from attnlab.tasks import task_class
+
+
+def described(study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry]) -> StoredStudy:
+    """All that tables and pages need to know of a study."""
+    return StoredStudy(
+        name=study.name,
+        title=study.title,
+        definition=study.model_dump(mode="json", exclude_defaults=True),
+        recipe=str(study.recipe.get("name") or "of its own"),
+        deviations=tuple(_deviations(runs)),
+        commands=_commands(study.name),
+        bibliography=bibliography(
+            dict.fromkeys(entry.attention for entry in entries), stiffness=study.measure.images > 0
+        ),
+        runs=tuple(entries),
+        seeds=study.seeds,
+        has_plain=study.has_plain,
+        metrics=tuple(each.model_dump() for each in task_class(study.task).metrics),
+    )
+
+
+def present(store: Store, study: Study) -> StoredStudy:
+    """The study as it would be planned now; nothing is written."""
+    runs = planned_runs(study)
+    return described(study, runs, store.entries(runs, study.measure))
+
+
+def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> StoredStudy:
+    """Plan the study, and record it if it is another plan than the last one."""
+    planned = present(store, study)
+    directory = store.study_directory(study.name)
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory / ".plans.lock"):  # several may start one study at a time
+        upgrade(store, study.name)
+        before = stored_plans(store, study.name)
+        last = before.plans[-1] if before.plans else None
+        if last is None or (last.runs, last.until_decided) != (planned.runs, until_decided):
+            seen, now = seen_runs(store, study.name), time.time()
+            lost = before.damage
+            plan = PlanRecord(now, study.seeds, planned.runs, seen, until_decided, lost)
+            add_plan(directory, plan)
+        write_study(directory, planned)
+    return planned
+
+
+def refresh(store: Store, name: str) -> StudyTable:
+    """The table of a stored study, as `up_to_date` makes it."""
+    return up_to_date(store, name)[1]
+
+
+def up_to_date(store: Store, name: str) -> tuple[StoredStudy, StudyTable]:
+    """A stored study and its table, made anew of what is on disk; and written beside it, where
+    that may be written. The study is not planned again."""
+    directory = store.study_directory(name)
+    with unless_read_only(directory):
+        upgrade(store, name)
+    old = _is_of_0_1(directory / "study.json")  # still: it may only be read
+    study = _study_of_0_1(store, name)[0] if old else read_study(directory)
+    table = study_table(store, study)
+    with unless_read_only(directory):
+        write_table(directory, table)
+    return study, table
+
+
+def extended(store: Store, study: Study) -> Study:
+    """`study` with the seeds that `--until-decided` added to just this study, if it did."""
+    plans = stored_plans(store, study.name).plans
+    if not plans or not plans[-1].until_decided:
+        return study
+    last = plans[-1].seeds
+    return study.with_seeds(last) if last[: len(study.seeds)] == study.seeds else study
+
+
+def upgrade(store: Store, name: str) -> None:
+    """Write a study of 0.1 in today's form: its plan as the first one, its runs as they are."""
+    directory = store.study_directory(name)
+    file = directory / "study.json"
+    if not file.is_file() or not _is_of_0_1(file):
+        return
+    study, plan = _study_of_0_1(store, name)
+    add_plan(directory, plan)
+    write_study(directory, study)
+
+
+def _is_of_0_1(file: Path) -> bool:
+    try:
+        return "format" not in read_json(file)
+    except DamagedFileError:  # it is written anew, or told where it is needed
+        return False
+
+
+def _study_of_0_1(store: Store, name: str) -> tuple[StoredStudy, PlanRecord]:
+    file = store.study_directory(name) / "study.json"
+    with reading(file, "`attnlab study run` with the study's file or name writes it anew."):
+        study = Study(**v0_1.study(read_json(file)["study"]))
+    plans = stored_plans(store, name).plans
+    return described(study, planned_runs(study), plans[-1].runs), plans[-1]
+
+
+def require_study(store: Store, name: str) -> Path:
+    """The directory of a study that was run."""
+    directory = store.study_directory(name)
+    if not (directory / "study.json").is_file():
+        raise InputError(
+            f"There is no {directory / 'study.json'}. Expected the name of a study that was run "
+            f"with --out {store.out}."
+        )
+    return directory
+
+
+def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, Any, Any]]:
+    """(setting, as the named recipe has it, as the study has it)."""
+    found: dict[tuple[str, str], tuple[str, Any, Any]] = {}
+    for run in runs:
+        config = run.config
+        if config.recipe.name not in list_recipes():
+            continue
+        parts = load_parts(str(config.recipe.name))
+        settings = {
+            **config.recipe.model_dump(mode="json"),
+            **config.data.augmentation.model_dump(mode="json"),
+            **config.task.options,
+        }
+        named = {
+            **parts.recipe.model_dump(mode="json"),
+            **parts.augmentation,
+            **dict.fromkeys(config.task.options, "left out"),
+            **parts.task_options,
+        }
+        for setting, value in settings.items():
+            if setting in named and value != named[setting]:
+                found[setting, repr(value)] = (setting, named[setting], value)
+    return list(found.values())
+
+
+def _commands(name: str) -> str:
+    """The study by its name where attnlab has it, else by the file that it was."""
+    known = list_studies()
+    whole = name.removesuffix("-small")
+    if name in known:
+        given = name
+    elif whole != name and whole in known:
+        given = f"{whole} --small"
+    else:
+        given = f"{name}.toml"
+    return f"attnlab study run {given}\nattnlab report runs --study {name} -o report.html"

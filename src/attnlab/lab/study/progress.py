@@ -1,0 +1,75 @@
+"""How far each run of a study is, read from disk, so that anybody may look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from attnlab.lab.study.store import State, Store
+from attnlab.results import StoredRun
+from attnlab.results.metric import Metric
+from attnlab.results.study import RunEntry
+
+_LAST = 3
+"""Epochs of which the time of the next ones is taken."""
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """One run."""
+
+    entry: RunEntry
+    state: State
+    epoch: int = 0
+    """Epochs that are done."""
+    epochs: int | None = None
+    """Of the recipe; None before it has begun."""
+    loss: float | None = None
+    """Of training, in the last epoch that is done."""
+    value: float | None = None
+    """The result's metric after it, as it is stored."""
+    seconds_left: float | None = None
+    """Of training; None where no epoch is done."""
+    seconds: float | None = None
+    """That all of it took, or will take."""
+
+
+def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> RunProgress:
+    """What the files of a run say of it."""
+    run = StoredRun(store.out / entry.folder)
+    history, epochs = run.history, run.config.get("recipe", {}).get("epochs")
+    if not history:
+        return RunProgress(entry, state, 0, epochs)
+    last = history[-1]
+    each = fmean(record["seconds"] for record in history[-_LAST:])
+    left = None if epochs is None or state == "done" else each * max(0, epochs - len(history))
+    return RunProgress(
+        entry,
+        state,
+        len(history),
+        epochs,
+        last.get("train_loss"),
+        last["test"].get(metric),
+        left,
+        None if epochs is None else each * epochs,
+    )
+
+
+def seconds_left(runs: Sequence[RunProgress], slots: int) -> float | None:
+    """Until all are done, `slots` at a time, if the others take as long as these; None where
+    nothing is known yet."""
+    known = [run.seconds for run in runs if run.seconds is not None]
+    open_ = [run for run in runs if run.state != "done"]
+    if not open_:
+        return 0.0
+    if not known:
+        return None
+    usual = fmean(known)
+    left = [usual if run.seconds_left is None else run.seconds_left for run in open_]
+    return max(sum(left) / max(1, min(slots, len(left))), max(left))
+
+
+def metric_of(study_metrics: Sequence[dict]) -> Metric:
+    """The result's, of a stored study."""
+    return Metric(**study_metrics[0])

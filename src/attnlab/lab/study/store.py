@@ -1,0 +1,124 @@
+"""What is on disk: one directory per run, shared by all studies, and one per study.
+
+OUT/<run id>/           config.json, identity.json, data.json, environment.json, metrics.jsonl,
+                        checkpoints, model.safetensors, result.json; measured/*.json; while and
+                        after it is worked on owner.json, log.txt; failure.json if the last attempt
+                        failed
+OUT/studies/<name>/     study.json: the study and its runs; plans.jsonl: every plan it had;
+                        table.json: what the runs say
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnlab._files import write_whole
+from attnlab.instruments.config import MeasureConfig
+from attnlab.lab.study.grid import PlannedRun
+from attnlab.lab.study.lock import is_claimed
+from attnlab.lab.training import v0_1
+from attnlab.lab.training.identity import changed_defaults
+from attnlab.results import DamagedFileError, StoredRun
+from attnlab.results.study import RunEntry
+
+State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the last attempt at a run ended."""
+
+    error: str
+    when: float
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder that holds the runs."""
+
+    out: Path
+
+    def study_directory(self, name: str) -> Path:
+        return self.out / "studies" / name
+
+    def run(self, entry: RunEntry) -> StoredRun:
+        """What is there of a run."""
+        return entry.stored_in(self.out)
+
+    def state(self, entry: RunEntry) -> State:
+        """`stopped` runs have begun and resume; `waiting` ones have not. Of a `damaged` run some
+        file cannot be read, be it finished or not."""
+        directory = self.out / entry.folder
+        stored = self.run(entry)
+        if stored.is_trained and not stored.damage:
+            return "done"
+        if is_claimed(directory):
+            return "running"
+        if stored.damage:
+            return "damaged"
+        if (directory / "failure.json").exists():
+            return "failed"
+        return "stopped" if (directory / "config.json").exists() else "waiting"
+
+    def entries(self, runs: Sequence[PlannedRun], measure: MeasureConfig) -> list[RunEntry]:
+        """Where the runs of a plan are, or will be."""
+        return [self._entry(run, measure) for run in runs]
+
+    def _entry(self, run: PlannedRun, measure: MeasureConfig) -> RunEntry:
+        folder = run.run_id
+        directory = self.out / folder
+        if is_finished(directory) and _has_changed(directory, run):
+            folder = f"{run.run_id}-{_resolved(run)}"  # a default has changed since
+        elif not directory.exists():
+            folder = self._of_version_0_1(run, measure) or folder
+        return RunEntry(
+            run.run_id,
+            folder,
+            run.seed,
+            run.cell,
+            run.config.attention,
+            run.identity.model_dump(mode="json"),
+        )
+
+    def _of_version_0_1(self, run: PlannedRun, measure: MeasureConfig) -> str | None:
+        """The name of the directory in which 0.1 has finished the same run."""
+        old = v0_1.run_id(run.config, measure.model_dump(mode="json"))
+        if old is None or not is_finished(self.out / old):
+            return None
+        return old if v0_1.is_same(run.config, StoredRun(self.out / old)) else None
+
+
+def _has_changed(directory: Path, run: PlannedRun) -> bool:
+    try:
+        return bool(changed_defaults(directory, run.config))
+    except DamagedFileError:  # its state tells
+        return False
+
+
+def _resolved(run: PlannedRun) -> str:
+    return hashlib.sha256(run.config.to_json().encode()).hexdigest()[:4]
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether there is a result, be it damaged or not."""
+    return StoredRun(directory).has_result
+
+
+def write_failure(directory: Path, error: str, details: str = "") -> None:
+    failure = Failure(error, time.time(), details)
+    write_whole(directory / "failure.json", json.dumps(asdict(failure), indent=1))
+
+
+def read_failure(directory: Path) -> Failure | None:
+    found = StoredRun(directory).failure
+    if not found:
+        return None
+    text = (str(found.get(name, "")) for name in ("error", "details"))
+    return Failure(next(text), float(found.get("when") or 0), next(text))

@@ -1,0 +1,378 @@
+"""What the finished runs of a study say: one row per cell, compared with the plain backbone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from attnlab._errors import InputError
+from attnlab.lab.statistics.equivalent import equivalence, judge
+from attnlab.lab.statistics.paired import LEVEL, compare, paired_difference, summarize
+from attnlab.lab.study.beside import beside, by_corruption
+from attnlab.lab.study.history import History, stale_reasons, study_history
+from attnlab.lab.study.speed import group_speed
+from attnlab.lab.study.store import Store
+from attnlab.lab.training.identity import FILE as IDENTITY
+from attnlab.results import Metric, RunResult, StoredRun
+from attnlab.results.speed import GroupSpeed, Timed
+from attnlab.results.study import Cell, RunEntry, StoredStudy
+from attnlab.results.table import (
+    Comparison,
+    Equivalence,
+    Figure,
+    Group,
+    PairedDifference,
+    Row,
+    StudyTable,
+    Verdict,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A trained run with what the table takes of it."""
+
+    entry: RunEntry
+    run: StoredRun
+
+    @property
+    def result(self) -> RunResult:
+        return self.run.result
+
+    def found(self, measurement: str, name: str) -> Any:
+        """A figure of a measurement; None where there is none."""
+        measured = self.run.measurements.get(measurement)
+        return None if measured is None or measured.found is None else measured.found.get(name)
+
+
+def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False) -> StudyTable:
+    """The table of what is finished.
+
+    `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
+    then nothing is said to be better. Those whose figures mean something else are left out.
+    """
+    history = study_history(store, study.name, study.runs)
+    finished = {
+        (entry.cell, entry.seed): _Finished(entry, store.run(entry))
+        for entry in study.runs
+        if store.run(entry).is_trained
+    }
+    mixed, others = False, set()
+    for entry in history.stale if include_stale else ():
+        if (entry.cell, entry.seed) not in finished:
+            stale = _Finished(entry, store.run(entry))
+            if stale.result.metric.name != study.metrics[0]["name"]:
+                others.add(stale.result.metric.label)
+                continue
+            finished[entry.cell, entry.seed] = stale
+            mixed = True
+    metrics = _metrics(study, list(finished.values()))
+    why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
+    names = dict.fromkeys(entry.cell.group for entry in study.runs)
+    groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
+    paper = study.definition.get("paper") or {}
+    return StudyTable(
+        study=study.name,
+        title=study.title or study.name,
+        level=LEVEL,
+        metrics=metrics,
+        groups=groups,
+        paper_source=paper.get("source", ""),
+        paper_note=paper.get("note", ""),
+        notes=(
+            *_notes(study, finished, mixed, sorted(others)),
+            *_damage(store, study, history),
+        ),
+        changes=history.changes,
+        sequential=history.sequential,
+        planned=len(study.runs),
+        finished=tuple(one.entry.folder for one in finished.values()),
+    )
+
+
+def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric, ...]:
+    """Those of the results, which agree: a study has one task."""
+    if finished:
+        return finished[0].result.metrics
+    if not study.metrics:
+        raise InputError(
+            f"{study.damage} No run of it is finished, so there is nothing to show without it."
+        )
+    return tuple(Metric(**each) for each in study.metrics)
+
+
+def _cannot_tell(history: History, mixed: bool) -> str:
+    if history.damage:
+        return "the plans of the study are not all known, so neither is whether seeds were added"
+    if mixed:
+        return "runs that were made from different code, data or settings are mixed"
+    if history.dropped_seeds:
+        return "seeds were removed after their results had been seen"
+    return ""
+
+
+def _other_data(finished: Sequence[_Finished]) -> str:
+    """0.1 did not tell runs of different data apart; what it stored of them does."""
+    checksums: dict[str, set[str]] = {}
+    for one in finished:
+        if not (one.run.directory / IDENTITY).is_file():
+            known = checksums.setdefault(one.entry.cell.data, set())
+            known.add(str(one.run.data.get("checksum")))
+    mixed = [label for label, known in checksums.items() if len(known) > 1]
+    return f"runs of attnlab 0.1 saw different data called {mixed[0]!r}" if mixed else ""
+
+
+def _group(
+    study: StoredStudy,
+    name: str,
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    history: History,
+    store: Store,
+    why: str,
+) -> Group:
+    entries = [entry for entry in study.runs if entry.cell.group == name]
+    cells = list(dict.fromkeys(entry.cell for entry in entries))
+    comparisons, by_best = (
+        _comparisons(cells, metric, finished, history, store, why, read)
+        for read in (_last_value, _best_value)
+    )
+    equal = _equivalences(study, cells, metric, finished, history.sequential, why)
+    figures = _paper(study, name)
+    timed, why_not_timed = group_speed(store, study, name)
+    rows = []
+    for cell in cells:
+        own = [entry for entry in entries if entry.cell == cell]
+        there = [finished[cell, e.seed] for e in own if (cell, e.seed) in finished]
+        stale = [entry for entry in history.stale if entry.cell == cell]
+        rows.append(
+            _row(
+                cell,
+                sorted(there, key=lambda one: one.entry.seed),
+                tuple(sorted(e.seed for e in own if (cell, e.seed) not in finished)),
+                tuple(stale_reasons(stale, own)),
+                comparisons.get(cell.row),
+                by_best[cell.row].verdict if cell.row in by_best else None,
+                {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
+                metric,
+                _plain_runs(cells, finished),
+                why,
+                timed,
+                equal.get(cell.row),
+            )
+        )
+    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
+
+
+def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
+    """By metric and row."""
+    printed = (study.definition.get("paper") or {}).get("figures", {})
+    return {
+        metric: {row: Figure(**figure) for row, figure in groups.get(group, {}).items()}
+        for metric, groups in printed.items()
+    }
+
+
+def _comparisons(
+    cells: Sequence[Cell],
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    history: History,
+    store: Store,
+    why: str,
+    read: Callable[[RunResult], float],
+) -> dict[str, Comparison]:
+    values = {
+        cell: {
+            seed: metric.shown(read(one.result)) for (c, seed), one in finished.items() if c == cell
+        }
+        for cell in cells
+    }
+    plain = next((values[cell] for cell in cells if cell.plain), {})
+    gone: dict[Cell, dict[int, float]] = {}
+    for entry in history.dropped:
+        if entry.cell.group == cells[0].group and not entry.cell.plain:
+            shown = metric.shown(read(store.run(entry).result))
+            gone.setdefault(entry.cell, {})[entry.seed] = shown
+
+    def differences(of: dict[Cell, dict[int, float]]) -> dict[str, PairedDifference]:
+        return {
+            cell.row: paired_difference(own, plain, cannot_tell=why)
+            for cell, own in of.items()
+            if not cell.plain and own.keys() & plain.keys()
+        }
+
+    return compare(
+        differences(values),
+        sequential=history.sequential,
+        better=metric.better,
+        also=differences(gone),
+    )
+
+
+def _equivalences(
+    study: StoredStudy,
+    cells: Sequence[Cell],
+    metric: Metric,
+    finished: dict[tuple[Cell, int], _Finished],
+    sequential: bool,
+    why: str,
+) -> dict[str, Equivalence]:
+    """Of the rows with the one that the study names; the plain backbone is among them, since a
+    margin within which even that is as good shows nothing of attention."""
+    asked = study.definition.get("equivalence")
+    if not asked:
+        return {}
+    values: dict[str, dict[int, float]] = {cell.row: {} for cell in cells}
+    for (cell, seed), one in finished.items():
+        if cell in cells:
+            values[cell.row][seed] = metric.shown(one.result.value)
+    other = values.get(asked["to"], {})
+    family = {
+        row: equivalence(
+            own,
+            other,
+            float(asked["margin"]),
+            to=asked["to"],
+            sequential=sequential,
+            cannot_tell=why,
+        )
+        for row, own in values.items()
+        if row != asked["to"] and own.keys() & other.keys()
+    }
+    return judge(family)
+
+
+def _last_value(result: RunResult) -> float:
+    return result.value
+
+
+def _best_value(result: RunResult) -> float:
+    return result.best_value
+
+
+def _row(
+    cell: Cell,
+    runs: Sequence[_Finished],
+    missing: tuple[int, ...],
+    stale: tuple[str, ...],
+    comparison: Comparison | None,
+    best_verdict: Verdict | None,
+    paper: dict[str, Figure],
+    metric: Metric,
+    plain: dict[int, StoredRun],
+    why: str,
+    timed: GroupSpeed | None,
+    equal: Equivalence | None,
+) -> Row:
+    seeds = tuple(one.entry.seed for one in runs)
+    speed = None if timed is None else timed.rows.get(cell.row)
+    if not runs:
+        return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
+    results = [one.result for one in runs]
+    by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
+    best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
+    folded = _of(runs, list, lambda run: (run.found("fold", "values") or {}).get(metric.name))
+    return Row(
+        label=cell.row,
+        plain=cell.plain,
+        seeds=seeds,
+        missing=missing,
+        stale=stale,
+        values={
+            each.name: summarize([each.shown(value) for value in values])
+            for each in results[0].metrics
+            if (values := [v for r in results if (v := r.values.get(each.name)) is not None])
+        },
+        by_seed=by_seed,
+        best=summarize(list(best.values())),
+        best_by_seed=best,
+        best_verdict=best_verdict,
+        comparison=comparison,
+        parameters=results[0].parameters,
+        macs=results[0].macs,
+        train_speed=statistics.median(result.train_images_per_second for result in results),
+        inference_speed=_images_per_second(runs, speed),
+        speed=speed,
+        folded_speed=None if timed is None else timed.folded.get(cell.row),
+        tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
+        fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
+        folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
+        folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
+        paper=paper,
+        beside=beside(
+            {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
+        ),
+        equivalence=equal,
+        by_corruption=by_corruption([one.run for one in runs]),
+    )
+
+
+def _plain_runs(
+    cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
+) -> dict[int, StoredRun]:
+    return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
+
+
+def _images_per_second(runs: Sequence[_Finished], speed: Timed | None) -> float | None:
+    """In turns; 0.1 timed every run alone."""
+    if speed is not None:
+        return 1000 / speed.milliseconds
+    return _of(runs, statistics.median, lambda run: run.found("speed", "images_per_second"))
+
+
+def _of(
+    runs: Sequence[_Finished],
+    reduce: Callable[[list[Any]], T],
+    read: Callable[[_Finished], Any],
+) -> T | None:
+    values = [value for run in runs if (value := read(run)) is not None]
+    return reduce(values) if values else None
+
+
+def _notes(
+    study: StoredStudy,
+    finished: dict[tuple[Cell, int], _Finished],
+    mixed: bool,
+    others: Sequence[str],
+) -> list[str]:
+    notes = []
+    if others:
+        notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
+    if mixed:
+        notes.append("stale runs are included: rows mix code, data or settings")
+    notes += _uneven(study.name, list(finished.values()))
+    if len(finished) < len(study.runs):
+        notes.append(f"{len(finished)} of {len(study.runs)} runs are finished")
+    if len(study.seeds) == 1:
+        notes.append("one seed: no interval, so nothing can be said to be better")
+    if not study.has_plain:
+        notes.append("the study has no plain backbone ('none') to compare with")
+    if any(one.result.macs is None for one in finished.values()):
+        notes.append("no MACs: how much is computed depends on what is found in an image")
+    return notes
+
+
+def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
+    """Files that cannot be read, each with what to do."""
+    notes = [text for text in (study.damage, history.damage) if text]
+    for entry in study.runs:
+        notes += [f"{entry}: {problem}" for problem in store.run(entry).damage]
+    return notes
+
+
+def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
+    """Measurements that were not made alike for all runs."""
+    notes = []
+    for name in ("stiffness", "gates", "corruptions"):
+        found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
+        images = sorted({each.settings["images"] for each in found if "images" in each.settings})
+        if len(images) > 1:
+            shown = " and ".join(map(str, images))
+            command = f"`attnlab study measure {study} --only {name}`"
+            notes.append(f"{name} was measured on {shown} images: {command} makes it even")
+    return notes

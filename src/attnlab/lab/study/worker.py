@@ -1,0 +1,188 @@
+"""Work on one run: what every executor calls, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from attnlab._errors import AttnlabError, InputError
+from attnlab._imported import import_from
+from attnlab.lab.study.lock import claim, owner
+from attnlab.lab.study.store import is_finished, write_failure
+from attnlab.results import StoredRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attnlab.lab.training import RunConfig, RunResult
+
+BUSY = 75  # EX_TEMPFAIL
+_LOOK_UP = 0.5
+_ASK_AGAIN = 10.0
+
+Status = Literal["done", "busy", "failed"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run for an executor: plain text, so that it travels to other machines."""
+
+    run_id: str
+    label: str
+    config: str
+    measure: str
+    directory: str
+    folders: tuple[str, ...] = ()
+    """That classes of the user's own are imported from, behind all others."""
+    track: str = "[]"
+    """Trackers and their options."""
+    study: str = ""
+    """Under which they put the run."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is trained, and all that was asked for is measured."""
+        from attnlab.instruments.config import MeasureConfig
+        from attnlab.lab.measures import missing
+
+        directory = Path(self.directory)
+        if not StoredRun(directory, (self.run_id, directory.name)).is_trained:
+            return False
+        return not missing(directory, MeasureConfig.model_validate_json(self.measure))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt at a job ended."""
+
+    job: Job
+    status: Status
+    message: str = ""
+
+
+def work(job: Job, threads: int | None = None, starter: int | None = None) -> Outcome:
+    """Train and measure the job's run here, from its last checkpoint on, unless someone else does
+    or did. `starter` is the process with which this one ends."""
+    directory = Path(job.directory)
+    for folder in job.folders:
+        if Path(folder).is_dir():  # of another machine it may not be
+            import_from(folder)
+    if not directory.parent.is_dir():
+        # On another machine: without shared storage the results would be lost with the node.
+        error = InputError(
+            f"This machine does not see {directory.parent}. Put --out on storage that all machines "
+            f"share."
+        )
+        return Outcome(job, "failed", str(error))
+    with claim(directory, starter) as claimed:
+        if not claimed:
+            return Outcome(job, "busy", owner(directory))
+        try:
+            _train_and_measure(job, directory, threads)
+        except Exception as error:
+            return Outcome(job, "failed", _record(directory, error))
+        (directory / "failure.json").unlink(missing_ok=True)
+        return Outcome(job, "done")
+
+
+def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
+    from attnlab.instruments.config import MeasureConfig
+    from attnlab.lab.measures import measure_run
+    from attnlab.lab.measures.epoch import epoch_record
+    from attnlab.lab.tracking import TrackConfig
+    from attnlab.lab.training import RunConfig, identify, train
+
+    measure = MeasureConfig.model_validate_json(job.measure)
+    if is_finished(directory):
+        stored = StoredRun(directory, (job.run_id, directory.name))
+        stored.check("result.json", "config.json", "identity.json")
+    else:
+        config = RunConfig.from_json(job.config)
+        now = identify(config).run_id
+        if now != job.run_id:
+            raise InputError(
+                f"{job.label} was planned as run {job.run_id} and is {now} now: its data, weights "
+                f"or classes changed meanwhile. Run the study again, which plans it anew."
+            )
+        every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
+        source = _finish_source(config, directory, partial(train, each_epoch=every_epoch), threads)
+        train(
+            config,
+            directory,
+            threads=threads,
+            each_epoch=every_epoch,
+            source=source,
+            track=[TrackConfig(**each) for each in json.loads(job.track)],
+            group=job.study,
+        )
+    measure_run(directory, measure, threads=threads)
+
+
+def _finish_source(
+    config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int | None
+) -> Path | None:
+    """Of a `where` that asks for a measurement: the directory of the run that is measured, which is
+    trained here unless it is finished; mostly it is a run of the study. None of any other."""
+    from attnlab.lab.training import identify
+    from attnlab.lab.training.measured_where import source_config
+
+    measured = source_config(config)
+    if measured is None:
+        return None
+    source = directory.parent / identify(measured).run_id
+    while not is_finished(source):
+        with claim(source) as claimed:
+            if claimed and not is_finished(source):
+                train(measured, source, threads=threads)
+        if not claimed:
+            time.sleep(_LOOK_UP)  # another process works on it
+    return source
+
+
+def _record(directory: Path, error: Exception) -> str:
+    """Write failure.json; the message that it begins with."""
+    message = str(error) if isinstance(error, AttnlabError) else f"{type(error).__name__}: {error}"
+    write_failure(directory, message, "".join(traceback.format_exception(error)))
+    return message
+
+
+def _end_with(starter: int) -> None:
+    """End this process when the one that started it is gone, as if it had been asked to: what a
+    killed study leaves behind does not go on beside what is started next."""
+
+    def watch() -> None:
+        while os.getppid() == starter:
+            time.sleep(_LOOK_UP)
+        print("the process that started this run is gone: stopped", file=sys.stderr, flush=True)
+        while True:  # what a signal raises is ignored by Python in some places
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_ASK_AGAIN)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Of a process with a job on standard input, its directory and the process that started it as
+    arguments. It ends with that one.
+
+    Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
+    failure.json says why.
+    """
+    job, starter = Job(**json.loads(sys.stdin.read())), int(sys.argv[2])
+    _end_with(starter)
+    outcome = work(job, starter=starter)
+    if outcome.status == "failed":
+        print(outcome.message, file=sys.stderr)
+    sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])

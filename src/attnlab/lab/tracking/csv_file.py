@@ -1,0 +1,29 @@
+"""`csv`: the curves as one table, `curves.csv` in the run's folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from attnlab._files import write_whole
+from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, numbers
+
+
+class CsvTracker(Tracker):
+    """The whole table anew after each epoch."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.file = run.folder / "curves.csv"
+
+    def write(self, history: Sequence[Record]) -> None:
+        rows = [{"epoch": record["epoch"], **numbers(record)} for record in history]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self.file, text.getvalue())
+
+    def close(self, finished: bool) -> None:
+        pass

@@ -1,0 +1,182 @@
+"""What a run is made from, and so which run it is.
+
+Its id covers what decides its weights and nothing else: the settings that differ from their
+defaults, the content of the data, of a file of weights and of the files of a task, and the source
+of every class that came in by a dotted path. A new setting with a default, another place of the
+data or another label give the same id; an edited gate or one image more give another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnlab._checksums import file_checksum
+from attnlab._errors import InputError
+from attnlab._imported import is_path
+from attnlab._sources import source_digest
+from attnlab._strict import Strict
+from attnlab.data import data_checksum
+from attnlab.lab.training.config import RunConfig
+from attnlab.results.damage import read_object, reading
+from attnlab.results.identity import FILE as FILE
+from attnlab.results.identity import run_id_of
+from attnlab.tasks import task_class
+
+_REMEDY = "Remove the run's folder to train it anew, or use another directory."
+
+
+class Identity(Strict):
+    """identity.json of a run's directory."""
+
+    settings: dict[str, Any]
+    """Those that differ from their defaults."""
+    data: str
+    """The checksum of the data."""
+    weights: str | None = None
+    """That of the file of weights that the backbone starts from."""
+    sources: dict[str, str] = {}
+    """Of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
+
+    @property
+    def run_id(self) -> str:
+        """Twelve hex digits."""
+        return run_id_of(self.model_dump(mode="json"))
+
+    def differences(self, now: Identity) -> list[str]:
+        """In words, what is not the same in `now`."""
+        found = [] if self.data == now.data else ["the data changed"]
+        if self.weights != now.weights:
+            found.append("the file of weights changed")
+        for what in sorted(self.sources.keys() & now.sources.keys()):
+            if self.sources[what] != now.sources[what]:
+                kind, _, name = what.partition(" ")
+                found.append(f"the {kind}'s source changed ({name})")
+        before, after = dict(_flat(self.settings)), dict(_flat(now.settings))
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                old, new = (_shown(values, name) for values in (before, after))
+                found.append(f"{name} was {old}, is {new}")
+        return found
+
+
+def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Identity:
+    """The identity of a run; data, weights and classes must be there. `checksums` remembers those
+    of data for the next call."""
+    settings = config.model_dump(mode="json", exclude_defaults=True)
+    settings.get("recipe", {}).pop("name", None)
+    for place in ("root", "download"):
+        settings.get("data", {}).pop(place, None)
+    for option, file in task_class(config.task).files(config.task.options).items():
+        given = settings.setdefault("task", {}).setdefault("options", {})
+        given[option] = f"sha256:{file_checksum(file)}"
+    weights = _weights(config)
+    if weights is not None:
+        settings["backbone_options"].pop("weights")
+    return Identity(
+        settings=settings,
+        data=_data(config, {} if checksums is None else checksums),
+        weights=weights,
+        sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes(config)},
+    )
+
+
+def own_classes(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """The user's own classes in a config, each with what it is."""
+    library, _, _ = config.backbone.rpartition(":")
+    named = [
+        ("task", config.task.name),
+        ("data", config.data.name),
+        ("transform", config.data.augmentation.transform or ""),
+        ("backbone", "" if library else config.backbone),
+        *(("gate", name) for name in re.split(r"[+:*]", config.attention)),
+        ("optimizer", config.recipe.optimizer),
+        ("schedule", config.recipe.schedule),
+    ]
+    yield from ((kind, name) for kind, name in named if is_path(name))
+
+
+def check_stored(folder: Path, config: RunConfig, identity: Identity) -> None:
+    """Refuse a directory that holds another run, or the same settings under other defaults."""
+    stored = read_identity(folder)
+    if stored is not None and stored.run_id != identity.run_id:
+        raise InputError(
+            f"{folder} holds run {stored.run_id}, expected {identity.run_id} ({config.label}): "
+            f"{'; '.join(stored.differences(identity))}. Use another directory."
+        )
+    changed = changed_defaults(folder, config)
+    if changed:
+        raise InputError(
+            f"{folder} holds this run as another version of attnlab understood it: "
+            f"{'; '.join(changed)}. Use another directory, or set these to what they were."
+        )
+
+
+def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
+    """Settings that differ in the stored run though its id is the same: defaults changed."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return []
+    places = task_class(config.task).file_options
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        stored = dict(_flat(_without_places(found, places)))
+    now = dict(_flat(_without_places(config.model_dump(mode="json"), places)))
+    return [
+        f"{name} was {value!r}, is {now.get(name)!r}"
+        for name, value in stored.items()
+        if now.get(name) != value
+    ]
+
+
+def read_identity(folder: Path) -> Identity | None:
+    """What a run's directory says it was made from; None where it says nothing."""
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    found = read_object(file, _REMEDY)
+    with reading(file, _REMEDY):
+        return Identity(**found)
+
+
+def _data(config: RunConfig, known: dict[str, str]) -> str:
+    key = config.data.model_dump_json(exclude={"augmentation"})
+    if key not in known:
+        known[key] = data_checksum(config.data)
+    return known[key]
+
+
+def _weights(config: RunConfig) -> str | None:
+    given = config.backbone_options.get("weights")
+    if not isinstance(given, str) or not Path(given).is_file():
+        return None
+    return file_checksum(Path(given))
+
+
+def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dict[str, Any]:
+    data = {k: v for k, v in settings["data"].items() if k not in ("root", "download")}
+    recipe = {k: v for k, v in settings["recipe"].items() if k != "name"}
+    options = {k: v for k, v in settings["backbone_options"].items() if k != "weights"}
+    task = settings.get("task", {})  # 0.1 had one task, and did not say it
+    chosen = {k: v for k, v in task.get("options", {}).items() if k not in task_places}
+    return {
+        **settings,
+        "task": {**task, "options": chosen},
+        "data": data,
+        "recipe": recipe,
+        "backbone_options": options,
+    }
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value != {}:
+            yield f"{prefix}{name}", value
+
+
+def _shown(values: dict[str, Any], name: str) -> str:
+    return repr(values[name]) if name in values else "left out"

@@ -1,0 +1,132 @@
+"""Recipes: a paper's training settings as data."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from attnlab._errors import OptionError, unknown_name
+from attnlab._imported import is_path
+from attnlab._strict import Strict
+
+Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+
+
+OPTIMIZERS = ("sgd", "adamw")
+SCHEDULES = ("constant", "step", "multistep", "cosine")
+MOVED = {
+    "label_smoothing": "task.options",
+    **dict.fromkeys(("crop", "crop_padding", "flip"), "data.augmentation"),
+}
+"""What papers list among their training settings, and where it belongs here."""
+
+
+class Recipe(Strict):
+    """How a network is optimised."""
+
+    name: str | None = None
+    """The named recipe that these settings come from; a label."""
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    """Over all processes together."""
+    test_batch_size: PositiveInt = 256
+    drop_last: bool = False
+    optimizer: str = "sgd"
+    """`sgd`, `adamw`, or a `torch.optim.Optimizer` of yours, "my_module.MyOptimizer"."""
+    optimizer_options: dict[str, bool | int | float | str] = {}
+    """Of an optimizer of yours, beside lr and weight_decay."""
+    lr: PositiveFloat
+    momentum: NonNegativeFloat = 0.9
+    """Of SGD, without Nesterov's look-ahead."""
+    weight_decay: NonNegativeFloat = 0.0
+    """On every parameter, as in the papers' code."""
+    schedule: str = "constant"
+    """`constant`, `step`, `multistep`, `cosine`, or an `attnlab.lab.training.Schedule` of yours,
+    "my_module.MySchedule"."""
+    schedule_options: dict[str, bool | int | float | str] = {}
+    """Of a schedule of yours."""
+    step_epochs: PositiveInt = 30
+    """`step`: the learning rate is multiplied by `gamma` each time this many epochs have passed."""
+    milestones: tuple[PositiveInt, ...] = ()
+    """`multistep`: it is multiplied by `gamma` from each of these epochs on, counted from 0."""
+    gamma: PositiveFloat = 0.1
+    minimum_lr: NonNegativeFloat = 0.0
+    """`cosine`: where it ends."""
+    warmup_epochs: NonNegativeInt = 0
+    """Epochs in which it rises linearly from near zero to `lr`; the schedule runs on beneath."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps in which it rises linearly from a thousandth, as detectors are trained."""
+    lr_batch: PositiveInt | None = None
+    """The batch size that `lr` is for: with another it is scaled in proportion. None: as it is."""
+    clip: PositiveFloat | None = None
+    """Largest norm of the gradient."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Decay, per step, of the average of the weights that is tested and saved instead."""
+    precision: Precision = "32-true"
+    channels_last: bool = False
+    compile: bool = False
+    sync_batchnorm: bool = False
+    """Batch statistics over all processes. Accelerators only: torch has none on the CPU."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise OptionError(f"Expected rising milestones but got {list(self.milestones)}.")
+        if self.schedule == "multistep" and not self.milestones:
+            raise OptionError("Schedule 'multistep' needs milestones, e.g. milestones = [81, 122].")
+        for kind, valid in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            name, options = getattr(self, kind), getattr(self, f"{kind}_options")
+            if name not in valid and not is_path(name):
+                raise unknown_name(kind, name, valid)
+            if options and not is_path(name):
+                raise OptionError(
+                    f"{kind}_options are for one of yours ('module.Class'); {name!r} has none."
+                )
+        if self.warmup_epochs >= self.epochs:
+            raise OptionError(
+                f"Expected warmup_epochs to be below epochs but got warmup_epochs = "
+                f"{self.warmup_epochs} and epochs = {self.epochs}."
+            )
+        return self
+
+
+def list_recipes() -> tuple[str, ...]:
+    """The names of the recipes that come with attnlab."""
+    found = (file.name for file in files("attnlab.lab.recipes").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+def load_recipe(name: str) -> Recipe:
+    """One of `list_recipes()`."""
+    return load_parts(name).recipe
+
+
+class RecipeParts(NamedTuple):
+    """All that a recipe's file says: also what belongs to the data and to the task."""
+
+    recipe: Recipe
+    augmentation: dict[str, Any]
+    task: str
+    """For which task it is."""
+    task_options: dict[str, Any]
+
+
+def load_parts(name: str) -> RecipeParts:
+    """The file of one of `list_recipes()`."""
+    if name not in list_recipes():
+        raise unknown_name("recipe", name, list_recipes())
+    text = files("attnlab.lab.recipes").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)
+    augmentation, task = table.pop("augmentation", {}), table.pop("task", {})
+    kind = task.pop("name", "classification")
+    return RecipeParts(Recipe(name=name, **table), augmentation, kind, task)

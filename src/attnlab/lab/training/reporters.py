@@ -1,0 +1,107 @@
+"""What is shown while a run trains: a bar on a terminal, one line per epoch elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from attnlab.results.metric import Metric
+
+Record = Mapping[str, Any]
+"""One epoch: a line of metrics.jsonl."""
+Progress = Callable[[Record], None]
+
+
+class Reporter(Protocol):
+    """Told of every step and epoch."""
+
+    def note(self, text: str) -> None: ...
+    def step(self, epoch: int, done: int, steps: int) -> None: ...
+    def epoch(self, record: Record) -> None: ...
+    def close(self) -> None: ...
+
+
+def reporter(progress: Progress | None, label: str, epochs: int, metric: Metric) -> Reporter:
+    """The caller's function if there is one, else what suits the output."""
+    if progress is not None:
+        return Calls(progress)
+    return (Bar if sys.stderr.isatty() else Lines)(label, epochs, metric)
+
+
+class Calls:
+    """Hands each epoch's record to a function."""
+
+    def __init__(self, function: Progress) -> None:
+        self.function = function
+
+    def note(self, text: str) -> None:
+        pass
+
+    def step(self, epoch: int, done: int, steps: int) -> None:
+        pass
+
+    def epoch(self, record: Record) -> None:
+        self.function(record)
+
+    def close(self) -> None:
+        pass
+
+
+class Lines:
+    """One line per epoch."""
+
+    def __init__(self, label: str, epochs: int, metric: Metric) -> None:
+        self.label, self.epochs, self.metric = label, epochs, metric
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def step(self, epoch: int, done: int, steps: int) -> None:
+        pass
+
+    def epoch(self, record: Record) -> None:
+        print(line(self.label, record, self.epochs, self.metric), flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """A bar of steps, with the last epoch's line beside it."""
+
+    def __init__(self, label: str, epochs: int, metric: Metric) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.label, self.epochs, self.metric = label, epochs, metric
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=Console(stderr=True))
+        self.task = self.progress.add_task(label, total=None)
+        self.progress.start()
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False)
+
+    def step(self, epoch: int, done: int, steps: int) -> None:
+        self.progress.update(self.task, completed=epoch * steps + done, total=self.epochs * steps)
+
+    def epoch(self, record: Record) -> None:
+        self.progress.update(
+            self.task, description=line(self.label, record, self.epochs, self.metric)
+        )
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+def line(label: str, record: Record, epochs: int, metric: Metric) -> str:
+    """`digits resnet20 se seed 0 · epoch 3/12 · lr 0.05 · loss 0.213 · … · 1520 images/s`."""
+    value = record["test"][metric.name]
+    parts = " + ".join(f"{n} {v:.3f}" for n, v in record.get("loss_parts", {}).items())
+    loss = f"loss {record['train_loss']:.3f}{' = ' * bool(parts)}{parts}"
+    return (
+        f"{label} · epoch {record['epoch']}/{epochs} · lr {record['lr']:.3g} · "
+        f"{loss} · {metric.label} {metric.text(value)} · "
+        f"{record['images_per_second']:.0f} images/s"
+    )

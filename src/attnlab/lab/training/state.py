@@ -1,0 +1,102 @@
+"""Everything that changes while a run trains, to a checkpoint and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from attnlab._errors import InputError
+from attnlab.lab.training.config import RunConfig
+from attnlab.lab.training.optimizer import build_optimizer
+from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@dataclass
+class State:
+    """A run between two epochs."""
+
+    network: nn.Module
+    """The plain module, without the wrappers of compilation and processes."""
+    model: Any
+    """What is called to train: the network in its wrappers."""
+    optimizer: Any
+    average: AveragedModel | None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """One record per epoch that is done."""
+
+    @property
+    def tested(self) -> nn.Module:
+        """The network that is tested and saved."""
+        return self.network if self.average is None else self.average.module
+
+
+def build_state(fabric: Fabric, config: RunConfig, network: nn.Module) -> State:
+    """The network, the optimizer and the average on their device, in their wrappers."""
+    recipe = config.recipe
+    if recipe.sync_batchnorm and fabric.device.type == "cpu":
+        raise InputError(
+            "sync_batchnorm needs an accelerator: torch has no synchronised batch norm on the "
+            "CPU. Leave it out."
+        )
+    if recipe.channels_last:
+        network.to(memory_format=torch.channels_last)
+    network.to(fabric.device)
+    average = None
+    if recipe.ema is not None:
+        average = AveragedModel(
+            network, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True
+        )
+    optimizer = build_optimizer(recipe, network.parameters())
+    called = torch.compile(network) if recipe.compile else network
+    model, optimizer = fabric.setup(called, optimizer)  # type: ignore[arg-type]
+    return State(network, model, optimizer, average)
+
+
+def save_state(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
+    """Write a checkpoint of the epochs that are done; the first process only."""
+    if fabric.is_global_zero:
+        content = {
+            "run_id": run_id,
+            "network": state.network.state_dict(),
+            "optimizer": state.optimizer.state_dict(),
+            "average": None if state.average is None else state.average.state_dict(),
+            "precision": fabric.strategy.precision.state_dict(),
+            "history": state.history,
+        }
+        save_checkpoint(folder, len(state.history), content)
+    fabric.barrier()
+
+
+def resume(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
+    """Take up the newest whole checkpoint, if there is one."""
+    content = load_checkpoint(folder) if fabric.is_global_zero else None
+    content = fabric.broadcast(content)
+    if content is None:
+        return
+    found = content.get("run_id")
+    if found != run_id:
+        raise InputError(
+            f"The checkpoints in {folder} are of run {found}, expected {run_id}. Use another "
+            f"directory."
+        )
+    state.network.load_state_dict(content["network"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    if state.average is not None:
+        state.average.load_state_dict(content["average"])
+    fabric.strategy.precision.load_state_dict(content["precision"])
+    state.history = content["history"]
+
+
+def synchronise_buffers(fabric: Fabric, network: nn.Module) -> None:
+    """Give all processes the first one's batch statistics, which are what is tested and saved."""
+    if fabric.world_size > 1:
+        for buffer in network.buffers():
+            torch.distributed.broadcast(buffer, 0)

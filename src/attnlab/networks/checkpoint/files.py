@@ -1,0 +1,151 @@
+"""Files of weights that say which network they belong to: runs, folds and people write them alike.
+
+A `.safetensors` file has a table of texts beside its tensors; ours holds, under the key `attnlab`,
+what is needed to build the network that the weights fit. Nothing is ever unpickled or fetched, and
+a file alone never has modules imported: classes of the user's own need `trust=True`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnlab import __version__
+from attnlab._checked import check_module, check_path
+from attnlab._errors import OptionError, WeightsError
+from attnlab._files import write_whole
+from attnlab.networks.backbones.weights import read_metadata, read_state
+from attnlab.networks.checkpoint._check import check_description, filled
+from attnlab.networks.checkpoint._run_0_1 import described_by_run
+from attnlab.networks.checkpoint.description import Description, without_weights
+
+_KEY = "attnlab"
+_RUN_FILE = "model.safetensors"
+
+
+def save(network: nn.Module, path: str | Path, description: Description) -> Path:
+    """Write the weights of `network` and its `description` to `path`, whole or not at all.
+
+    The description is tried first: the network that it builds must take the weights and answer as
+    `network` does, on one example. If `network` itself does not run on that, only the names and
+    shapes of its tensors are compared.
+    """
+    check_module(network, "the network")
+    check_path("path", path)
+    path = Path(path)
+    if not isinstance(description, Description):
+        raise OptionError(
+            f"Expected an attnlab.networks.checkpoint.Description of the network but got a "
+            f"{type(description).__name__}."
+        )
+    if path.suffix != ".safetensors":
+        raise OptionError(f"Expected a path that ends in .safetensors but got {str(path)!r}.")
+    check_description(network, description, path)
+    return write_whole(path, to_bytes(network, description))
+
+
+def to_bytes(network: nn.Module, description: Description | None) -> bytes:
+    """The file that `save` writes, without trying the description; with None, the weights alone."""
+    from safetensors.torch import save as to_safetensors
+
+    # Tied tensors are written twice: safetensors refuses tensors that share memory.
+    tensors = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in network.state_dict().items()
+    }
+    # No other text: safetensors writes several in any order, so files would differ by chance.
+    return to_safetensors(tensors, None if description is None else {_KEY: description.to_json()})
+
+
+def load(
+    path: str | Path, description: Description | None = None, *, trust: bool = False
+) -> nn.Module:
+    """The network of a file, or of a finished run's folder, in eval mode.
+
+    Args:
+        path: what `save`, a run or `attnlab fold` wrote; with a description, any file of weights.
+        description: for a file that has none; the file's own is not looked at.
+        trust: whether classes that are not attnlab's, which the file names, may be imported.
+    """
+    file = _weights_file(path)
+    if description is None:
+        description = describe(file)
+        if description is None:
+            raise WeightsError(
+                f"{str(path)!r} does not say which network it belongs to. Expected a file written "
+                f"by attnlab.save, a run's folder, or a description of the network."
+            )
+        if description.own_classes and not trust:
+            raise WeightsError(
+                f"{str(path)!r} names classes that are not attnlab's "
+                f"({', '.join(description.own_classes)}), and a file of weights may not have code "
+                f"imported. If you trust them, pass trust=True, in a command --trust."
+            )
+    return filled(description, read_state(file), str(file)).eval()
+
+
+def describe(path: str | Path) -> Description | None:
+    """What a file of weights, or a run's folder, says about its network; None if nothing."""
+    file = _weights_file(path)
+    if file.suffix != ".safetensors":
+        return None
+    metadata = read_metadata(file)
+    if _KEY not in metadata:
+        run = described_by_run(file, metadata)
+        if run is not None and isinstance(run["model_options"], dict):
+            run["model_options"] = without_weights(run["model_options"])
+        return None if run is None else _read(run, file)
+    try:
+        content = json.loads(metadata[_KEY])
+    except ValueError as error:
+        raise _unreadable(file, str(error)) from error
+    return _read(content, file)
+
+
+def _weights_file(path: str | Path) -> Path:
+    check_path("path", path)
+    path = Path(path)
+    if path.is_dir():
+        if not (path / _RUN_FILE).is_file():
+            raise WeightsError(
+                f"There is no {str(path / _RUN_FILE)!r}: the run is not finished, or {str(path)!r} "
+                f"is not a run's folder."
+            )
+        return path / _RUN_FILE
+    if not path.is_file():
+        raise WeightsError(f"There is no file of weights at {str(path)!r}.")
+    return path
+
+
+def _read(content: Any, file: Path) -> Description:
+    from pydantic import TypeAdapter, ValidationError
+
+    if not isinstance(content, dict):
+        raise _unreadable(file, f"expected a table but got {content!r}")
+    known = [each.name for each in fields(Description)]
+    unknown = [name for name in content if name not in known]
+    if unknown:
+        raise _unreadable(
+            file,
+            f"attnlab {__version__} does not know {', '.join(map(repr, unknown))}, only "
+            f"{', '.join(known)}. A newer version wrote it: update attnlab",
+        )
+    try:
+        return TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise _unreadable(file, f"{place}: {first['msg']}") from error
+    except OptionError as error:
+        raise _unreadable(file, str(error).rstrip(".")) from error
+
+
+def _unreadable(file: Path, reason: str) -> WeightsError:
+    return WeightsError(
+        f"The description of the network in {str(file)!r} cannot be read: {reason}."
+    )

@@ -1,0 +1,275 @@
+"""One way to build a network: attnlab's own by bare name, timm's and torchvision's by prefix, the
+user's by where it is."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from attnlab._checked import check_path, check_whole
+from attnlab._errors import (
+    OptionError,
+    UnknownNameError,
+    WeightsError,
+    check_options,
+    unknown_name,
+)
+from attnlab._imported import imported, is_path
+from attnlab.networks._timm_options import refuse_swallowed_options
+from attnlab.networks.backbones.registry import BACKBONES, build_backbone
+from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
+
+LIBRARIES = ("timm", "torchvision")
+
+
+def create(
+    name: str,
+    num_classes: int | None = None,
+    weights: str | Path | None = None,
+    *,
+    new_head: bool = False,
+    **options: Any,
+) -> nn.Module:
+    """Build the network `name`.
+
+    * `"resnet164"`: one of `attnlab.networks.backbones.list_models()`, 10 classes unless told.
+    * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
+    * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
+      that torchvision has for it fetches the library's weights.
+    * `"my_networks.MyNet"`: a class of yours, a subclass of `torch.nn.Module`.
+
+    Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
+    file with a state dict, which must fit exactly; of a checkpoint with more in it, or with a
+    wrapper's names, the network's part is taken and a `WeightsNote` says which. With
+    `new_head=True` all is loaded but the last layer, which was trained for another number of
+    classes. `options` go to the network's builder.
+    """
+    if not isinstance(name, str):
+        raise OptionError(
+            f"Expected the name of a network, such as 'resnet20' or 'timm:resnet50', but got "
+            f"{name!r}."
+        )
+    if num_classes is not None:
+        # timm takes 0 for a network without a last layer.
+        check_whole("num_classes", num_classes, 0 if name.startswith("timm:") else 1)
+    if weights is not None:
+        check_path("weights", weights)
+    if new_head:
+        return _with_new_head(name, num_classes, weights, options)
+    library, separator, rest = name.partition(":")
+    if not separator:
+        return _create_own(name, num_classes, weights, options)
+    if num_classes is not None:
+        options["num_classes"] = num_classes
+    if library == "timm":
+        return _create_timm(rest, weights, options)
+    if library == "torchvision":
+        return _create_torchvision(rest, weights, options)
+    raise unknown_name("library", library, LIBRARIES)
+
+
+def list_networks(library: str | None = None) -> dict[str, str]:
+    """What each network is, by the name that `create` takes; of attnlab itself ("attnlab"), timm,
+    torchvision, or all of them."""
+    known = ("attnlab", *LIBRARIES)
+    if library is not None and library not in known:
+        raise unknown_name("library", library, known)
+    found: dict[str, str] = {}
+    if library in (None, "attnlab"):
+        found |= {name: f"{info.title}, {info.paper}" for name, info in BACKBONES.items()}
+    if library in (None, "timm"):
+        found |= {f"timm:{name}": f"timm, {_family(name)}" for name in sorted(_timm_names())}
+    if library in (None, "torchvision"):
+        names = sorted(_torchvision_names())
+        found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
+    return found
+
+
+def _family(name: str) -> str:
+    """timm's file that a network is from, which is its family."""
+    import timm
+
+    module: str = timm.model_entrypoint(name).__module__
+    return module.rpartition(".")[2]
+
+
+def _module(name: str) -> str:
+    from torchvision.models import get_model_builder
+
+    module: str = get_model_builder(name).__module__
+    return module.removeprefix("torchvision.models.")
+
+
+def _create_own(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    if name not in BACKBONES:
+        if is_path(name):
+            return _create_imported(name, num_classes, weights, options)
+        raise _unknown_own(name)
+    if weights is not None:
+        _check_path(weights, f"attnlab ships no trained weights for {name!r}")
+    network = build_backbone(name, num_classes, **options)
+    if weights is not None:
+        load_weights(network, weights, BACKBONES[name].public_names)
+    return network
+
+
+def _create_imported(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    try:
+        build = imported("network", name)
+    except UnknownNameError:
+        if name.partition(".")[0] in _timm_names():
+            raise _unknown_own(name) from None
+        raise
+    if num_classes is not None:
+        options = {"num_classes": num_classes, **options}
+    check_options(f"Network {name!r}", build, options)
+    if weights is not None:
+        _check_path(weights, f"attnlab knows no trained weights for {name!r}")
+    network = build(**options)
+    if weights is not None:
+        load_weights(network, weights)
+    return network
+
+
+def _with_new_head(
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    """The trained network of the weights' own number of classes, its last layer as it starts."""
+    if num_classes is None or weights is None:
+        raise OptionError("new_head=True needs num_classes and weights.")
+    network = create(name, num_classes, **options)
+    if Path(weights).is_file():
+        names = BACKBONES[name].public_names if name in BACKBONES else {}
+        state = read_renamed(network, weights, names)
+        renew_head(network, state, num_classes, str(weights))
+    else:
+        trained = create(name, weights=weights, **options)
+        renew_head(network, trained.state_dict(), num_classes, f"{name} {weights}")
+    return network
+
+
+def _unknown_own(name: str) -> UnknownNameError:
+    if "/" in name:
+        return UnknownNameError(
+            f"There is no file or folder {name!r}, and no network has a '/' in its name."
+        )
+    elsewhere = []
+    if name.partition(".")[0] in _timm_names():  # behind the dot, timm names a set of weights
+        elsewhere.append(f"timm:{name}")
+    if name in _torchvision_names():
+        elsewhere.append(f"torchvision:{name}")
+    if elsewhere:
+        return UnknownNameError(
+            f"{name!r} is not one of attnlab's own networks. "
+            f"Did you mean {' or '.join(map(repr, elsewhere))}?"
+        )
+    return unknown_name("network", name, BACKBONES)
+
+
+def _timm_names() -> frozenset[str]:
+    import timm
+
+    return frozenset(timm.list_models())
+
+
+def _torchvision_names() -> frozenset[str]:
+    from torchvision.models import list_models
+
+    return frozenset(list_models())
+
+
+def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise _unknown_elsewhere("timm", architecture, _timm_names(), "timm.list_models()")
+    tags = [known.partition(".")[2] for known in timm.models.get_arch_pretrained_cfgs(architecture)]
+    if tag and tag not in tags:
+        raise unknown_name(f"pretrained tag of timm:{architecture}", tag, filter(None, tags))
+    for option in ("pretrained", "checkpoint_path"):
+        if option in options:
+            raise OptionError(
+                f"Expected weights='pretrained' or weights=PATH instead of timm's {option!r}."
+            )
+    pretrained = weights == "pretrained"
+    if weights is not None and not pretrained:
+        _check_path(weights, "timm's own weights are weights='pretrained'")
+    build = partial(timm.create_model, name)
+    network = _call(f"timm:{name}", build, pretrained=pretrained, **options)
+    refuse_swallowed_options(f"timm:{name}", build, network, options)
+    if weights is not None and not pretrained:
+        load_weights(network, weights)
+    return network
+
+
+def _create_torchvision(
+    name: str, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    from torchvision.models import get_model_builder, get_model_weights
+
+    if name not in _torchvision_names():
+        names = _torchvision_names()
+        raise _unknown_elsewhere("torchvision", name, names, "torchvision.models.list_models()")
+    builder = get_model_builder(name)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        # torchvision's detectors and segmenters fetch the backbone's weights unless told not to.
+        options.setdefault("weights_backbone", None)
+    published = list(get_model_weights(name).__members__)
+    library_weights = weights if weights in published else None
+    path = weights if library_weights is None else None
+    if path is not None:
+        known = ", ".join(published) or "none"
+        _check_path(path, f"the names of torchvision's own weights for it: {known}")
+    network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
+    if path is not None:
+        load_weights(network, path)
+    return network
+
+
+def _unknown_elsewhere(
+    library: str, name: str, names: Iterable[str], listing: str
+) -> UnknownNameError:
+    close = difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.5)
+    prefixed = " or ".join(repr(f"{library}:{c}") for c in close)
+    hint = f" Did you mean {prefixed}?" if close else ""
+    return UnknownNameError(
+        f"{library} has no network {name!r}.{hint} All of its names: `{listing}`."
+    )
+
+
+def _check_path(weights: str | Path, otherwise: str) -> None:
+    if not Path(weights).is_file():
+        raise WeightsError(
+            f"There is no file of weights at {str(weights)!r}. Expected the path of a .safetensors "
+            f"or torch file; {otherwise}."
+        )
+
+
+def _call(what: str, build: Callable[..., nn.Module], **options: Any) -> nn.Module:
+    try:
+        return build(**options)
+    except ValueError as error:
+        # torchvision's answer to a class count that its published weights do not have.
+        if "num_classes" not in str(error):
+            raise
+        raise OptionError(
+            f"{what} with published weights: {error} Pass new_head=True, which leaves its last "
+            "layer untrained."
+        ) from error
+    except TypeError as error:
+        got = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if got is None or got[1] not in options:
+            raise
+        raise OptionError(f"{what} has no option {got[1]!r}.") from error

@@ -1,0 +1,191 @@
+"""What pages are made of; the templates know how each part looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attnlab.page.plot import Spec
+
+Tone = Literal["good", "neutral", "warn", "bad"]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A fact in a few words beside the verdict."""
+
+    text: str
+    tone: Tone = "neutral"
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture; `wide` ones scroll sideways in their frame on narrow screens, others whose width
+    is a number are drawn a second time for them."""
+
+    spec: Spec
+    caption: str = ""
+    wide: bool = False
+    kind: str = field(default="figure", init=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Pictures side by side, as many as fit."""
+
+    figures: Sequence[Figure]
+    kind: str = field(default="row", init=False)
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A picture of pixels, inside the page."""
+
+    uri: str
+    text: str
+    """What it is, for those who do not see it."""
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Pictures of pixels in rows under the heads of their columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Thumbnail]]
+    kind: str = field(default="grid", init=False)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Colours and shapes, in words."""
+
+    entries: Sequence[tuple[str, str]]
+    """(class of the swatch, text)."""
+    kind: str = field(default="legend", init=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a table, what to sort it by, and how it is set off."""
+
+    text: str
+    small: str = ""
+    order: float | None = None
+    tone: Literal["", "gain", "loss", "quiet"] = ""
+
+
+def number_cell(value: float | None, form: str) -> Cell:
+    """A number that is sorted by its value; a dash where there is none."""
+    return Cell("—") if value is None else Cell(form.format(value), order=value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that JavaScript, where there is any, sorts and filters."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    names: int = 1
+    """How many columns, from the left, hold names and no numbers."""
+    kind: str = field(default="table", init=False)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    quiet: bool = False
+    kind: str = field(default="text", init=False)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What the parts below it are, inside a section."""
+
+    text: str
+    kind: str = field(default="heading", init=False)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """A list of remarks."""
+
+    items: Sequence[Chip]
+    kind: str = field(default="notes", init=False)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy."""
+
+    text: str
+    title: str = ""
+    kind: str = field(default="code", init=False)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file inside the page."""
+
+    name: str
+    content: str
+    kind: str = field(default="download", init=False)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words and what they mean."""
+
+    entries: Sequence[tuple[str, str, str]]
+    """(word, one sentence, the page and heading of the documentation that has more)."""
+    kind: str = field(default="words", init=False)
+
+
+Part = Figure | Row | Grid | Legend | Table | Text | Heading | Notes | Code | Download | Words
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Parts behind a line that opens them."""
+
+    title: str
+    parts: Sequence[Part]
+    kind: str = field(default="folded", init=False)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question and what answers it."""
+
+    title: str
+    lead: str
+    """How to read what follows."""
+    parts: Sequence[Part | Folded]
+    answer: str = ""
+    """In one sentence, for a person who has not read the papers."""
+    to_do: str = ""
+    """What follows from it."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of a page."""
+
+    title: str
+    verdict: str
+    """`**bold**` marks what is set off."""
+    chips: Sequence[Chip]
+    sections: Sequence[Section]
+    subtitle: str = ""
+    notes: Sequence[Chip] = ()
+    """What belongs beside the verdict."""
+    findings: Sequence[str] = ()
+    """The numbers behind the verdict, one line each."""
+    running: bool = False
+    """Whether it will change by itself, so that who serves it lets it refresh."""

@@ -1,0 +1,97 @@
+"""A page as one HTML file: nothing is fetched, and all is there without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from functools import cache
+from importlib.resources import files
+from itertools import count
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+import attnlab
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec, to_svg
+
+# What is read is kept as it is; only places are rounded.
+_NUMBER = re.compile(r'(aria-label="[^"]*"|>[^<]*<)|(-?\d+\.\d{3,})')
+_NAMESPACE = re.compile(r' (?:xmlns(?::xlink)?|version)="[^"]*"')
+_ID = re.compile(r'\bid="([^"]+)"')
+_SELF = re.compile(r'\b(id="|url\(#|href="#)([^")]+)')
+_ROLE = re.compile(r' aria-roledescription="[^"]*"')
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_CODE = re.compile(r"`([^`]+)`")
+_NARROW = 235
+"""Width of a figure's inside that fits a telephone, with its axis beside it."""
+_HYPHEN = re.compile(r"(?<![\w.:/-])-(?=\d)")
+
+
+def render(page: Page) -> str:
+    """The page as HTML text."""
+    numbers = count()
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        page=page,
+        version=attnlab.__version__,
+        style=_resource("page.css"),
+        script=_resource("page.js"),
+        svg=lambda spec: Markup(inline_svg(spec, f"f{next(numbers)}-")),
+        bold=bold,
+        minus=minus,
+        uri=data_uri,
+        narrow=narrow,
+    )
+
+
+def inline_svg(spec: Spec, prefix: str) -> str:
+    """The figure for use inside a page: see-through, its ids unique, places no longer than seen."""
+    svg = to_svg({**spec, "background": "transparent"})
+    head, _, body = svg.partition(">")
+    svg = f"{_NAMESPACE.sub('', head)}>{body}"
+    # Vega counts ids on and on; numbered anew, the same data give the same page.
+    numbers = {name: f"{prefix}{n}" for n, name in enumerate(dict.fromkeys(_ID.findall(svg)))}
+    svg = _SELF.sub(lambda match: match[1] + numbers.get(match[2], match[2]), svg)
+    svg = _ROLE.sub("", svg)
+    return _NUMBER.sub(lambda match: match[1] or f"{float(match[2]):.2f}", svg)
+
+
+def narrow(spec: Spec) -> Spec | None:
+    """The figure as a telephone shows it, with letters as large as before; None where it fits."""
+    width = spec.get("width")
+    if not isinstance(width, int) or width <= _NARROW:
+        return None
+    return {**spec, "width": _NARROW}
+
+
+def bold(text: str) -> Markup:
+    """`**word**` is strong, what stands between backticks is code, everything else is escaped."""
+    strong = _BOLD.sub(r"<strong>\1</strong>", str(escape(minus(text))))
+    return Markup(_CODE.sub(r"<code>\1</code>", strong))
+
+
+def minus(text: str) -> str:
+    """`-0.12` as it is printed in books: `−0.12`."""
+    return _HYPHEN.sub("−", text)
+
+
+def data_uri(text: str) -> str:
+    """Text as a link that saves it."""
+    return f"data:text/plain;charset=utf-8;base64,{b64encode(text.encode()).decode()}"
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("attnlab.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _resource(name: str) -> Markup:
+    path = files("attnlab.page").joinpath("templates", name)
+    return Markup(path.read_text(encoding="utf-8"))

@@ -1,1 +1,0 @@
-"""Figures: Vega-Lite specifications to SVG, and dense pictures. Knows no network."""

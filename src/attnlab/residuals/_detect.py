@@ -1,0 +1,190 @@
+"""Tell the residual additions of a graph from all others.
+
+An addition is a residual step when one operand (the branch) is an update of the state that the
+other (the shortcut) is, in whatever form (`_forms.py`), or is a projection of. `_update.py` says
+what makes it one; where neither operand was computed from the other, `_arms.py` tells a projection
+from a merge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from attnlab.residuals._arms import (
+    Projection,
+    is_part_of_a_cell,
+    passes_lower_resolution,
+    projection,
+)
+from attnlab.residuals._forms import begins_with_slices, forms, parts, positions, twins
+from attnlab.residuals._update import (
+    caller,
+    computes,
+    computing_calls,
+    has_cut,
+    home,
+    is_query,
+    is_read_elsewhere,
+    is_replacement,
+    made_in,
+)
+from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.step import Kind
+
+
+@dataclass(frozen=True)
+class Addition:
+    """One addition of two same-shape feature maps, with its operands' roles."""
+
+    node: int
+    kind: Kind
+    state: int
+    """What the branch was computed from: x_t. Of a merge: -1."""
+    shortcut: int
+    branch: int
+
+
+def additions(graph: Graph) -> list[Addition]:
+    """All same-shape additions of data in `graph`, in the order of execution."""
+    return _Detection(graph).additions
+
+
+class _Detection:
+    """What is asked once of a graph, and the additions that were told apart so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.computing = computing_calls(graph)
+        self.twins = twins(graph)
+        found = [node for node in graph.nodes if node.data and _adds_features(graph, node)]
+        self.partial_sums = _partial_sums(graph, {node.index for node in found})
+        self.steps: dict[int, int] = {}
+        """The state of each step that was found."""
+        self.additions: list[Addition] = []
+        for node in found:
+            addition = self._identity(node) or self._projection(node) or _merge(node)
+            self.additions.append(addition)
+            if addition.kind != "merge":
+                self.steps[node.index] = addition.state
+
+    def _identity(self, node: Node) -> Addition | None:
+        for shortcut, branch in _roles(self.graph, node):
+            if is_read_elsewhere(self.graph, branch, node.index):
+                continue
+            for term in _terms(self.graph, shortcut, self.partial_sums):
+                state = self._updated(node, term, branch)
+                if state is not None:
+                    return Addition(node.index, "identity", state, shortcut, branch)
+            states = [self._updated(node, p, branch) for p in parts(self.graph, shortcut)]
+            found = [state for state in states if state is not None]
+            if found and len(found) == len(states):
+                largest = max(found, key=lambda state: positions(self.graph.nodes[state]))
+                return Addition(node.index, "identity", largest, shortcut, branch)
+        return None
+
+    def _updated(self, node: Node, tensor: int, branch: int) -> int | None:
+        """The form of `tensor` that `branch` is an update of."""
+        candidates = forms(self.graph, self.twins, tensor)
+        return next((form for form in candidates if self._is_update(node, form, branch)), None)
+
+    def _is_update(self, node: Node, state: int, branch: int) -> bool:
+        graph = self.graph
+        if state == branch or not graph.computed_from_constant(branch, state):
+            return False
+        path = made_in(caller(home(node, self.computing)), graph, state, branch)
+        is_part = prod(graph.nodes[state].shape) != prod(node.shape)
+        return (
+            any(computes(each) for each in path)
+            and not (is_part and begins_with_slices(state, path))
+            and not is_query(graph, state, path)
+            and not is_replacement(graph, state, branch)
+            and not self._has_other_states(node, state, path)
+        )
+
+    def _projection(self, node: Node) -> Addition | None:
+        if len(node.data_inputs) != 2:
+            return None
+        found = projection(self.graph, node, home(node, self.computing))
+        if found is None or not found.is_cheap or self._is_merge(node, found):
+            return None
+        return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
+
+    def _is_merge(self, node: Node, found: Projection) -> bool:
+        graph = self.graph
+        return (
+            is_read_elsewhere(graph, found.branch, node.index)
+            or is_query(graph, found.state, found.branch_nodes)
+            or (found.is_free and begins_with_slices(found.state, found.branch_nodes))
+            or is_part_of_a_cell(graph, node)
+            or passes_lower_resolution(graph, node, found)
+            or self._has_other_states(node, found.state, found.branch_nodes)
+        )
+
+    def _has_other_states(self, node: Node, state: int, path: list[Node]) -> bool:
+        """Whether the branch comes from another state that takes steps: one of another resolution,
+        or one that was not made from `state`."""
+        own = positions(node)
+        made = {state} | {each.index for each in path}
+
+        def another(each: Node) -> bool:
+            inner = self.steps.get(each.index)
+            return inner is not None and (inner not in made or positions(each) != own)
+
+        return has_cut(state, path, another)
+
+
+def _merge(node: Node) -> Addition:
+    shortcut, branch = node.inputs
+    return Addition(node.index, "merge", -1, shortcut, branch)
+
+
+def _adds_features(graph: Graph, node: Node) -> bool:
+    if not node.adds_same_shapes or not node.floating or len(node.shape) < 2:
+        return False
+    if len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
+        return False
+    return len(node.data_inputs) == 2 or _constant_shortcut(graph, node) is not None
+
+
+def _roles(graph: Graph, node: Node) -> list[tuple[int, int]]:
+    """The pairs of shortcut and branch that the operands can be."""
+    constant = _constant_shortcut(graph, node)
+    if constant is not None:
+        return [(constant, node.data_inputs[0])]
+    a, b = node.data_inputs
+    return [(a, b), (b, a)]
+
+
+def _constant_shortcut(graph: Graph, node: Node) -> int | None:
+    """The operand that does not depend on the input but from which the other was computed.
+
+    Learned query tokens start such a trajectory: the first state is the same for every input.
+    """
+    if len(node.data_inputs) != 1:
+        return None
+    branch = node.data_inputs[0]
+    other = node.inputs[0] if node.inputs[1] == branch else node.inputs[1]
+    if graph.nodes[other].operation == "parameter":
+        return None  # a positional embedding or a bias
+    return other if graph.computed_from_constant(branch, other) else None
+
+
+def _partial_sums(graph: Graph, sums: set[int]) -> set[int]:
+    """Additions whose only use is another addition: the inner ones of x + f + g."""
+    return {
+        operand
+        for index in sums
+        for operand in graph.nodes[index].data_inputs
+        if operand in sums and len(graph.users[operand]) == 1
+    }
+
+
+def _terms(graph: Graph, index: int, partial_sums: set[int]) -> list[int]:
+    if index not in partial_sums:
+        return [index]
+    return [
+        term
+        for operand in graph.nodes[index].data_inputs
+        for term in _terms(graph, operand, partial_sums)
+    ]

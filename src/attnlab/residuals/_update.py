@@ -1,0 +1,124 @@
+"""What makes a tensor that is added the update of a state.
+
+That one operand of an addition was computed from the other does not make it an update: so were the
+lower levels of a pyramid from the upper ones, and the queries of a decoder from the positions that
+each of its layers adds to them anew. An update is made where it is added, and made to be added:
+
+* it is computed from the state in the call of the module that makes the addition, or in its
+  caller's; whatever was computed outside is given to that call, a state like any other;
+* nothing but the addition reads it;
+* it is more than the state in another form, and it does not come from another state that takes
+  steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attnlab.residuals import operations
+from attnlab.residuals._forms import behind_layout
+from attnlab.residuals.graph import Graph, Node
+
+_COMPUTING = ("convolution", "linear", "norm", "activation", "matmul", "pool")
+Calls = tuple[tuple[str, int], ...]
+"""Module calls (name, call), one made in the other, outermost first."""
+
+
+def computes(node: Node) -> bool:
+    """Whether the operation does more than to move, scale or add values."""
+    return (
+        node.kind in _COMPUTING
+        or node.operation == "opaque"
+        or node.operation in operations.RECURRENT
+        or node.operation.startswith("fft_")
+    )
+
+
+def computing_calls(graph: Graph) -> frozenset[tuple[str, int]]:
+    """The module calls in which anything is computed."""
+    return frozenset(call for node in graph.nodes if computes(node) for call in node.inside)
+
+
+def home(node: Node, computing: frozenset[tuple[str, int]]) -> Calls:
+    """The calls in which an addition is made. A module that only adds works for its caller."""
+    calls = node.inside
+    while len(calls) > 1 and calls[-1] not in computing:
+        calls = calls[:-1]
+    return calls
+
+
+def caller(calls: Calls) -> Calls:
+    return calls[:-1] or calls
+
+
+def made_in(calls: Calls, graph: Graph, state: int, branch: int) -> list[Node]:
+    """The nodes on the paths from `state` to `branch` (included) that never leave the innermost of
+    `calls`, in the order of execution; none where `branch` was not made from `state` there."""
+    constant = not graph.nodes[state].data
+    reaches = graph.computed_from_constant if constant else graph.computed_from
+    depth = len(calls)
+    inside: set[int] = set()
+    waiting = [branch]
+    while waiting:
+        index = waiting.pop()
+        node = graph.nodes[index]
+        if index in inside or node.inside[:depth] != calls or not reaches(index, state):
+            continue
+        inside.add(index)
+        waiting.extend(node.inputs if constant else node.data_inputs)
+    made: set[int] = set()
+    for index in sorted(inside):
+        if any(i == state or i in made for i in graph.nodes[index].inputs):
+            made.add(index)
+    return [graph.nodes[i] for i in sorted(made)] if branch in made else []
+
+
+def has_cut(state: int, path: list[Node], condition: Callable[[Node], bool]) -> bool:
+    """Whether all ways from `state` along `path` to its end pass a node of this condition."""
+    around = {state}
+    for node in path:
+        if any(i in around for i in node.inputs) and not condition(node):
+            around.add(node.index)
+    return path[-1].index not in around
+
+
+def is_read_elsewhere(graph: Graph, index: int, by: int) -> bool:
+    """Whether anything but the addition `by` reads the tensor `index`, in whatever layout."""
+    reader = by
+    while True:
+        if any(other != reader for other in graph.readers(index)):
+            return True
+        node = graph.nodes[index]
+        if node.kind != "layout" or len(node.data_inputs) != 1:
+            return False
+        reader, index = index, node.data_inputs[0]
+
+
+def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
+    """Whether the branch is attention whose query is `state` itself, straight into the products
+    with the keys (pooled attention of MViT): the query is not a state of the network."""
+    on_path = {node.index for node in path}
+    first: list[Node] = []
+    waiting = [state]
+    while waiting:
+        for user in graph.users[waiting.pop()]:
+            if user not in on_path:
+                continue
+            if computes(graph.nodes[user]):
+                first.append(graph.nodes[user])
+            else:
+                waiting.append(user)
+    products = [
+        node
+        for node in first
+        if node.kind == "matmul" or node.operation == "scaled_dot_product_attention"
+    ]
+    return len(products) == len(first) and any(len(n.data_inputs) > 1 for n in products)
+
+
+def is_replacement(graph: Graph, state: int, branch: int) -> bool:
+    """Whether the branch is y - x for the state x: the sum is y (a straight-through estimator)."""
+    node = graph.nodes[behind_layout(graph, branch)]
+    if node.operation != "sub" or len(node.inputs) != 2:
+        return False
+    return behind_layout(graph, node.inputs[1]) == behind_layout(graph, state)

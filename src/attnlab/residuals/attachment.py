@@ -1,0 +1,257 @@
+"""Where a gate acts: the gate beside its host, and the multiplication it never does itself."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Proxy
+
+from attnlab._errors import SiteError
+from attnlab.gates import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
+from attnlab.residuals.fx import record_whole, was_handed
+from attnlab.residuals.known_padding import of_valid_tokens, padding_now
+from attnlab.residuals.layout import gate_to_layout, to_channel_first
+from attnlab.residuals.recorder import RecordedWhole
+from attnlab.residuals.site import Site
+
+
+class Attachment(RecordedWhole, ABC):
+    """A gate at a site of a host network, where it makes of the branch `branch ⊗ step size`.
+
+    It hangs beside its host, as a child that only the host may call. `scale` is there only after
+    `start="identity"`: the reciprocal of the gate's first value. It is a buffer, so that a
+    checkpoint cannot be loaded into a network that would scale differently.
+    """
+
+    scale: Tensor | None
+    over_tokens = False
+    """Whether the gate looks over all tokens of a sequence, so that it must not see padding."""
+
+    def __init__(self, site: Site, scale: float | None = None) -> None:
+        super().__init__()
+        self.site = site
+        self.in_graph = False
+        """Whether a graph that torch.fx traced calls it."""
+        self.removed = False
+        """Whether it was taken off on purpose."""
+        if scale is not None:
+            self.register_buffer("scale", torch.tensor(scale))
+        else:
+            self.scale = None
+
+    @property
+    def name(self) -> str:
+        """Its module name at insertion."""
+        return f"{self.site.home}.{self.site.attribute}".removeprefix(".")
+
+    @property
+    @abstractmethod
+    def gate_module(self) -> Gate:
+        """The gate, which attachments of one stage may share."""
+
+    @abstractmethod
+    def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        """What the branch is multiplied by, broadcastable to it."""
+
+    def constant(self) -> Tensor | None:
+        """The step size in float64, one value per channel, if it is the same for every input."""
+        if not isinstance(self.gate_module, LearnedVectorGate):
+            return None
+        with torch.no_grad():
+            constant = copy.deepcopy(self.gate_module).cpu().double().constant()
+            return constant if self.scale is None else constant * self.scale.cpu().double()
+
+    def forward(
+        self, branch: Tensor, shortcut: Tensor | None = None, hosted: bool = False
+    ) -> Tensor:
+        if not hosted:
+            if isinstance(branch, Proxy):
+                self.in_graph = True
+                seen = (branch,) if shortcut is None else (branch, shortcut)
+                return record_whole(self, branch, seen)
+            if not self.in_graph:
+                raise self._called_error()
+            if was_handed(self, branch):
+                return branch
+        return branch * self.step_size(branch, shortcut)
+
+    def _called_error(self) -> SiteError:
+        home = f"module {self.site.home!r}" if self.site.home else "network"
+        return SiteError(
+            f"The gate {self.name!r} was called as if it were a layer: something runs all children "
+            f"of the {home}, on which it hangs. A gate acts at its site and nowhere else. Give "
+            f"what is run in a row a container of its own (nn.Sequential), or name what to run."
+        )
+
+    def _placed(self, gate: Tensor, branch: Tensor) -> Tensor:
+        if self.scale is not None:
+            gate = gate * self.scale
+        axis = self.site.channel_axis
+        return gate if axis == 1 and branch.ndim == 4 else gate_to_layout(gate, branch, axis)
+
+    def _seen(self, features: Tensor) -> Tensor:
+        axis = self.site.channel_axis
+        return features if axis == 1 and features.ndim == 4 else to_channel_first(features, axis)
+
+    def extra_repr(self) -> str:
+        return f"behind {self.site.module!r}" if self.site.host == "output" else "at the addition"
+
+
+class OwnedAttachment(Attachment, ABC):
+    """A gate of its own, or that of another attachment, which owns it: with `shared=True` one gate
+    acts in all chosen blocks of a stage.
+
+    The gate is registered on its owner alone, so that its parameters appear once, under one name:
+    weights of gates that are not shared do not load into gates that are.
+    """
+
+    gate: Gate
+
+    def __init__(
+        self, gate: Gate, site: Site, scale: float | None = None, *, owner: OwnedAttachment | None
+    ) -> None:
+        super().__init__(site, scale)
+        self._owner = () if owner is None else (owner,)  # a tuple, so that it is not registered
+        if owner is None:
+            self.gate = gate
+
+    @property
+    def owner(self) -> OwnedAttachment:
+        """The attachment on which the gate is registered."""
+        return self._owner[0] if self._owner else self
+
+    @property
+    def gate_module(self) -> Gate:
+        return self.owner.gate
+
+    def take_over(self, owner: OwnedAttachment | None) -> None:
+        """Let the gate belong to `owner` from now on; to this attachment itself if None."""
+        gate = self.gate_module
+        self._owner = () if owner is None else (owner,)
+        if owner is None:
+            self.gate = gate
+
+    def _call(self, *features: Tensor) -> Tensor:
+        owner = self._owner[0] if self._owner else self
+        gate: Any = owner._modules["gate"]  # owner.gate is a slow search in three dictionaries
+        found: Tensor = gate(*features)
+        return found
+
+
+class BranchAttachment(OwnedAttachment):
+    """A gate that reads the branch."""
+
+    def __init__(
+        self,
+        gate: BranchGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
+
+    def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        del shortcut
+        return self._placed(self._call(self._seen(branch)), branch)
+
+
+class StepAttachment(OwnedAttachment):
+    """A gate that reads both ends of the step."""
+
+    def __init__(
+        self,
+        gate: StepGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
+
+    def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        if self.over_tokens and padding_now() is not None:
+            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+        return self._computed(branch, shortcut)
+
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        assert shortcut is not None, "a step gate is only ever attached to an addition"
+        return self._placed(self._call(self._seen(shortcut), self._seen(branch)), branch)
+
+
+class StageMemory(threading.local):
+    """What the last block of a stage left for the next one, during one forward run of a thread.
+
+    It belongs to that run, not to the network: copies and files of a network have none.
+    """
+
+    value: tuple[Tensor, ...] | None = None
+
+    def __reduce__(self) -> tuple[type[StageMemory], tuple[()]]:
+        return StageMemory, ()
+
+
+class StageAttachment(Attachment):
+    """A gate shared by the blocks of a stage, which hands a memory from block to block.
+
+    The first attachment of the stage owns the gate; the others refer to it, so that its parameters
+    appear once. The memory lives from the first block of the stage to the last of one forward run;
+    so computing single blocks once more (activation checkpointing) is an error with such a gate.
+    """
+
+    def __init__(
+        self,
+        gate: StageGate,
+        memory: StageMemory,
+        site: Site,
+        *,
+        first: bool,
+        last: bool,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__(site, scale)
+        if first:
+            self.gate = gate
+        self._shared = (gate,)  # in a tuple, so that it is not registered once more
+        self._memory = memory
+        self._first, self._last = first, last
+
+    @property
+    def gate_module(self) -> Gate:
+        return self._shared[0]
+
+    def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        del shortcut
+        if self.over_tokens and padding_now() is not None:
+            raise SiteError(
+                f"The gate {self.name!r} ({type(self.gate_module).__name__}) hands a memory from "
+                f"block to block and looks over all tokens, so it cannot leave padding out. Use "
+                f"batches without padding, or another gate, such as 'se'."
+            )
+        before = self._before()
+        gate, after = self._shared[0](self._seen(branch), before)
+        self._memory.value = None if self._last else after
+        return self._placed(gate, branch)
+
+    def _before(self) -> tuple[Tensor, ...] | None:
+        if self._first:
+            return None
+        if self._memory.value is None:
+            raise SiteError(
+                f"The gate {self.name!r} ({type(self.gate_module).__name__}) goes on with what the "
+                f"block before it in the stage left, but that block did not run. Activation "
+                f"checkpointing does so when it computes a block once more: checkpoint whole "
+                f"stages, or none (for timm, model.set_grad_checkpointing(False)), or choose "
+                f"another gate. A block on its own can only be the first of its stage."
+            )
+        return self._memory.value

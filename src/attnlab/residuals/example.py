@@ -1,0 +1,193 @@
+"""Run a network once, on a given example or on one made from what the model says about itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from attnlab._errors import InputError
+from attnlab.residuals.graph import Graph
+from attnlab.residuals.macs import MacCounter
+from attnlab.residuals.recorder import record
+
+Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
+"""An input, positional inputs, or keyword inputs of a network."""
+
+
+@runtime_checkable
+class DeclaresInputSize(Protocol):
+    """A network that says what it takes: (channels, height, width)."""
+
+    input_size: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a network showed."""
+
+    graph: Graph
+    output: Any
+    macs: int
+    """Multiply-accumulates of convolutions and matrix products, for the whole example."""
+    input_shape: tuple[int, ...]
+
+
+def run_once(model: nn.Module, example: Example | None = None) -> Run:
+    """Run `model` in eval mode without gradients; its modes and the random state are kept."""
+    arguments, keywords = as_call(model, example)
+    shape = input_shape(arguments, keywords)
+    _check_inputs(arguments, keywords)
+    with evaluating(model), MacCounter() as counter:
+        try:
+            graph, output = record(model, arguments, keywords)
+        except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+            raise _failed_run(model, shape, example is None, error) from error
+    return Run(graph, output, counter.macs, shape)
+
+
+def measure(model: nn.Module, example: Example | None = None) -> tuple[Any, int]:
+    """The output of `model` and its multiply-accumulates, run as by `run_once`."""
+    with evaluating(model), MacCounter() as counter:
+        output = call(model, example)
+    return output, counter.macs
+
+
+def call(model: nn.Module, example: Example | None) -> Any:
+    """The output of `model`, in the mode that it is in."""
+    arguments, keywords = as_call(model, example)
+    return model(*arguments, **keywords)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients, own random state; everything is as before afterwards."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def as_call(model: nn.Module, example: Example | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments for `model`."""
+    if example is None:
+        example = example_input(model)
+    if isinstance(example, Tensor):
+        return (example,), {}
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if not isinstance(example, tuple | list):
+        raise InputError(
+            f"Expected the example to be a tensor, a tuple of inputs or a dictionary of them but "
+            f"got {type(example).__name__}."
+        )
+    return tuple(example), {}
+
+
+def example_input(model: nn.Module, batch: int = 1) -> Tensor:
+    """A random input of the size, dtype and device that `model` says it takes, the same each time.
+
+    Sizes are asked of attnlab's and anybody's `input_size`, timm's patch embedding and pretrained
+    configuration, and Hugging Face's configuration; else 3×224×224.
+    """
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((batch, *_declared_size(model)), generator=generator)
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return images if parameter is None else images.to(parameter.device, parameter.dtype)
+
+
+def _declared_size(model: nn.Module) -> tuple[int, ...]:
+    if isinstance(model, DeclaresInputSize):
+        return tuple(model.input_size)
+    size = (3, 224, 224)
+    configuration = getattr(model, "pretrained_cfg", None)  # timm
+    if isinstance(configuration, Mapping) and configuration.get("input_size"):
+        size = tuple(configuration["input_size"])
+    for module in (*model.children(), model):  # timm's, when built for another size
+        sides = getattr(module, "img_size", None)
+        if isinstance(sides, tuple) and _reads_images(module, size[0]):
+            return (size[0], *sides)
+    image_size = getattr(getattr(model, "config", None), "image_size", None)  # Hugging Face
+    if image_size is not None:
+        sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+        return (getattr(model.config, "num_channels", 3), *sides)
+    return size
+
+
+def _reads_images(module: nn.Module, channels: int) -> bool:
+    """Whether the first convolution takes images: a patch embedding behind a stem (Visformer) knows
+    the size of the stem's output."""
+    first = next((m for m in module.modules() if isinstance(m, nn.Conv2d)), None)
+    return first is None or first.in_channels == channels
+
+
+def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of the first tensor of a call."""
+    for value in (*arguments, *keywords.values()):
+        if isinstance(value, Tensor):
+            return tuple(value.shape)
+    return ()
+
+
+def check_finite_weights(model: nn.Module, change: float | None) -> None:
+    """Where outputs could not be compared, because of weights that are not finite, say so."""
+    if change is not None and math.isfinite(change):
+        return
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or not parameter.is_floating_point():
+            continue
+        if not parameter.isfinite().all():
+            raise InputError(
+                f"The weights {name!r} of {type(model).__name__} have values that are not finite, "
+                f"so nothing can be said about its outputs. Did its training diverge?"
+            )
+
+
+def _check_inputs(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Refuse examples on which nothing can be seen."""
+    for value in tree_leaves((arguments, keywords)):
+        if not isinstance(value, Tensor):
+            continue
+        if not value.numel():
+            raise InputError(
+                f"Expected an example with at least one value but got one of shape "
+                f"{tuple(value.shape)}."
+            )
+        if value.is_floating_point() and not value.is_meta and not value.isfinite().all():
+            number = int((~value.isfinite()).sum())
+            raise InputError(
+                f"Expected an example of finite values but {number} of its {value.numel()} are NaN "
+                f"or infinite."
+            )
+
+
+def _failed_run(
+    model: nn.Module, shape: tuple[int, ...], made_up: bool, error: Exception
+) -> InputError:
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    lines = [
+        f"{type(model).__name__} ({parameter.dtype} on {parameter.device}) does not run on an "
+        f"example of shape {shape}: {_first_line(error)}"
+    ]
+    if (parameter.dtype, parameter.device.type) == (torch.float16, "cpu"):
+        lines.append(
+            "Many CPU operations do not take float16. Insert into model.float() (or "
+            "model.bfloat16()) and call .half() on the result, or move the model to a GPU first."
+        )
+    elif made_up:
+        lines.append("The example was made up. Pass one that fits: example=torch.randn(1, ...).")
+    return InputError("\n".join(lines))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

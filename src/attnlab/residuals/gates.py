@@ -1,0 +1,79 @@
+"""The gates of a network: ours, its own, and those inside a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.library import GateAt, OwnGates, gate_at
+from attnlab.residuals.position import position_of
+from attnlab.residuals.site import Position
+from attnlab.residuals.step import Step
+
+GateKind = Literal["inserted", "own", "norm"]
+
+
+@dataclass(frozen=True)
+class GateSource:
+    """A gate of a network."""
+
+    name: str
+    """Its module in the network: an attachment of ours, the network's own attention, or a norm."""
+    kind: GateKind
+    """`inserted` by attnlab, the network's `own` (squeeze-and-excitation of timm or torchvision),
+    or in a `norm` (IEBN)."""
+    module: nn.Module = field(repr=False)
+    """What computes its value."""
+    channel_axis: int
+    """Of its value."""
+    label: str
+    """Of the step on whose branch it lies; its site's, or its name, where there is none."""
+    calls: Mapping[int, tuple[Step | None, Position]]
+    """For each of its calls in one forward, from 0: the step on whose branch it acts, and where."""
+    submodule: str = ""
+    """What of the module returns its value; of the network's own only."""
+
+
+def find_gates(
+    model: nn.Module, graph: Graph, steps: Sequence[Step], own: OwnGates | None = None
+) -> tuple[GateSource, ...]:
+    """The gates of `model`, whose run and steps these are: ours, then norms, then its own, of
+    classes that are known or named in `own`."""
+    made: dict[str, dict[int, Node]] = {}
+    for node in graph.nodes:
+        for name, call in node.produced_by:
+            made.setdefault(name, {})[call] = node
+    found: dict[GateKind, list[GateSource]] = {"inserted": [], "norm": [], "own": []}
+    attachment = ""
+    for name, module in model.named_modules():
+        at = gate_at(module, own)
+        kind = _kind(module, at)
+        if kind is None or (attachment and name.startswith(f"{attachment}.")):
+            continue
+        nodes = made.get(name, {})
+        calls = {c: position_of(graph, node, steps) for c, node in nodes.items()}
+        axis = next((node.channels_on for node in nodes.values()), 1)
+        label, submodule = name, ""
+        if kind == "own" and at is not None:
+            submodule, axis = at
+        if isinstance(module, Attachment):
+            attachment, axis = name, module.site.channel_axis
+            label = name if module.site.step else module.site.label
+            module = module.gate_module
+        label = next((step.label for step, _ in calls.values() if step is not None), label)
+        found[kind].append(GateSource(name, kind, module, axis, label, calls, submodule))
+    return tuple(source for sources in found.values() for source in sources)
+
+
+def _kind(module: nn.Module, at: GateAt | None) -> GateKind | None:
+    if isinstance(module, Attachment):
+        return "inserted"
+    if isinstance(module, InstanceEnhancementBatchNorm):
+        return "norm"
+    return None if at is None else "own"

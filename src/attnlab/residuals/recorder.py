@@ -1,0 +1,231 @@
+"""Record the data-flow graph of a network from one eager run.
+
+Works on any network that runs: in-place operations, views, functional calls and modules called
+several times are all seen, because what is recorded is what was executed, not what was written.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from attnlab.residuals import operations
+from attnlab.residuals.axes import channel_axis
+from attnlab.residuals.graph import Graph, Node, Ref
+
+_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
+_HERE = os.path.abspath(__file__)
+# Attribute reads that hand out a tensor; all other reads (shape, dtype, ...) are no data flow.
+_TENSOR_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
+
+
+class RecordedWhole(nn.Module):
+    """A module that is recorded as one node `whole`, computed from the first tensor that it is
+    given, whatever it does inside: with it and without, the network has the same steps."""
+
+
+def record(
+    model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[Graph, Any]:
+    """Run `model(*arguments, **keywords)` once; return its graph and its output."""
+    recorder = _Recorder(model)
+    for tensor in _tensors((arguments, keywords)):
+        recorder.add_input(tensor)
+    with recorder.watching_modules(), recorder:
+        output = model(*arguments, **keywords)
+    return recorder.graph(output), output
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", str(function))
+    if name == "__get__":
+        return "get:" + getattr(getattr(function, "__self__", None), "__name__", "?")
+    return name
+
+
+def _source_line() -> tuple[str, str]:
+    """The first line outside torch and this file that led here (where the model made the call), as
+    `file:line` and as text."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith((_TORCH_FOLDER, "<")) and os.path.abspath(path) != _HERE:
+            text = linecache.getline(path, frame.f_lineno).strip()
+            return f"{os.path.basename(path)}:{frame.f_lineno}", text
+        frame = frame.f_back  # type: ignore[assignment]
+    return "", ""
+
+
+class _Recorder(TorchFunctionMode):
+    """Sees every torch call and every module call of one run."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self.module_names = {id(module): name for name, module in model.named_modules()}
+        self.stored = {id(t): name for name, t in _named_tensors(model)}
+        self.node_of: dict[int, int] = {}
+        self.kept: list[Tensor] = []  # ids are only unique while the tensors live
+        self.stack: list[tuple[str, int]] = []
+        self.calls: Counter[str] = Counter()
+        self.whole: tuple[str, int] | None = None
+        """The call of a module that is recorded as one node, while it runs."""
+
+    def graph(self, output: Any) -> Graph:
+        outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
+        graph = Graph(self.nodes, dict(self.calls), outputs)
+        for node in graph.nodes:
+            if node.data:
+                node.channel_axis = channel_axis(graph, node)
+        return graph
+
+    def add_input(self, tensor: Tensor) -> None:
+        self._register(tensor, self._new("input", tensor))
+
+    # --- torch calls
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        name = _function_name(function)
+        if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
+            return function(*args, **kwargs)
+        inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
+        same_shape_addition = operations.is_same_shape_addition(function, args, kwargs)
+        output = function(*args, **kwargs)
+        in_place = operations.is_in_place(name) or kwargs.get("inplace") is True
+        results = [args[0]] if name == "__setitem__" else _tensors(output)
+        if not results:
+            return output
+        node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
+        node.function, node.in_place = function, in_place
+        position = iter(inputs)
+        node.arguments, node.keywords = tree_map(
+            lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+        )
+        if same_shape_addition:
+            node.adds_same_shapes = True
+            node.source, node.statement = _source_line()
+        if len(results) == 1:
+            self._register(results[0], node, in_place)
+        else:
+            for place, tensor in enumerate(results):
+                part = self._new("getitem", tensor, (node.index,))
+                part.arguments = (Ref(node.index), place)
+                self._register(tensor, part, in_place)
+        return output
+
+    def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:
+        owner, call = self.stack[-1] if self.stack else ("", 0)
+        node = Node(
+            len(self.nodes),
+            operation,
+            tuple(tensor.shape),
+            inputs,
+            owner=owner,
+            call=call,
+            inside=tuple(self.stack),
+            floating=tensor.dtype.is_floating_point or tensor.dtype.is_complex,
+        )
+        self.nodes.append(node)
+        return node
+
+    def _index(self, tensor: Tensor) -> int:
+        if id(tensor) not in self.node_of:
+            stored = id(tensor) in self.stored or isinstance(tensor, nn.Parameter)
+            node = self._new("parameter" if stored else "constant", tensor)
+            node.name = self.stored.get(id(tensor), "")
+            self._register(tensor, node)
+        return self.node_of[id(tensor)]
+
+    def _register(self, tensor: Tensor, node: Node, in_place: bool = False) -> None:
+        base = tensor._base if in_place else None
+        if base is not None and base is not tensor and id(base) in self.node_of:
+            written = self._new("write_view", base, (self.node_of[id(base)], node.index))
+            self.node_of[id(base)] = written.index
+        self.node_of[id(tensor)] = node.index
+        self.kept.append(tensor)
+
+    # --- module calls
+
+    @contextmanager
+    def watching_modules(self) -> Iterator[None]:
+        """Keep the stack of module calls while inside."""
+        handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter_module(self, module: nn.Module, arguments: Any) -> None:
+        del arguments
+        name = self.module_names.get(id(module))
+        if name is None:
+            return
+        call = self.calls[name]
+        self.calls[name] += 1
+        self.stack.append((name, call))
+        if self.whole is None and isinstance(module, RecordedWhole):
+            self.whole = (name, call)
+
+    def _leave_module(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        entered = self.module_names.get(id(module))
+        if entered is None:
+            return
+        name, call = self._left()
+        while name != entered:  # modules that raised, and whose caller went on
+            name, call = self._left()
+        if self.whole:
+            return
+        # What torch calls do not show (scripted modules) is one node that depends on all the module
+        # was given.
+        given = tuple(
+            self.node_of[id(tensor)] for tensor in _tensors(arguments) if id(tensor) in self.node_of
+        )
+        operation = "opaque"
+        if isinstance(module, RecordedWhole):
+            operation, given = "whole", given[:1]
+        for tensor in _tensors(output):
+            if id(tensor) not in self.node_of:
+                node = self._new(operation, tensor, given)
+                node.owner, node.call = name, call
+                node.inside = (*node.inside, (name, call))
+                self._register(tensor, node)
+        if isinstance(output, Tensor):
+            self.nodes[self.node_of[id(output)]].produced_by.append((name, call))
+
+    def _left(self) -> tuple[str, int]:
+        left = self.stack.pop()
+        if self.whole == left:
+            self.whole = None
+        return left
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()

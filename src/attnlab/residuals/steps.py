@@ -1,0 +1,159 @@
+"""The residual steps of a network: the one place that knows about steps.
+
+`steps(model)` runs the network once on an example and reads the steps off the data flow, so it
+needs no per-model code: ResNets, mobile networks, ViTs, Swins, ConvNeXts, mixers and mixed designs
+of timm, torchvision, Hugging Face and anybody's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from torch import nn
+
+from attnlab._checked import check_module
+from attnlab._errors import StepsNotFoundError
+from attnlab.residuals._detect import Addition, additions
+from attnlab.residuals.example import Example, Run, run_once
+from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.step import Kind, Step, StepKey
+
+
+def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
+    """The residual steps of `model` in the order of execution.
+
+    `example` is an input (or a tuple or dict of inputs) that the network runs on; without it one is
+    made from what the model says about itself. The model is not changed. Raises
+    `StepsNotFoundError` for a network without a residual step.
+    """
+    check_module(model)
+    run = run_once(model, example)
+    found = find_steps(run.graph)
+    if not found:
+        raise no_steps_error(model, run)
+    return found
+
+
+def find_steps(graph: Graph, kinds: Sequence[Kind] = ("identity", "projection")) -> list[Step]:
+    """The steps of a recorded graph; an empty list where there are none."""
+    found = [_describe(graph, addition) for addition in additions(graph) if addition.kind in kinds]
+    return _numbered(found)
+
+
+def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
+    """What was looked for, what was seen, and how to name sites by hand."""
+    merges = len(additions(run.graph))
+    norms = norms_before_activation(run.graph)
+    lines = [
+        f"{type(model).__name__} has no residual step. Looked for additions of two feature maps of "
+        f"one shape where one was computed from the other, in one run on an input of shape "
+        f"{run.input_shape}: {merges} such additions, none of them a step."
+    ]
+    if norms:
+        lines.append(
+            f"To put a gate behind {_norms(len(norms))} (the papers' placement for VGG): "
+            f"insert(model, gate, where='norms')."
+        )
+    names = norms[:2] or [name for name, _ in model.named_children()][:2]
+    lines.append(
+        f"To name sites by hand, pass the modules behind whose output a gate is to act: "
+        f"insert(model, gate, where={names!r})."
+    )
+    return StepsNotFoundError("\n".join(lines))
+
+
+def _norms(number: int) -> str:
+    if number == 1:
+        return "its norm that feeds an activation"
+    return f"each of its {number} norms that feed an activation"
+
+
+def norms_before_activation(graph: Graph) -> list[str]:
+    """Names of the norm modules, called once, whose output goes straight into an activation."""
+    names = []
+    for node in graph.nodes:
+        if node.kind != "norm" or not node.data:
+            continue
+        users = [graph.nodes[u] for u in graph.users[node.index]]
+        module = _called_once(graph, node)
+        if module and users and all(user.kind == "activation" for user in users):
+            names.append(module[0])
+    return names
+
+
+def _called_once(graph: Graph, node: Node) -> tuple[str, ...]:
+    return tuple(name for name, _ in node.produced_by if name and graph.calls[name] == 1)
+
+
+def _describe(graph: Graph, addition: Addition) -> Step:
+    node = graph.nodes[addition.node]
+    shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
+    axis = (branch if shortcut.channel_axis is None else shortcut).channels_on
+    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0)
+    similar = key.candidates(graph)
+    return Step(
+        stage=0,
+        block=0,
+        part=0,
+        kind=addition.kind,
+        name=_block_name(node.owner),
+        key=replace(key, addition=similar.index(node)),
+        owner_calls=graph.calls.get(node.owner, 1),
+        owner_additions=len(similar),
+        branch_operand=node.inputs.index(addition.branch),
+        overwrites=node.in_place and "add_(" in node.statement,
+        branch_modules=_branch_modules(graph, branch),
+        branch_shared=len(graph.users[branch.index]) > 1,
+        shape=node.shape,
+        activation=_activation_after(graph, node),
+        source=node.source,
+        graph_node=addition.node,
+        state_node=addition.state,
+        shortcut_node=addition.shortcut,
+        branch_node=addition.branch,
+    )
+
+
+def _branch_modules(graph: Graph, branch: Node) -> tuple[str, ...]:
+    """Also those behind which the branch is gated already."""
+    names = _called_once(graph, branch)
+    if branch.operation != "whole" or not branch.inputs:
+        return names
+    return _branch_modules(graph, graph.nodes[branch.inputs[0]]) + names
+
+
+def _block_name(owner: str) -> str:
+    """The name up to its last number: `encoder.layer.3.output` belongs to `encoder.layer.3`."""
+    parts = owner.split(".")
+    numbered = [i for i, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbered[-1] + 1]) if numbered else owner
+
+
+def _activation_after(graph: Graph, node: Node) -> str:
+    users = [graph.nodes[u] for u in graph.users[node.index]]
+    if len(users) == 1 and users[0].kind == "activation" and users[0].shape == node.shape:
+        return users[0].operation
+    return ""
+
+
+def _numbered(found: list[Step]) -> list[Step]:
+    numbered: list[Step] = []
+    stage, block, part = 0, 0, 0
+    for step in found:
+        previous = numbered[-1] if numbered else None
+        same_block = previous is not None and previous.name == step.name
+        new_stage = (
+            previous is None
+            or prod(step.shape) != prod(previous.shape)
+            or step.kind == "projection"
+        )
+        if new_stage:
+            stage, block, part = stage + 1, 0, 0
+        elif same_block:
+            part += 1
+        else:
+            block, part = block + 1, 0
+        numbered.append(replace(step, stage=stage, block=block, part=part))
+    return numbered

@@ -1,0 +1,288 @@
+"""Watch the steps and the gates of a network while it runs: the one place that knows how.
+
+Each module that makes a residual addition runs its forward under a small function mode, which
+recognises the addition and shows both operands just before they are added. That is the only
+moment at which the state and the branch are both there and neither can have been overwritten:
+hooks on modules see a tensor after in-place operations have been at it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from attnlab._checked import check_module
+from attnlab._errors import InputError
+from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.example import Example, Run, run_once
+from attnlab.residuals.gates import GateSource, find_gates
+from attnlab.residuals.library import OwnGates, check_own_gates
+from attnlab.residuals.operations import is_same_shape_addition
+from attnlab.residuals.site import Position
+from attnlab.residuals.step import Step
+from attnlab.residuals.steps import find_steps
+
+
+class SeenStep(NamedTuple):
+    """A step that is about to be made. The tensors are the network's own: do not write to them."""
+
+    step: Step
+    shortcut: Tensor
+    """x_t, or what the network adds in its place."""
+    branch: Tensor
+    """f(x_t) ⊗ Δt, as it is added."""
+    mutated: bool
+    """Whether the shortcut was changed in place since the module that adds was entered."""
+
+
+class SeenGate(NamedTuple):
+    """A gate that returned its value."""
+
+    gate: GateSource
+    value: Tensor
+    """Broadcastable to what it multiplies."""
+    branch: Tensor | None
+    """What it multiplies; None where that is not seen, for gates that attnlab did not insert."""
+    step: Step | None
+    """The step on whose branch it acts, or None."""
+    position: Position | Literal["unknown"]
+    """As of a `Site`; `unknown` for a call that was not made on the example."""
+
+    def by_channel(self) -> Tensor:
+        """The value as (rows, channels, places): one row where all inputs have the same."""
+        values = self.value.detach().movedim(self.gate.channel_axis, 1)
+        return values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)
+
+
+class Observer(ABC):  # noqa: B024
+    """Told of a network's calls, steps and gates by `watching`. Override what you need."""
+
+    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:  # noqa: B027
+        """A forward of the whole network begins."""
+
+    def call_ended(self, output: Any) -> None:  # noqa: B027
+        """It returned."""
+
+    def step_seen(self, seen: SeenStep) -> Tensor | None:
+        """A step is about to be made. A tensor that this returns is added in the branch's place."""
+        del seen
+        return None
+
+    def gate_seen(self, seen: SeenGate) -> Tensor | None:
+        """A gate returned its value. A tensor that this returns is taken in its place."""
+        del seen
+        return None
+
+
+@dataclass(frozen=True)
+class Watchable:
+    """What there is to watch in a network, from one recorded run."""
+
+    run: Run
+    steps: tuple[Step, ...]
+    gates: tuple[GateSource, ...]
+
+
+def watchable(
+    model: nn.Module, example: Example | None = None, own: OwnGates | None = None
+) -> Watchable:
+    """The steps and the gates of `model`, by one run on `example` (or on one made up); `own` names
+    classes of attention of yours, `{"SELayer": "fc"}`: what of a `SELayer` returns its gate."""
+    check_module(model)
+    if own:
+        check_own_gates(model, own)
+    run = run_once(model, example)
+    found = find_steps(run.graph)
+    return Watchable(run, tuple(found), find_gates(model, run.graph, found, own))
+
+
+@contextmanager
+def watching(
+    model: nn.Module,
+    observer: Observer,
+    example: Example | None = None,
+    *,
+    found: Watchable | None = None,
+) -> Iterator[Watchable]:
+    """Tell `observer` of every call, step and gate of `model` inside the `with` block.
+
+    `example` is an input to find the steps with; one is made up when None. `found` is what
+    `watchable` returned, where it is there already. What runs outside a call of the network itself
+    is not told: one of its modules called alone, a checkpointed part that is run once more by a
+    backward pass. Afterwards the network is as before, whatever happened.
+    """
+    found = watchable(model, example) if found is None else found
+    watch = _Watch(observer)
+    owners: dict[str, list[Step]] = defaultdict(list)
+    if type(observer).step_seen is not Observer.step_seen:
+        for step in found.steps:
+            owners[step.owner].append(step)
+    with ExitStack() as cleaning:
+        begin = model.register_forward_pre_hook(watch.begin, with_kwargs=True, prepend=True)
+        cleaning.enter_context(begin)
+        cleaning.enter_context(model.register_forward_hook(watch.end))
+        for owner, steps in owners.items():
+            module = model.get_submodule(owner)
+            _replace_method(cleaning, module, "forward", watch.owner_forward(module, steps))
+        for gate in found.gates:
+            _watch_gate(cleaning, model.get_submodule(gate.name), gate, watch.gate_teller(gate))
+        yield found
+
+
+class _Watch:
+    """The calls of one network, and whom to tell."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.running = False
+        self.calls: Counter[str] = Counter()
+        self.gate_calls: Counter[str] = Counter()
+
+    def begin(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
+        del module
+        self.calls.clear()
+        self.gate_calls.clear()
+        self.running = True
+        self.observer.call_begun(arguments, keywords)
+
+    def end(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        del module, arguments
+        self.running = False
+        self.observer.call_ended(output)
+
+    def owner_forward(self, module: nn.Module, steps: list[Step]) -> Callable[..., Any]:
+        original, owner = module.forward, steps[0].owner
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if not self.running:
+                return original(*args, **kwargs)
+            now = [step for step in steps if step.key.call == self.calls[owner]]
+            self.calls[owner] += 1
+            with _AdditionWatch(self.observer, now, (args, kwargs)) as additions:
+                output = original(*args, **kwargs)
+            additions.check()
+            return output
+
+        return forward
+
+    def gate_teller(self, gate: GateSource) -> _Teller:
+        def tell(value: Tensor, branch: Tensor | None) -> Tensor:
+            if not self.running:
+                return value
+            unknown: tuple[None, Literal["unknown"]] = (None, "unknown")
+            step, position = gate.calls.get(self.gate_calls[gate.name], unknown)
+            self.gate_calls[gate.name] += 1
+            told = self.observer.gate_seen(SeenGate(gate, value, branch, step, position))
+            return value if told is None else told
+
+        return tell
+
+
+_Teller = Callable[[Tensor, Tensor | None], Tensor]
+"""Given a gate's value and what it multiplies, answers with the value to use."""
+
+
+def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: _Teller) -> None:
+    """What gates and observers add must not be counted among the network's own additions."""
+    if isinstance(module, Attachment):
+        original = module.step_size
+
+        def step_size(branch: Tensor, shortcut: Tensor | None) -> Tensor:
+            with torch._C.DisableTorchFunction():
+                return tell(original(branch, shortcut), branch)
+
+        _replace_method(cleaning, module, "step_size", step_size)
+        return
+    scale = module.gate_scale if isinstance(module, InstanceEnhancementBatchNorm) else None
+    inner = module.get_submodule("gate" if scale is not None else gate.submodule)
+
+    def hook(module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+        del module, arguments
+        with torch._C.DisableTorchFunction():
+            value = output if scale is None else output * scale
+            told = tell(value, None)
+            if told is value:
+                return output
+            return told if scale is None else told / scale
+
+    cleaning.enter_context(inner.register_forward_hook(hook))
+
+
+def _replace_method(
+    cleaning: ExitStack, module: nn.Module, name: str, method: Callable[..., Any]
+) -> None:
+    """Give one object its own method; taken off again, and what was there before put back."""
+    attributes = module.__dict__
+    if name in attributes:
+        cleaning.callback(attributes.__setitem__, name, attributes[name])
+    else:
+        cleaning.callback(attributes.pop, name)
+    attributes[name] = method
+
+
+class _AdditionWatch(TorchFunctionMode):
+    """Recognises the additions of one call of a module that are steps."""
+
+    def __init__(self, observer: Observer, steps: list[Step], arguments: Any) -> None:
+        super().__init__()
+        self.observer = observer
+        self.steps = steps
+        self.counts = [0] * len(steps)
+        self.versions = [
+            (leaf, leaf._version)
+            for leaf in tree_leaves(arguments)
+            if isinstance(leaf, Tensor) and not leaf.is_inference()
+        ]
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        if is_same_shape_addition(function, args, kwargs):
+            with torch._C.DisableTorchFunction():
+                args = self._add(*args)
+        return function(*args, **(kwargs or {}))
+
+    def _add(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """What is added: the operands, but for a branch that the observer gave another value."""
+        added = list(operands)
+        for number, step in enumerate(self.steps):
+            if step.key.could_be(operands[0].shape):
+                if self.counts[number] == step.key.addition:
+                    branch = operands[step.branch_operand]
+                    shortcut = operands[1 - step.branch_operand]
+                    mutated = self._mutated(shortcut)
+                    told = self.observer.step_seen(SeenStep(step, shortcut, branch, mutated))
+                    if told is not None:
+                        # Its caller may use the operand that `add_` writes to, not its result.
+                        written = step.overwrites and step.branch_operand == 0
+                        added[step.branch_operand] = branch.copy_(told) if written else told
+                self.counts[number] += 1
+        return tuple(added)
+
+    def _mutated(self, tensor: Tensor) -> bool:
+        return any(leaf is tensor and leaf._version != then for leaf, then in self.versions)
+
+    def check(self) -> None:
+        """Raise `InputError` unless the call made the additions that it made on the example."""
+        for count, step in zip(self.counts, self.steps, strict=True):
+            if count != step.owner_additions:
+                raise InputError(
+                    f"{step.owner!r} made {count} additions like that of step {step.label}, of "
+                    f"which {step.owner_additions} were seen on the example, so the step cannot be "
+                    f"told. Pass an example that takes this path: example=..."
+                )

@@ -1,0 +1,12 @@
+"""What is on disk: results, measurements and studies, as files of this and earlier versions.
+
+Knows no network and no task, so that pages and tables can be made of what is stored alone.
+"""
+
+from attnlab.results.comparison import StoredComparison as StoredComparison
+from attnlab.results.comparison import write_comparison as write_comparison
+from attnlab.results.damage import DamagedFileError as DamagedFileError
+from attnlab.results.measured import Measured as Measured
+from attnlab.results.metric import Metric as Metric
+from attnlab.results.result import RunResult as RunResult
+from attnlab.results.run import StoredRun as StoredRun

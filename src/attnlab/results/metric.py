@@ -1,0 +1,74 @@
+"""One figure of a task, described so that tables and pages need to know no task."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt
+
+from attnlab._strict import Strict
+
+
+class Metric(Strict):
+    """A figure: what it is called, and how it is shown."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """In files: `top1`."""
+    label: str
+    """For people: `top-1`."""
+    unit: str = ""
+    """Behind a value: `%`."""
+    scale: float = 1.0
+    """What a stored value is multiplied by to be shown."""
+    better: Literal["higher", "lower"] = "higher"
+    digits: NonNegativeInt = 2
+    """Behind the point, when shown."""
+
+    @property
+    def title(self) -> str:
+        """`top-1 %`: the head of a column."""
+        return f"{self.label} {self.unit}".strip()
+
+    @property
+    def difference_unit(self) -> str:
+        """Of the difference of two values: points where the values are in percent."""
+        return "pt" if self.unit == "%" else self.unit
+
+    def shown(self, value: float) -> float:
+        """A stored value in the shown unit."""
+        return self.scale * value
+
+    def text(self, value: float) -> str:
+        """A stored value with its unit: `96.42 %`."""
+        return self.shown_text(self.shown(value))
+
+    def shown_text(self, value: float) -> str:
+        """The same of a value that is in the shown unit already."""
+        return f"{value:.{self.digits}f} {self.unit}".strip()
+
+    def signed(self, difference: float) -> str:
+        """A difference in the shown unit, which is left out: `+0.40`."""
+        return f"{difference:+.{self.digits}f}"
+
+    def difference_text(self, difference: float) -> str:
+        """The same with it: `+0.40 pt`."""
+        return f"{self.signed(difference)} {self.difference_unit}".strip()
+
+    def interval_text(self, low: float, high: float) -> str:
+        """Of a difference: `[+0.20, +0.60]`."""
+        return f"[{self.signed(low)}, {self.signed(high)}]"
+
+    @property
+    def direction(self) -> str:
+        """To be said beside a figure; empty where more is better, as people expect."""
+        return "" if self.better == "higher" else "lower is better"
+
+    def best(self, values: list[float]) -> int:
+        """The place of the best of some values, the first of equals."""
+        chosen = max if self.better == "higher" else min
+        return values.index(chosen(values))
+
+
+def directed(title: str, metric: Metric) -> str | list[str]:
+    """The title of an axis; on a second line where lower is better."""
+    return [title, metric.direction] if metric.direction else title

@@ -1,0 +1,182 @@
+"""What a study wrote to disk, read for its page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from attnlab._errors import InputError, unknown_name
+from attnlab.results import Metric, RunResult, StoredRun
+from attnlab.results.study import (
+    PlanRecord,
+    RunEntry,
+    StoredStudy,
+    read_plans,
+    read_study,
+    read_table,
+)
+from attnlab.results.table import Group, StudyTable
+
+RENDERED = (
+    "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
+    "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a maps.json "
+    "(attnlab stripe --maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
+    "place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json (attnlab fold -o "
+    "NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)"
+)
+"""What a page can be made of."""
+
+
+_SOURCES = ("folder", "npz", "hf")
+"""Kinds of sources, which say nothing of what is in them."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a study and what is there of it."""
+
+    entry: RunEntry
+    stored: StoredRun
+
+    @cached_property
+    def result(self) -> RunResult | None:
+        """None while it is not finished."""
+        return self.stored.result if self.stored.is_trained else None
+
+    @cached_property
+    def failure(self) -> str:
+        """Why the last attempt ended; empty where none failed."""
+        return str(self.stored.failure.get("error", ""))
+
+    @property
+    def state(self) -> str:
+        if self.stored.damage:
+            return "damaged"
+        if self.result is not None:
+            return "done"
+        begun = (self.stored.directory / "config.json").is_file()
+        return "failed" if self.failure else "begun" if begun else "waiting"
+
+    def found(self, measurement: str) -> dict[str, Any]:
+        """What was measured; empty where it was not, or does not apply."""
+        measured = self.stored.measurements.get(measurement)
+        return {} if measured is None or measured.found is None else measured.found
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study, its runs, and the table of what they say."""
+
+    study: StoredStudy
+    runs: tuple[RunRecord, ...]
+    table: StudyTable
+    plans: tuple[PlanRecord, ...]
+
+    @property
+    def metric(self) -> Metric:
+        """The result's."""
+        return self.table.metric
+
+    @property
+    def level(self) -> str:
+        """Of the intervals: `95 %`."""
+        return f"{100 * self.table.level:g} %"
+
+    @cached_property
+    def finished(self) -> list[RunRecord]:
+        return [run for run in self.runs if run.result is not None]
+
+    @property
+    def failed(self) -> list[RunRecord]:
+        return [run for run in self.runs if run.failure and run.result is None]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the table is of the runs that are planned and finished now."""
+        folders = {run.entry.folder for run in self.finished}
+        return self.table.planned == len(self.runs) and set(self.table.finished) == folders
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether seeds were added after results had been seen."""
+        return any(b.seen and {*b.seeds} - {*a.seeds} for a, b in pairwise(self.plans))
+
+    def of(self, group: Group, row: str) -> list[RunRecord]:
+        """The finished runs of one row of a group, by seed."""
+        place = (group.name, row)
+        own = [run for run in self.finished if (run.entry.cell.group, run.entry.cell.row) == place]
+        return sorted(own, key=lambda run: run.entry.seed)
+
+    def found(self, group: Group, row: str, measurement: str) -> list[dict[str, Any]]:
+        """What was measured of these, where it was."""
+        every = (run.found(measurement) for run in self.of(group, row))
+        return [found for found in every if found]
+
+    def data_of(self, group: Group) -> str:
+        """What the data are called: a folder by its own name, unless the study's file names it."""
+        entries = self.study.definition.get("data", ())
+        own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
+        return data_title(own[0]) if own and group.data in _SOURCES else group.data
+
+    def label_of(self, run: RunRecord) -> str:
+        """`photos resnet20 se, seed 0`."""
+        group = next(g for g in self.table.groups if g.name == run.entry.cell.group)
+        return f"{self.name_of(group)} {run.entry.cell.row}, seed {run.entry.seed}"
+
+    def name_of(self, group: Group) -> str:
+        """The group's name as short as it may be."""
+        same = len({other.backbone for other in self.table.groups}) == 1
+        return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
+
+
+def data_title(config: dict[str, Any]) -> str:
+    """`photos` of images in the folder some/photos, instead of `folder`."""
+    name, root = str(config.get("name", "")), config.get("root")
+    if name not in _SOURCES or not root:
+        return name
+    path = Path(str(root))
+    return path.stem if name == "npz" else path.name or name
+
+
+def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
+    """The folder of the runs and the name of the study, of either folder that a user may give."""
+    folder = Path(path)
+    if (folder / "study.json").is_file():
+        own = folder.resolve()
+        if study not in (None, own.name):
+            raise unknown_name("study", study, [own.name])
+        return own.parent.parent, own.name
+    if not folder.is_dir():
+        raise InputError(f"There is no {str(folder)!r}. Expected {RENDERED}.")
+    names = sorted(file.parent.name for file in folder.glob("studies/*/study.json"))
+    if not names:
+        single = [*folder.glob("stiffness.json"), *folder.glob("stripe.json")]
+        single += sorted(folder.glob("*.fold.json"))
+        instead = f" Did you mean {str(single[0])!r}?" if single else ""
+        raise InputError(
+            f"There is no study in {str(folder)!r}: it has no studies/NAME/study.json.{instead} "
+            f"Expected {RENDERED}."
+        )
+    if study is None and len(names) > 1:
+        raise InputError(
+            f"{str(folder)!r} holds {len(names)} studies: {', '.join(names)}. Choose one with "
+            f"--study NAME."
+        )
+    chosen = names[0] if study is None else study
+    if chosen not in names:
+        raise unknown_name("study", chosen, names)
+    return folder, chosen
+
+
+def read_record(
+    folder: Path, name: str, made: tuple[StoredStudy, StudyTable] | None = None
+) -> StudyRecord:
+    """All that is on disk about a study of the runs in `folder`, finished or not; with the study
+    and the table that were `made` of it, where they could not be written."""
+    directory = folder / "studies" / name
+    study, table = made or (read_study(directory), read_table(directory))
+    runs = tuple(RunRecord(entry, entry.stored_in(folder)) for entry in study.runs)
+    return StudyRecord(study, runs, table, read_plans(directory).plans)

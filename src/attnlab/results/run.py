@@ -1,0 +1,297 @@
+"""A run's directory, read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attnlab._errors import InputError
+from attnlab._files import write_whole
+from attnlab.results import v0_1
+from attnlab.results._beside import check_picture, check_tensors, read_tensors
+from attnlab.results.damage import DamagedFileError, parsed_object, read_object, reading
+from attnlab.results.identity import FILE as IDENTITY
+from attnlab.results.identity import run_id_of
+from attnlab.results.measured import Measured, check_found
+from attnlab.results.placement import FILE as PLACEMENT
+from attnlab.results.placement import PlacementRecord
+from attnlab.results.result import RunResult
+
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
+MEASURED = "measured"
+GATES = "gates.safetensors"
+WEIGHTS = "model.safetensors"
+_RESUME = (
+    "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
+)
+_ALL = "Remove the run's folder and run the study again, which trains it anew."
+_LEFT_OUT = "What it says is left out; the result counts."
+_AGAIN = "`attnlab study run` and `attnlab study measure` measure it again."
+_CHOSEN = "`attnlab study run` chooses the blocks again."
+_SAME = "Remove it: result.json says the same."
+_WEIGHTS = (
+    "Remove it and result.json and run the study again: the weights are in the last checkpoint, or "
+    "are trained anew."
+)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run's directory says. Every part may be missing while the run is not finished, and a
+    part that is damaged is taken as missing: `damage` names it."""
+
+    directory: Path
+    expected: tuple[str, ...] = ()
+    """The ids that its result may have; any, where it is empty."""
+
+    @property
+    def has_result(self) -> bool:
+        """Whether there is a result, be it damaged or not."""
+        return (self.directory / "result.json").is_file()
+
+    @cached_property
+    def is_trained(self) -> bool:
+        """Whether there is a result that is whole and surely this run's."""
+        found = self._problems("result.json", "config.json", IDENTITY)
+        return self.has_result and not any(True for _ in found)
+
+    @cached_property
+    def result(self) -> RunResult:
+        """The training's result."""
+        path = self.directory / "result.json"
+        if not path.is_file():
+            raise InputError(
+                f"There is no {path}: the run is not finished, or not a run's directory."
+            )
+        return self._result()
+
+    @cached_property
+    def history(self) -> tuple[dict[str, Any], ...]:
+        """One record per epoch that is done."""
+        return _whole(self._history, ())
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """All settings, resolved."""
+        return _whole(self._config, {})
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """Facts about the images: name, sizes, checksum."""
+        return _whole(self._data, {})
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        return _whole(self._environment, {})
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """Why the last attempt ended; empty where none failed."""
+        return _whole(self._failure, {})
+
+    def measured(self, name: str) -> Measured | None:
+        """A measurement; None where it was not made."""
+        return _whole(lambda: self._measured(name), None)
+
+    @cached_property
+    def measurements(self) -> dict[str, Measured]:
+        """All that were made, by name."""
+        found = ((name, self.measured(name)) for name in self._measurement_names())
+        return {name: measured for name, measured in found if measured is not None}
+
+    @cached_property
+    def gates(self) -> dict[str, np.ndarray]:
+        """The gates of test images, by name."""
+        return _whole(self._gates, {})
+
+    @cached_property
+    def placement(self) -> PlacementRecord | None:
+        """Where the gates went, when that was chosen by a measurement; by the result where there is
+        one, which says the same."""
+        if self.is_trained and self.result.placement is not None:
+            return self.result.placement
+        return _whole(self._placement, None)
+
+    @cached_property
+    def pictures(self) -> dict[str, Any] | None:
+        """What was found as `pictures`, if all of them are there."""
+        return _whole(self._pictures, None)
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a measurement, and what it wrote beside its file, can be read."""
+        try:
+            {"gates": self._gates, "pictures": self._pictures}.get(name, dict)()
+        except DamagedFileError:
+            return False
+        return self.measured(name) is not None
+
+    @cached_property
+    def damage(self) -> tuple[DamagedFileError, ...]:
+        """Every file that cannot be read, or is not this run's."""
+        return tuple({each.path: each for each in self._problems(*self._readers())}.values())
+
+    def check(self, *names: str) -> None:
+        """Refuse a damaged file, for those who cannot do without it."""
+        for problem in self._problems(*names):
+            raise problem
+
+    def write_measured(self, found: Measured) -> Path:
+        """Store a measurement, in the place of an earlier one."""
+        path = self.directory / MEASURED / f"{found.measurement}.json"
+        return write_whole(path, found.model_dump_json(indent=1) + "\n")
+
+    def _problems(self, *names: str) -> Iterator[DamagedFileError]:
+        readers = self._readers()
+        for name in names:
+            try:
+                readers[name]()
+            except DamagedFileError as error:
+                yield error
+
+    def _readers(self) -> dict[str, Callable[[], Any]]:
+        """Each raises where its file is damaged."""
+        measured = {
+            f"{MEASURED}/{name}.json": lambda name=name: self._measured(name)
+            for name in self._measurement_names()
+        }
+        return {
+            "result.json": self._result if self.has_result else dict,
+            "config.json": self._config,
+            IDENTITY: self._identity,
+            "data.json": self._data,
+            "environment.json": self._environment,
+            "metrics.jsonl": self._history,
+            "failure.json": self._failure,
+            **measured,
+            GATES: self._gates,
+            "pictures": self._pictures,
+            PLACEMENT: self._placement,
+            WEIGHTS: self._weights,
+        }
+
+    def _result(self) -> RunResult:
+        path = self.directory / "result.json"
+        found = read_object(path, _RESUME)
+        with reading(path, _RESUME):
+            _check_format(found)
+            result = RunResult(**(v0_1.result(found) if v0_1.is_result(found) else found))
+            if result.values[result.metric.name] is None:
+                raise ValueError(f"it has no value of {result.metric.name}")
+            own = self._identity()
+            expected = self.expected or ((run_id_of(own),) if own else ())
+            if expected and result.run_id not in expected:
+                raise ValueError(f"it is of run {result.run_id}, expected {expected[0]}")
+        return result
+
+    def _identity(self) -> dict[str, Any]:
+        return self._json(IDENTITY, _ALL)
+
+    def _history(self) -> tuple[dict[str, Any], ...]:
+        path = self.directory / "metrics.jsonl"
+        if not path.is_file():
+            return ()
+        with reading(path, _LEFT_OUT):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if not lines:
+                raise ValueError("it is empty")
+            records = [parsed_object(line) for line in lines if line.strip()]
+            found = tuple(v0_1.record(r) if v0_1.is_record(r) else r for r in records)
+            for record in found:
+                float(record["lr"]), dict(record["test"])
+        return found
+
+    def _config(self) -> dict[str, Any]:
+        found = self._json("config.json", _ALL)
+        with reading(self.directory / "config.json", _ALL):
+            return v0_1.config(found) if found and v0_1.is_config(found) else found
+
+    def _data(self) -> dict[str, Any]:
+        found = self._json("data.json", _LEFT_OUT)
+        with reading(self.directory / "data.json", _LEFT_OUT):
+            if found:
+                str(found["checksum"])
+            return v0_1.facts(found) if found and v0_1.is_facts(found) else found
+
+    def _environment(self) -> dict[str, Any]:
+        return self._json("environment.json", _LEFT_OUT)
+
+    def _failure(self) -> dict[str, Any]:
+        return self._json("failure.json", "Remove it; log.txt beside it says what happened.")
+
+    def _measured(self, name: str) -> Measured | None:
+        path = self.directory / MEASURED / f"{name}.json"
+        if path.is_file():
+            found = read_object(path, _AGAIN)
+            with reading(path, _AGAIN):
+                return check_found(Measured(**found))
+        if not self.has_result:
+            return None
+        path = self.directory / "result.json"
+        old = read_object(path, _RESUME)
+        with reading(path, _RESUME):
+            return v0_1.measured(name, old, self.directory) if v0_1.is_result(old) else None
+
+    def _measurement_names(self) -> list[str]:
+        files = (self.directory / MEASURED).glob("*.json")
+        return sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
+
+    def _gates(self) -> dict[str, np.ndarray]:
+        path = self.directory / GATES
+        if not path.is_file():
+            # 0.1 has its gates in result.json.
+            if (self.directory / MEASURED / "gates.json").is_file():
+                measured = self._measured("gates")
+                if measured is not None and measured.found is not None:
+                    raise DamagedFileError(path, "it is not there", _AGAIN)
+            return {}
+        return read_tensors(path, _AGAIN)
+
+    def _weights(self) -> None:
+        path = self.directory / WEIGHTS
+        if path.is_file():
+            check_tensors(path, _WEIGHTS)
+
+    def _placement(self) -> PlacementRecord | None:
+        path = self.directory / PLACEMENT
+        if not path.is_file():
+            return None
+        remedy = _SAME if self.has_result else _CHOSEN
+        found = read_object(path, remedy)
+        with reading(path, remedy):
+            record = PlacementRecord(**found)
+            if self.is_trained and record != self.result.placement:
+                raise ValueError("it does not say what result.json says")
+        return record
+
+    def _pictures(self) -> dict[str, Any] | None:
+        measured = self._measured("pictures")
+        if measured is None or measured.found is None:
+            return None
+        for name in (name for each in measured.found["pictures"] for name in each.values() if name):
+            check_picture(self.directory / name, _AGAIN)
+        return measured.found
+
+    def _json(self, name: str, remedy: str) -> dict[str, Any]:
+        path = self.directory / name
+        return read_object(path, remedy) if path.is_file() else {}
+
+
+def _whole(read: Callable[[], T], otherwise: T) -> T:
+    try:
+        return read()
+    except DamagedFileError:
+        return otherwise
+
+
+def _check_format(found: dict[str, Any]) -> None:
+    number = found.get("format", 2)
+    if number != 2:
+        newer = isinstance(number, int) and number > 2
+        why = ": a newer attnlab wrote it" if newer else ""
+        raise ValueError(f"it has format {number!r}, expected 2{why}")

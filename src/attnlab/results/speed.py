@@ -1,0 +1,67 @@
+"""How fast the networks of a study are, timed in turns at its end; speed.json of its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attnlab._files import write_whole
+from attnlab._strict import Strict
+from attnlab.results.damage import DamagedFileError, read_object, reading
+
+FILE = "speed.json"
+
+
+class Timed(Strict):
+    """One network against the first of its group."""
+
+    folder: str
+    """Of the run whose network it is."""
+    milliseconds: float
+    """Of one image in a batch: the ratio times the reference's."""
+    ratio: float
+    low: float
+    """Of the 95 % interval of the ratio."""
+    high: float
+
+
+class GroupSpeed(Strict):
+    """The rows of one group, and the folded forms of those that fold."""
+
+    reference: str
+    """The row that the ratios are to."""
+    rows: dict[str, Timed] = {}
+    folded: dict[str, Timed] = {}
+    rounds: int = 0
+    batch: int = 0
+    threads: int = 0
+    device: str = ""
+    processor: str = ""
+    narrow: bool = True
+    """Whether every interval became as narrow as asked."""
+    busy: str = ""
+    """What kept them wide."""
+
+
+class StudySpeed(Strict):
+    """By the name of the group; and why there is none, where there is none."""
+
+    groups: dict[str, GroupSpeed] = {}
+    why_not: str = ""
+    when: float = 0.0
+
+
+def write_speed(directory: Path, speed: StudySpeed) -> Path:
+    return write_whole(directory / FILE, speed.model_dump_json(indent=1) + "\n")
+
+
+def read_speed(directory: Path) -> StudySpeed | None:
+    """None where nothing was timed in turns."""
+    file = directory / FILE
+    if not file.is_file():
+        return None
+    try:
+        found = read_object(file, "")
+        with reading(file, ""):
+            return StudySpeed(**found)
+    except DamagedFileError as error:
+        return StudySpeed(why_not=str(error).removeprefix(f"{directory}/").rstrip(". "))

@@ -1,0 +1,218 @@
+"""A study's directory: what it is (study.json), every plan it had (plans.jsonl), what it says
+(table.json)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from attnlab._errors import InputError
+from attnlab._files import write_whole
+from attnlab.results.damage import DamagedFileError, parsed_object, read_object, reading
+from attnlab.results.run import StoredRun
+from attnlab.results.table import StudyTable
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of one group of a study's table: its runs differ in the seed only."""
+
+    data: str
+    backbone: str
+    row: str
+    plain: bool
+
+    @property
+    def group(self) -> str:
+        """Rows of one group are compared with each other."""
+        return f"{self.data} {self.backbone}"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run of a study and where it is."""
+
+    run_id: str
+    folder: str
+    """The name of its directory beside `studies`; that of a run of 0.1 is the id it had there."""
+    seed: int
+    cell: Cell
+    attention: str = ""
+    identity: dict[str, Any] | None = None
+    """What it is made from; None of runs of 0.1, which did not store it."""
+
+    def __str__(self) -> str:
+        return f"{self.cell.group} {self.cell.row} seed {self.seed}"
+
+    def stored_in(self, out: Path) -> StoredRun:
+        """What is there of it, in the folder of the runs."""
+        return StoredRun(out / self.folder, (self.run_id, self.folder))
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """One plan of a study; they are only ever added to."""
+
+    time: float
+    seeds: tuple[int, ...]
+    runs: tuple[RunEntry, ...]
+    seen: tuple[str, ...]
+    """The ids of the runs of the study, of this or an earlier plan, that were finished then."""
+    until_decided: bool = False
+    """Whether seeds are added until every row is decided: planned looks."""
+    lost: str = ""
+    """Why it is not known which plans were before this one; empty where it is known."""
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """study.json: what a page needs to know of the study without planning it again."""
+
+    name: str
+    title: str
+    definition: dict[str, Any]
+    """The study as its file has it."""
+    recipe: str
+    """The recipe's name."""
+    deviations: tuple[tuple[str, Any, Any], ...]
+    """(setting, as the named recipe has it, as the study has it)."""
+    commands: str
+    bibliography: str
+    runs: tuple[RunEntry, ...]
+    seeds: tuple[int, ...]
+    has_plain: bool
+    metrics: tuple[dict[str, Any], ...]
+    """What the results will be, before there are any."""
+    format: int = field(default=2)
+    damage: str = ""
+    """Why little is known of it: its file is damaged, and this is what its plans say."""
+
+
+_PLANNED = "`attnlab study run` with the study's file or name writes it anew."
+_STUDY = TypeAdapter(StoredStudy)
+_TABLE = TypeAdapter(StudyTable)
+_PLAN = TypeAdapter(PlanRecord)
+
+
+def write_study(directory: Path, study: StoredStudy) -> Path:
+    return write_whole(directory / "study.json", _dumped(asdict(study)))
+
+
+def read_study(directory: Path) -> StoredStudy:
+    """The study of a directory; where its file is damaged, what the last plan says of it."""
+    try:
+        return _read_study(directory)
+    except DamagedFileError as error:
+        plans = read_plans(directory).plans
+        if not plans:
+            raise
+        return _of_plan(directory.name, plans[-1], str(error))
+
+
+def _read_study(directory: Path) -> StoredStudy:
+    file = directory / "study.json"
+    found = read_json(file)
+    if "format" not in found:
+        raise InputError(
+            f"{directory / 'study.json'} was written by attnlab 0.1. `attnlab report` and "
+            f"`attnlab study show` bring it up to date."
+        )
+    if found["format"] != 2:
+        reason = f"it has format {found['format']}, expected 2: a newer attnlab wrote it"
+        raise DamagedFileError(file, reason, _PLANNED)
+    with reading(file, _PLANNED):
+        return _STUDY.validate_python(found)
+
+
+def _of_plan(name: str, plan: PlanRecord, damage: str) -> StoredStudy:
+    return StoredStudy(
+        name=name,
+        title=name,
+        definition={},
+        recipe="that is not known",
+        deviations=(),
+        commands="",
+        bibliography="",
+        runs=plan.runs,
+        seeds=plan.seeds,
+        has_plain=any(run.cell.plain for run in plan.runs),
+        metrics=(),
+        damage=damage,
+    )
+
+
+def write_table(directory: Path, table: StudyTable) -> Path:
+    content = _TABLE.dump_python(table, mode="json")
+    return write_whole(directory / "table.json", _dumped(content))
+
+
+def read_table(directory: Path) -> StudyTable:
+    """The table of a directory."""
+    file = directory / "table.json"
+    anew = "`attnlab report` and `attnlab study show` make it anew."
+    if not file.is_file():
+        raise InputError(f"There is no {file}. {anew}")
+    found = read_object(file, anew)
+    if "metrics" not in found:
+        raise InputError(f"{file} was written by attnlab 0.1. {anew}")
+    with reading(file, anew):
+        return _TABLE.validate_python(found)
+
+
+def add_plan(directory: Path, plan: PlanRecord) -> Path:
+    """Add a plan behind those that are there."""
+    file = directory / "plans.jsonl"
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return write_whole(file, before + json.dumps(asdict(plan), ensure_ascii=False) + "\n")
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What is known of the plans that a study had."""
+
+    plans: tuple[PlanRecord, ...]
+    """The first one first."""
+    damage: str = ""
+    """Why some are not known; empty where all are."""
+
+
+def read_plans(directory: Path) -> Plans:
+    """All plans that can be read."""
+    file = directory / "plans.jsonl"
+    if not file.is_file():
+        return Plans(())
+    remedy = (
+        "Whether seeds were added after results had been seen is not known, so there is no "
+        "verdict. Bring back the file as it was."
+    )
+    found: list[PlanRecord] = []
+    damage = ""
+    try:
+        with reading(file, remedy):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            if not lines:
+                raise ValueError("it is empty")
+    except DamagedFileError as error:
+        return Plans((), str(error))
+    for number, line in enumerate(lines, 1):
+        try:
+            with reading(file, remedy):
+                found.append(_PLAN.validate_python(parsed_object(line)))
+        except DamagedFileError as error:
+            damage = damage or str(error).replace("is damaged", f"is damaged in line {number}", 1)
+    lost = [plan.lost for plan in found if plan.lost]
+    return Plans(tuple(found), damage or "".join(lost[:1]))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"There is no {path}.")
+    return read_object(path, _PLANNED)
+
+
+def _dumped(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

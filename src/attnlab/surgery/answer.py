@@ -1,0 +1,113 @@
+"""What a network answers on an example, as far as two answers can be compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.example import Example, Run, call, evaluating
+from attnlab.residuals.macs import MacCounter
+from attnlab.residuals.selection import Call, before_selection, returns_sets, work_depends_on_values
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output of one run, and what chosen modules returned in it."""
+
+    output: Any
+    macs: int
+    """Multiply-accumulates, for the whole example."""
+    gate_macs: int = 0
+    """Those of the gates among them."""
+    seen: Mapping[Call, Tensor] = field(default_factory=dict)
+
+
+def answer(model: nn.Module, example: Example | None, calls: Sequence[Call] = ()) -> Answer:
+    """Run `model` once, in eval mode; `calls` of its modules are looked at. Modules that the
+    network no longer has are passed over."""
+    seen: dict[Call, Tensor] = {}
+    modules = dict(model.named_modules())
+    counter = MacCounter()
+    gates = _Gates(counter)
+    with ExitStack() as hooks:
+        for module in modules.values():
+            if isinstance(module, Attachment | InstanceEnhancementBatchNorm):
+                hooks.enter_context(module.register_forward_pre_hook(gates.entered))
+                hooks.enter_context(module.register_forward_hook(gates.left))
+        for name in dict.fromkeys(name for name, _ in calls):
+            if name in modules:
+                keep = _keep(name, set(calls), seen)
+                hooks.enter_context(modules[name].register_forward_hook(keep))
+        with evaluating(model), counter:
+            output = call(model, example)
+    return Answer(output, counter.macs, gates.macs, seen)
+
+
+def answer_of_run(
+    run: Run, model: nn.Module, example: Example | None, calls: Sequence[Call]
+) -> Answer:
+    """The answer of a recorded run; of another one, where more than its output is needed."""
+    if calls or work_depends_on_values(run.graph):
+        return answer(model, example, calls)
+    return Answer(run.output, run.macs)
+
+
+def calls_to_compare(run: Run) -> tuple[Call, ...]:
+    """The calls whose results are compared in place of the output: what the network selected from
+    if it returns a set, or if its output has no numbers. Else none: the output is compared."""
+    numbers = any(tensor.numel() and is_number(tensor) for _, tensor in leaves(run.output))
+    return () if numbers and not returns_sets(run.graph) else before_selection(run.graph)
+
+
+def is_number(tensor: Tensor) -> bool:
+    """Whether a distance of its values makes sense: not of classes, indices and masks."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors in nested dictionaries, lists, tuples and dataclasses, each with its place."""
+    if isinstance(tree, Tensor):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}[{key!r}]")
+    elif isinstance(tree, list | tuple):
+        for number, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{number}]")
+    elif is_dataclass(tree) and not isinstance(tree, type):
+        for each in fields(tree):
+            yield from leaves(getattr(tree, each.name), f"{path}.{each.name}")
+
+
+class _Gates:
+    """Counts what the gates of a network compute."""
+
+    def __init__(self, counter: MacCounter) -> None:
+        self.counter = counter
+        self.before = 0
+        self.macs = 0
+
+    def entered(self, _module: nn.Module, _arguments: Any) -> None:
+        self.before = self.counter.macs
+
+    def left(self, _module: nn.Module, _arguments: Any, _output: Any) -> None:
+        self.macs += self.counter.macs - self.before
+
+
+def _keep(name: str, calls: set[Call], seen: dict[Call, Tensor]) -> Callable[..., None]:
+    count: Counter[str] = Counter()
+
+    def hook(_module: nn.Module, _arguments: Any, output: Any) -> None:
+        call = (name, count[name])
+        count[name] += 1
+        if call in calls and isinstance(output, Tensor) and is_number(output):
+            seen[call] = output.detach().clone()  # it may be written to afterwards
+
+    return hook

@@ -1,0 +1,11 @@
+"""Fold constant gates, and branches that are one layer in disguise, back into the network."""
+
+from attnlab.surgery.folding._cost import CostName as CostName
+from attnlab.surgery.folding._places import has_constant_gates as has_constant_gates
+from attnlab.surgery.folding.budget import cost_curve as cost_curve
+from attnlab.surgery.folding.curve import Budget as Budget
+from attnlab.surgery.folding.curve import Curve as Curve
+from attnlab.surgery.folding.curve import CurvePoint as CurvePoint
+from attnlab.surgery.folding.receipt import FoldReceipt as FoldReceipt
+from attnlab.surgery.folding.receipt import SiteRow as SiteRow
+from attnlab.surgery.folding.structure import restructure as restructure

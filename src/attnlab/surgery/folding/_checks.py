@@ -1,0 +1,110 @@
+"""What `fold` refuses before it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import torch
+from torch import nn
+
+from attnlab._checked import check_path
+from attnlab._errors import FoldError, InputError, OptionError
+from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.surgery.folding._places import Place
+from attnlab.surgery.folding._surgery import refusal_error
+from attnlab.surgery.repair import Distil
+
+_WRAPPERS = (
+    "OptimizedModule",
+    "DistributedDataParallel",
+    "DataParallel",
+    "FullyShardedDataParallel",
+)
+
+
+def check_foldable(model: nn.Module) -> None:
+    """Refuse networks that cannot be folded whatever the gates are."""
+    wrapper = type(model).__name__
+    if wrapper in _WRAPPERS or isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"The model is wrapped or scripted ({wrapper}). Fold the network inside, and wrap the "
+            f"result."
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise InputError("The network is on the meta device: it has no values to fold.")
+    inside = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, InstanceEnhancementBatchNorm)
+    ]
+    if inside:
+        raise FoldError(
+            f"{len(inside)} norms of {type(model).__name__} ({', '.join(inside[:3])}, ...) are "
+            f"IEBN, whose gate is part of the norm and depends on the input. Expected gates that "
+            f"are constant: insert(model, 'asr:ie')."
+        )
+
+
+def check_constants(
+    constants: object,
+    tolerance: float | None,
+    budget: object,
+    cost: object,
+    gates: object,
+    repair: object,
+    checkpoints: object,
+) -> None:
+    """Refuse options that are wrong, or that do not go together."""
+    if tolerance is not None and not 0 <= tolerance < inf:
+        raise OptionError(f"Expected tolerance to be a number of at least 0 but got {tolerance}.")
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if budget not in (None, "all") and not (number and 0 <= float(str(budget)) < inf):
+        raise OptionError(
+            f"Expected budget to be a number of at least 0, or 'all', but got {budget!r}."
+        )
+    if repair is not None and repair != "distil" and not isinstance(repair, Distil):
+        raise OptionError(f"Expected repair to be 'distil' or a Distil but got {repair!r}.")
+    if repair is not None and budget is None:
+        raise OptionError("repair= is for what constants= and budget= change: give them as well.")
+    if checkpoints is not None:
+        check_path("checkpoints", checkpoints)
+        if repair is None:
+            raise OptionError("checkpoints= are those of a repair: give repair= as well.")
+    if constants is None and (budget is not None or gates):
+        name = "budget" if budget is not None else "gates"
+        raise OptionError(
+            f"{name}= is for gates that are made constant from data: give constants=loader as well."
+        )
+    if cost != "output" and budget is None:
+        raise OptionError("cost= says what a budget limits: give budget= as well.")
+    if tolerance is not None and budget is not None:
+        raise OptionError(
+            "tolerance= judges every gate alone and budget= all of them together: give one of them."
+        )
+
+
+def check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse: bool) -> None:
+    """Refuse a network without gates, and gates that cannot go, unless some may stay."""
+    if not places and not fuse:
+        raise FoldError(
+            f"{type(model).__name__} carries no gate that could be folded. Expected a network from "
+            f"insert(model, 'asr:se') or the like; with constants=, also one with "
+            f"squeeze-and-excitation of its own."
+        )
+    dependent = [(place, place.reason) for place in places if place.kept]
+    if dependent and not partial:
+        raise refusal_error(
+            dependent,
+            len(places),
+            _instead(any(place.folded for place in places)),
+        )
+
+
+def _instead(others: bool) -> str:
+    """What to do about gates that depend on the input; `others`: some fold."""
+    train = "Train with a constant gate instead (insert(model, 'asr:se')),"
+    means = "replace these by their means over data (constants=loader)"
+    if not others:
+        return f"{train} or {means}."
+    return f"{train} {means}, or keep them and fold the others (partial=True)."

@@ -1,0 +1,100 @@
+"""The recorded graph as folding sees it: all readers of a tensor, arguments by name, replay."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+from attnlab.residuals import operations
+from attnlab.residuals.graph import Graph, Node, Ref, reads
+from attnlab.surgery.folding._ids import Refusal
+
+# Built-in functions have no signature that could be asked.
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups")
+_BUILTIN = {
+    "linear": ("input", "weight", "bias"),
+    "addmm": ("bias", "input", "weight"),
+    "batch_norm": ("input", "weight", "bias", "running_mean", "running_var"),
+    "layer_norm": ("input", "normalized_shape", "weight", "bias"),
+    "rms_norm": ("input", "normalized_shape", "weight", "eps"),
+    "group_norm": ("input", "num_groups", "weight", "bias"),
+    "instance_norm": ("input", "weight", "bias", "running_mean", "running_var"),
+    "scaled_dot_product_attention": ("query", "key", "value"),
+    "weight_norm": ("v", "g", "dim"),
+    "pad": ("input", "pad", "mode", "value"),
+    **{f"conv{n}d": _CONVOLUTION for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
+}
+
+
+def names(text: str) -> frozenset[str]:
+    """A set of operations, written as one text."""
+    return frozenset(text.split())
+
+
+class Flow:
+    """A graph with the readers of each tensor, parameters included."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = graph.nodes
+        self.readers: dict[int, list[int]] = defaultdict(list)
+        for node in graph.nodes:
+            for index in dict.fromkeys(reads(node)):
+                self.readers[index].append(node.index)
+
+    def matters(self, index: int) -> bool:
+        """Whether anything reads the values of this tensor after it was read."""
+        node = self.nodes[index]
+        return node.operation != "write_view" or bool(self.readers[index])
+
+
+def is_place(node: Node) -> bool:
+    """Whether the node is one of several results of a call, not a call of its own."""
+    return node.function is None and node.operation == "getitem"
+
+
+def arguments(node: Node) -> dict[str, Any]:
+    """The call's arguments by name."""
+    try:
+        bound = inspect.signature(node.function).bind_partial(*node.arguments, **node.keywords)
+        return dict(bound.arguments)
+    except (TypeError, ValueError):
+        names = _BUILTIN.get(node.operation, ())
+        return {**dict(zip(names, node.arguments, strict=False)), **node.keywords}
+
+
+def spatial_axes(node: Node) -> int:
+    """The number in `conv2d`, `max_pool1d`."""
+    return next(int(c) for c in node.operation if c.isdigit())
+
+
+def references(node: Node) -> list[Ref]:
+    """The tensor arguments of the call, in order."""
+    leaves = tree_flatten((node.arguments, node.keywords))[0]
+    return [leaf for leaf in leaves if isinstance(leaf, Ref)]
+
+
+def replayed(flow: Flow, node: Node, inputs: Sequence[int], tensors: Sequence[Tensor]) -> list[Any]:
+    """The tensors that the node's call returns for other `tensors` in the place of `inputs`."""
+    given = dict(zip(inputs, tensors, strict=True))
+
+    def substitute(leaf: Any) -> Any:
+        if not isinstance(leaf, Ref):
+            return leaf
+        if leaf.index in given:
+            return given[leaf.index]
+        if node.operation in operations.READS_FIRST_ONLY:
+            return torch.empty(flow.nodes[leaf.index].shape, dtype=torch.float64)
+        raise Refusal("selects by a computed index")
+
+    values, keywords = tree_map(substitute, (node.arguments, node.keywords))
+    result = node.function(*values, **keywords)
+    return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)]

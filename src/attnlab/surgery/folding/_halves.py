@@ -1,0 +1,149 @@
+"""Images in two halves: one chooses gates and makes constants, the other measures the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from attnlab._errors import InputError
+from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
+
+FEWEST = 32
+"""Images, of both halves together."""
+_TOGETHER = 64
+"""Images that run at once, where batches are small."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images, and their classes where they are known."""
+
+    inputs: Inputs
+    classes: Tensor | None
+    images: int
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Every second image is held out: of a folder that is sorted by class, both see all."""
+
+    choosing: tuple[Part, ...]
+    held_out: tuple[Part, ...]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the class of every image is known."""
+        return all(part.classes is not None for part in (*self.choosing, *self.held_out))
+
+
+def halves(model: nn.Module, batches: Iterable[Any]) -> Halves:
+    """The images of `batches`, kept in memory, in two halves."""
+    choosing: list[Part] = []
+    held_out: list[Part] = []
+    seen = 0
+    for number, batch in enumerate(batches):
+        for inputs in inputs_of(batch, model):
+            images = _images(inputs)
+            if any(not bool(leaf.isfinite().all()) for leaf in _floats(inputs)):
+                raise InputError(
+                    f"Batch {number} of constants= has values that are not finite. Expected images "
+                    f"as the network takes them."
+                )
+            classes = _classes(batch, images)
+            for part, first in ((choosing, seen % 2), (held_out, 1 - seen % 2)):
+                chosen = slice(first, None, 2)
+                kept = len(range(*chosen.indices(images)))
+                if kept:
+                    labels = None if classes is None else classes[chosen]
+                    part.append(Part(_every_second(inputs, images, chosen), labels, kept))
+            seen += images
+    if not seen:
+        raise InputError("constants= gave no batch. Expected an iterable of input batches.")
+    if seen < FEWEST:
+        raise InputError(
+            f"constants= gave {seen} images. Expected at least {FEWEST} with budget=: half of them "
+            f"choose, and half are held out to measure what was chosen. Some hundreds are better."
+        )
+    return Halves(_grouped(choosing), _grouped(held_out))
+
+
+def in_two(parts: Sequence[Part]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Every second image of each part, and the others."""
+    return tuple(
+        tuple(
+            Part(
+                _every_second(part.inputs, part.images, chosen),
+                None if part.classes is None else part.classes[chosen],
+                len(range(*chosen.indices(part.images))),
+            )
+            for part in parts
+            if part.images > 1
+        )
+        for chosen in (slice(0, None, 2), slice(1, None, 2))
+    )  # type: ignore[return-value]
+
+
+def _grouped(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Neighbours of one size together: half of a small batch is a small one."""
+    grouped: list[Part] = []
+    for part in parts:
+        last = grouped[-1] if grouped else None
+        if last is not None and _alike(last, part) and last.images + part.images <= _TOGETHER:
+            grouped[-1] = _joined(last, part)
+        else:
+            grouped.append(part)
+    return tuple(grouped)
+
+
+def _alike(first: Part, second: Part) -> bool:
+    tensors = (first.inputs, second.inputs)
+    return (
+        all(isinstance(tensor, Tensor) for tensor in tensors)
+        and len({tuple(tensor.shape[1:]) for tensor in tensors if isinstance(tensor, Tensor)}) == 1
+        and (first.classes is None) == (second.classes is None)
+    )
+
+
+def _joined(first: Part, second: Part) -> Part:
+    assert isinstance(first.inputs, Tensor)
+    assert isinstance(second.inputs, Tensor)
+    classes = None
+    if first.classes is not None and second.classes is not None:
+        classes = torch.cat((first.classes, second.classes))
+    images = torch.cat((first.inputs, second.inputs))
+    return Part(images, classes, len(images))
+
+
+def _images(inputs: Inputs) -> int:
+    if isinstance(inputs, Mapping):
+        return number_of_inputs((), inputs)
+    return number_of_inputs(inputs if isinstance(inputs, tuple) else (inputs,), {})
+
+
+def _floats(inputs: Inputs) -> list[Tensor]:
+    return [x for x in tree_leaves(inputs) if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def _every_second(inputs: Inputs, images: int, chosen: slice) -> Inputs:
+    if isinstance(inputs, Tensor):
+        return inputs[chosen]
+    if isinstance(inputs, tuple):
+        return (inputs[0][chosen],)
+    return {
+        name: v[chosen] if isinstance(v, Tensor) and v.ndim and len(v) == images else v
+        for name, v in inputs.items()
+    }
+
+
+def _classes(batch: Any, images: int) -> Tensor | None:
+    """The second part of a batch, where that is one whole number per image."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[1], Tensor):
+        return None
+    classes = batch[1]
+    whole = not classes.is_floating_point() and classes.dtype != torch.bool
+    return classes.long().cpu() if whole and classes.shape == (images,) else None

@@ -1,0 +1,149 @@
+"""The places of a network where gates act, and the gates there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import FoldError
+from attnlab.residuals import Site, StepKey, Watchable
+from attnlab.residuals.example import Example
+from attnlab.residuals.sites import named_sites
+from attnlab.surgery.folding._products import not_products
+from attnlab.surgery.insertion import attachments
+
+DEPENDS_ON_INPUT = "its gate depends on the input"
+
+PlaceKey = str | StepKey
+
+
+@dataclass(frozen=True)
+class Held:
+    """One gate at a place: a module of the network, and its constant if it has one."""
+
+    name: str
+    constant: Tensor | None
+    """Float64, one value per channel; None where the gate stays."""
+    reason: str = ""
+    """Why it stays."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A site and the gates that act there, in their order."""
+
+    site: Site
+    gates: tuple[Held, ...]
+    own: bool = False
+    """Whether the gate is an attention module of the network itself, not an inserted one."""
+    gate_of: tuple[str, str] | None = None
+    """Of such a module: its class, and the submodule that returns the gate."""
+    spread: float | None = None
+    """Of a gate that was replaced by its mean: how much it varied over the data, relative."""
+    predicted_change: float | None = None
+    """Of such a gate: the relative change of the output when it alone is replaced."""
+
+    @property
+    def key(self) -> PlaceKey:
+        """Where it acts: behind a module, or at the addition of a step."""
+        if self.site.host == "output":
+            return self.site.module
+        assert self.site.step is not None
+        return self.site.step.key
+
+    @property
+    def name(self) -> str:
+        """For messages and receipts."""
+        if self.site.host == "output":
+            return self.site.module
+        return f"{self.site.label} in {self.site.module or 'the network'}"
+
+    @property
+    def folded(self) -> tuple[Held, ...]:
+        """The constant gates before the first that stays; what follows that one cannot pass it."""
+        first = next((i for i, held in enumerate(self.gates) if held.constant is None), None)
+        return self.gates[:first]
+
+    @property
+    def kept(self) -> tuple[Held, ...]:
+        return self.gates[len(self.folded) :]
+
+    def vector(self) -> Tensor:
+        """The product of the folded gates."""
+        vector = torch.ones(self.site.channels, dtype=torch.float64)
+        for held in self.folded:
+            assert held.constant is not None
+            vector = vector * held.constant
+        return vector
+
+    def keeping(self, reason: str) -> Place:
+        """This place with none of its gates folded."""
+        gates = tuple(replace(held, constant=None, reason=reason) for held in self.gates)
+        return replace(self, gates=gates)
+
+    @property
+    def reason(self) -> str:
+        """Why its first gate that stays stays."""
+        return next((held.reason for held in self.gates if held.constant is None), "")
+
+
+def inserted_places(model: nn.Module) -> list[Place]:
+    """The places of all attachments, with the constants of the gates that have one."""
+    places: dict[PlaceKey, Place] = {}
+    for name, attachment in attachments(model):
+        constant = attachment.constant()
+        held = Held(name, constant, "" if constant is not None else DEPENDS_ON_INPUT)
+        place = Place(_present(attachment.site, name), (held,))
+        if place.key in places:
+            place = replace(places[place.key], gates=(*places[place.key].gates, held))
+        places[place.key] = place
+    return list(places.values())
+
+
+def _present(site: Site, attachment: str) -> Site:
+    """The site with the names that its modules have now: the network may have become a part of
+    another since the gate was inserted."""
+    home = attachment.rpartition(".")[0]
+    if home == site.home:
+        return site
+    if site.home and not home.endswith(f".{site.home}"):
+        raise FoldError(
+            f"The gate at {site.home!r} was inserted into a network that has other names now: it "
+            f"is found in {home!r}. Fold that network before it is taken apart."
+        )
+    outside = home.removesuffix(site.home).removesuffix(".")
+
+    def moved(name: str) -> str:
+        return f"{outside}.{name}" if name else outside
+
+    step = site.step
+    if step is not None:
+        key = replace(step.key, owner=moved(step.key.owner))
+        modules = tuple(map(moved, step.branch_modules))
+        step = replace(step, name=moved(step.name), key=key, branch_modules=modules)
+    return replace(site, name=moved(site.name), module=moved(site.module), home=home, step=step)
+
+
+def has_constant_gates(model: nn.Module) -> bool:
+    """Whether some gate that attnlab inserted is the same for every input, so that it may fold."""
+    return any(place.folded for place in inserted_places(model))
+
+
+def own_places(model: nn.Module, found: Watchable, example: Example | None) -> list[Place]:
+    """A place for every attention module of `model` itself whose gate can be watched."""
+    gates = {
+        gate.name: (type(gate.module).__name__, gate.submodule)
+        for gate in found.gates
+        if gate.kind == "own"
+    }
+    refused = not_products(model, found, example)
+    places = []
+    for site in named_sites(model, found.run.graph, list(gates), found.steps):
+        if not site.refusal and site.module in refused:
+            site = replace(site, refusal=refused[site.module])
+        reason = site.refusal or DEPENDS_ON_INPUT
+        held = Held(site.module, None, reason)
+        places.append(Place(site, (held,), own=True, gate_of=gates[site.module]))
+    return places

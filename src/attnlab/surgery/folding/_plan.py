@@ -1,0 +1,216 @@
+"""Decide for every place which parameters take its gates, from one recorded run of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.residuals.example import Example, run_once
+from attnlab.residuals.graph import Ref
+from attnlab.surgery.folding._flow import Flow
+from attnlab.surgery.folding._forward import walk_on
+from attnlab.surgery.folding._frozen import frozen_scales
+from attnlab.surgery.folding._ids import Refusal, along
+from attnlab.surgery.folding._places import Place, PlaceKey
+from attnlab.surgery.folding._undo import undoing
+from attnlab.surgery.folding._walk import Demand, Scaling, walk_back
+
+Plan = dict[PlaceKey, Scaling | Refusal]
+"""By the places' keys."""
+
+
+class _Mark(float):
+    """The number 1, by which the output of a place is multiplied so that the recording shows it."""
+
+    place: str
+
+
+def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -> Plan:
+    """What takes the folded gates of each of `places`, or why nothing can.
+
+    `network` is without the gates. Gates that stay are barriers: no other gate may pass them.
+    """
+    with _marked(network, [p.site.module for p in places if p.site.host == "output"]):
+        flow = Flow(run_once(network, example).graph)
+    edges = {place.key: _edge(flow, place) for place in places}
+    barriers = {edge[0] for place in places if place.kept and (edge := edges[place.key])}
+    foldable = foldable_parameters(network)
+    tensors = _tensors(network)
+    decided: Plan = {}
+    for place in places:
+        if not place.folded:
+            continue
+        try:
+            found = _decide(flow, place, edges[place.key], foldable, barriers)
+            _check_inverse(place, found, tensors)
+            decided[place.key] = found
+        except Refusal as reason:
+            decided[place.key] = reason
+    return decided
+
+
+def foldable_parameters(network: nn.Module) -> frozenset[str]:
+    """The parameters, and the scales of frozen norms, that belong to one module only."""
+    owners: dict[int, set[int]] = {}
+    for module in network.modules():
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                owners.setdefault(id(tensor), set()).add(id(module))
+    names = (*(name for name, _ in network.named_parameters()), *frozen_scales(network))
+    tensors = _tensors(network)
+    return frozenset(n for n in names if n in tensors and len(owners[id(tensors[n])]) == 1)
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, shared ones under their first name."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+@contextmanager
+def _marked(network: nn.Module, modules: Sequence[str]) -> Iterator[None]:
+    def hook_for(place: str) -> Any:
+        mark = _Mark(1.0)
+        mark.place = place
+        return lambda module, arguments, output: output * mark  # noqa: ARG005
+
+    handles = [
+        network.get_submodule(name).register_forward_hook(hook_for(name)) for name in modules
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _edge(flow: Flow, place: Place) -> tuple[int, int] | None:
+    """The node that reads the gated tensor and the tensor, as node numbers."""
+    if place.site.host == "output":
+        for node in flow.nodes:
+            mark = node.arguments[1] if len(node.arguments) == 2 else None
+            if isinstance(mark, _Mark) and mark.place == place.key:
+                return node.index, node.inputs[0]
+        return None
+    step = place.site.step
+    assert step is not None
+    candidates = step.key.candidates(flow.graph)
+    if len(candidates) != step.owner_additions:
+        return None
+    addition = candidates[step.key.addition]
+    branch = addition.arguments[step.branch_operand]
+    assert isinstance(branch, Ref)
+    return addition.index, branch.index
+
+
+def _decide(
+    flow: Flow,
+    place: Place,
+    edge: tuple[int, int] | None,
+    foldable: frozenset[str],
+    barriers: set[int],
+) -> Scaling:
+    if edge is None:
+        raise Refusal("the example does not reach it; pass one that does: example=...")
+    reader, source = edge
+    shape = flow.nodes[source].shape
+    keep = place.site.channels
+    if shape[place.site.channel_axis] != keep:
+        raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
+    if not prod(shape):
+        raise Refusal(
+            f"the example reaches it with an empty tensor, {shape}; pass another: example=..."
+        )
+    ids = along(torch.arange(keep), place.site.channel_axis, shape)
+    asked = [Demand(reader, source, ids)]
+    try:
+        found = walk_back(flow, asked, keep, foldable, barriers)
+        _check_sign(place, found.not_negative)
+        return found
+    except Refusal as refusal:
+        reason = refusal
+    if place.site.position != "end":  # behind a step's branch comes the addition
+        try:
+            return _decide_forward(flow, place, reader, ids, foldable, barriers)
+        except Refusal as other:
+            reason = Refusal(f"{reason}; and behind it, {other}", reason.norm)
+    with suppress(Refusal):
+        undo = undoing(flow, keep, foldable, barriers)
+        found = walk_back(flow, asked, keep, foldable, barriers, undo)
+        _check_sign(place, found.not_negative)
+        return found
+    raise reason
+
+
+def _decide_forward(
+    flow: Flow,
+    place: Place,
+    mark: int,
+    ids: Tensor,
+    foldable: frozenset[str],
+    barriers: set[int],
+) -> Scaling:
+    keep = place.site.channels
+    if place.kept:
+        raise Refusal("a gate that depends on the input follows")
+    demands, not_negative = walk_on(flow, mark, ids, keep, barriers)
+    found = walk_back(flow, demands, keep, foldable, barriers)
+    _check_sign(place, not_negative)
+    readers = dict.fromkeys(flow.nodes[demand.reader].owner for demand in demands)
+    return replace(found, behind=tuple(readers))
+
+
+def _check_sign(place: Place, not_negative: frozenset[int]) -> None:
+    gates = place.vector()[sorted(not_negative)]
+    if bool((gates < 0).any()):
+        raise Refusal(
+            f"{int((gates < 0).sum())} of its gates are negative, and there is an operation such "
+            f"as relu in between, which lets only positive scalings through"
+        )
+
+
+def _check_inverse(place: Place, found: Scaling, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse gates whose inverse is too large for the precision of what must take it."""
+    for name, ids in found.inverse.items():
+        tensor = tensors[name]
+        divided = tensor.detach().cpu().double() * values(place).reciprocal()[ids]
+        if not bool(divided.to(tensor.dtype).isfinite().all()):
+            raise Refusal(
+                f"{name!r} would have to be divided by gates as small as "
+                f"{float(place.vector().abs().min()):.0e}, which {tensor.dtype} does not hold"
+            )
+
+
+def values(place: Place) -> Tensor:
+    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
+    return torch.cat((place.vector(), torch.ones(2, dtype=torch.float64)))
+
+
+def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
+    """What each parameter is multiplied by, in float64."""
+    product: dict[str, Tensor] = {}
+    for place in places:
+        scaling = decided.get(place.key)
+        if not isinstance(scaling, Scaling):
+            continue
+        factor_of = [(name, values(place)[ids]) for name, ids in scaling.parameters.items()]
+        factor_of += [
+            (name, values(place).reciprocal()[ids]) for name, ids in scaling.inverse.items()
+        ]
+        for name, factor in factor_of:
+            product[name] = product[name] * factor if name in product else factor
+    return product
+
+
+@torch.no_grad()
+def multiply(network: nn.Module, product: dict[str, Tensor]) -> None:
+    """Multiply the tensors of these names in float64 and round once."""
+    tensors = _tensors(network)
+    for name, factor in product.items():
+        tensor = tensors[name]
+        tensor.copy_(tensor.detach().cpu().double() * factor)

@@ -1,0 +1,107 @@
+"""Decide on a fold as a whole, and perform it on any copy of the network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from attnlab._errors import FoldError
+from attnlab.residuals.example import Example
+from attnlab.surgery.folding._affine import add_affine
+from attnlab.surgery.folding._ids import Refusal
+from attnlab.surgery.folding._places import Place
+from attnlab.surgery.folding._plan import Plan, factors, multiply, plan
+from attnlab.surgery.folding._swap import exchange
+from attnlab.surgery.insertion import remove_attachments
+
+
+@dataclass(frozen=True)
+class Surgery:
+    """Everything that is done to the network."""
+
+    places: tuple[Place, ...]
+    decided: Plan
+    product: dict[str, Tensor]
+    """What each parameter is multiplied by."""
+    affine: tuple[str, ...]
+    """The norms that are given affine parameters."""
+
+    def perform(self, network: nn.Module) -> None:
+        """Take the folded gates off `network` and multiply its parameters."""
+        remove_attachments(
+            network, keep=frozenset(held.name for p in self.places for held in p.kept)
+        )
+        _prepare(network, self.places, self.affine)
+        multiply(network, self.product)
+
+
+def decide(
+    model: nn.Module,
+    places: Sequence[Place],
+    example: Example | None,
+    *,
+    partial: bool,
+    may_add_affine: bool,
+) -> Surgery:
+    """Places and plan, until every gate that is not kept has a layer to go to."""
+    affine: list[str] = []
+    while True:
+        bare = copy.deepcopy(model)
+        remove_attachments(bare)
+        _prepare(bare, places, affine)
+        decided = plan(bare, places, example)
+        refused = {key: why for key, why in decided.items() if isinstance(why, Refusal)}
+        if not refused:
+            return Surgery(tuple(places), decided, factors(places, decided), tuple(affine))
+        norms = [why.norm for why in refused.values() if why.norm and why.norm not in affine]
+        if may_add_affine and norms:
+            affine += dict.fromkeys(norms)
+        elif partial:
+            # A gate that stays after all stands in the way of others, so all is decided again.
+            places = [
+                place.keeping(str(refused[place.key])) if place.key in refused else place
+                for place in places
+            ]
+        else:
+            raise refusal_error(
+                [(place, str(refused[place.key])) for place in places if place.key in refused],
+                len(places),
+                _advice(bool(norms), sum(bool(place.folded) for place in places) > len(refused)),
+            )
+
+
+def refusal_error(items: list[tuple[Place, str]], total: int, advice: str) -> FoldError:
+    """The error that names every site whose gates cannot be folded, with the reason."""
+    listed = "\n".join(f"  {place.name}: {reason}." for place, reason in items)
+    return FoldError(
+        f"The gates of {len(items)} of {total} sites cannot be folded:\n{listed}\n{advice}"
+    )
+
+
+def _advice(norms: bool, others: bool) -> str:
+    """`norms`: some could take a gate if they were affine. `others`: some gates do fold."""
+    advice = []
+    if norms:
+        advice.append(
+            "Give norms without affine parameters some, which adds keys: add_affine=True."
+        )
+    if others:
+        advice.append("Keep the gates there and fold the others: partial=True.")
+    if not advice:
+        advice.append(
+            "None of them folds where it is. Put them behind layers that can take them when you "
+            "insert (where=[names of norms or convolutions], for asr also place='norm'), and train "
+            "again."
+        )
+    return " ".join(advice)
+
+
+def _prepare(network: nn.Module, places: Sequence[Place], affine: Sequence[str]) -> None:
+    for place in places:
+        if place.own and place.folded:
+            exchange(network, network.get_submodule(place.site.module), nn.Identity())
+    for name in affine:
+        add_affine(network, name)

@@ -1,0 +1,225 @@
+"""Walk back from a gate to the parameters that can take it.
+
+Nodes are visited against the order of execution, so that a tensor is reached after everything that
+reads it. Whatever reads a tensor on the way without leading to the gate asks for it unchanged;
+where that contradicts, the gate cannot be folded this way. Where an operation offers several ways,
+they are tried in turn.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from attnlab.residuals.graph import Node
+from attnlab.surgery.folding._flow import Flow, is_place, references, replayed
+from attnlab.surgery.folding._ids import NOT_READ, Refusal, merge, pull_back
+from attnlab.surgery.folding._rules import selects, ways
+from attnlab.surgery.folding._way import Way
+
+_MOST_ATTEMPTS = 64
+
+
+@dataclass(frozen=True)
+class Demand:
+    """`reader` asks for `source` with these ids."""
+
+    reader: int
+    source: int
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What takes a gate: parameters with the ids of their elements."""
+
+    parameters: dict[str, Tensor]
+    not_negative: frozenset[int]
+    """The ids whose gates must not be negative."""
+    behind: tuple[str, ...] = ()
+    """The modules that take it on their input; empty where it is taken before the gate."""
+    inverse: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters that take 1 / gate, with the ids of their elements: of layers that read a tensor
+    which is scaled now."""
+
+
+Undo = Callable[[int, Tensor, int], Scaling]
+"""Given a node, the ids that it is scaled by, and a reader of it: what that reader must be divided
+by to compute what it did."""
+
+
+def walk_back(
+    flow: Flow,
+    demands: Iterable[Demand],
+    keep: int,
+    foldable: Set[str],
+    barriers: Set[int] = frozenset(),
+    undo: Undo | None = None,
+) -> Scaling:
+    """The parameters that give the readers what they ask for; raises `Refusal` if there are none.
+
+    `foldable` names the parameters that may be changed, `barriers` are nodes that hold a gate which
+    depends on the input. With `undo`, other readers of a scaled tensor may undo that.
+    """
+    demands = list(demands)
+    choices: dict[int, int] = {}
+    reasons: list[Refusal] = []
+    for _ in range(_MOST_ATTEMPTS):
+        attempt = _Attempt(flow, keep, foldable, barriers, undo, choices)
+        try:
+            return attempt.run(demands)
+        except Refusal as reason:
+            reasons.append(reason)
+        if not attempt.next_choices():
+            break
+    # A learned scale that cannot take it matters less than why what it scales cannot.
+    raise next((r for r in reasons if isinstance(r, _Located) and r.node.data), reasons[0])
+
+
+@dataclass
+class _Attempt:
+    flow: Flow
+    keep: int
+    foldable: Set[str]
+    barriers: Set[int]
+    undo: Undo | None
+    choices: dict[int, int]
+    """Of nodes with several ways: which one is taken, in the order in which they were met."""
+    options: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, dict[int, Tensor]] = field(default_factory=lambda: defaultdict(dict))
+    served: set[tuple[int, int]] = field(default_factory=set)
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    not_negative: set[int] = field(default_factory=set)
+    inverse: dict[str, Tensor] = field(default_factory=dict)
+
+    def run(self, demands: list[Demand]) -> Scaling:
+        for demand in demands:
+            self._ask(demand.reader, demand.source, 0, demand.ids)
+        while self.asked:
+            index = max(self.asked)
+            self._visit(self.flow.nodes[index], self.asked.pop(index))
+        not_negative = frozenset(self.not_negative)
+        return Scaling(self.parameters, not_negative, inverse=self.inverse)
+
+    def next_choices(self) -> bool:
+        """Turn to the next way at the last node that has one left; False if none has."""
+        for index in reversed(list(self.choices)):
+            if self.choices[index] + 1 < self.options[index]:
+                self.choices[index] += 1
+                return True
+            del self.choices[index]
+        return False
+
+    def _ask(self, reader: int, source: int, place: int, ids: Tensor) -> None:
+        if bool((ids == NOT_READ).all()):
+            return
+        self.served.add((reader, source))
+        try:
+            self.asked[source][place] = merge(self.asked[source].get(place), ids)
+        except Refusal as reason:
+            raise self._located(reason, self.flow.nodes[source]) from None
+
+    def _visit(self, node: Node, asked: dict[int, Tensor]) -> None:
+        try:
+            asked = self._with_other_readers(node, asked)
+            if all(bool(((ids == NOT_READ) | (ids == self.keep)).all()) for ids in asked.values()):
+                return
+            if node.index in self.barriers:
+                raise Refusal("carries a gate that depends on the input")
+            if is_place(node):
+                call, place = node.arguments
+                self._ask(node.index, call.index, place, asked[0])
+            elif node.operation == "parameter":
+                self._take(node, asked[0])
+            elif node.operation in ("constant", "input", "opaque"):
+                raise Refusal("cannot be scaled: no parameter makes it")
+            else:
+                self._hand_on(node, self._chosen(node, ways(self.flow, node, asked)))
+        except Refusal as reason:
+            raise self._located(reason, node) from None
+
+    def _hand_on(self, node: Node, way: Way) -> None:
+        for source, ids in way.asked.items():
+            self._ask(node.index, source, 0, ids)
+            if way.not_negative:
+                self.not_negative |= set(ids.unique().tolist()) - {NOT_READ, self.keep}
+
+    def _chosen(self, node: Node, found: list[Way]) -> Way:
+        if len(found) == 1:
+            return found[0]
+        self.options[node.index] = len(found)
+        return found[self.choices.setdefault(node.index, 0)]
+
+    def _with_other_readers(self, node: Node, asked: dict[int, Tensor]) -> dict[int, Tensor]:
+        """What is asked of `node`, with what all who read it on other ways need: no change."""
+        for reader in self.flow.readers[node.index]:
+            if (reader, node.index) in self.served or not self.flow.matters(reader):
+                continue
+            other = self.flow.nodes[reader]
+            if is_place(other):
+                place, needs = other.arguments[1], torch.full(other.shape, self.keep)
+                if not self.flow.readers[reader]:
+                    continue
+            else:
+                place, needs = 0, self._needed_by(other, node)
+            try:
+                asked[place] = merge(asked.get(place), needs)
+            except Refusal:
+                self._undo(node, asked[place], other)
+        return asked
+
+    def _undo(self, node: Node, ids: Tensor, reader: Node) -> None:
+        """`node` is scaled by `ids`: let `reader`, which needs it as it was, undo that."""
+        if self.undo is None or is_place(reader):
+            raise Refusal(f"is also read by {described(reader)}")
+        found = self.undo(node.index, ids, reader.index)
+        if self.inverse.keys() & found.parameters.keys():
+            raise Refusal(f"is also read by {described(reader)}")
+        self.inverse |= found.parameters
+        self.not_negative |= found.not_negative
+
+    def _needed_by(self, reader: Node, node: Node) -> Tensor:
+        everything = torch.full(node.shape, self.keep)
+        if not selects(reader) or [ref.index for ref in references(reader)] != [node.index]:
+            return everything
+        return pull_back(
+            lambda tensor: replayed(self.flow, reader, [node.index], [tensor]),
+            [node.shape],
+            {0: torch.full(reader.shape, self.keep)},
+        )[0]
+
+    def _take(self, node: Node, ids: Tensor) -> None:
+        if not node.name:
+            raise Refusal("is a parameter that the network does not list")
+        if node.name not in self.foldable:
+            raise Refusal("is a buffer or shared with another module")
+        self.parameters[node.name] = ids
+
+    def _located(self, reason: Refusal, node: Node) -> Refusal:
+        """Put the place in front of the reason, once."""
+        if isinstance(reason, _Located):
+            return reason
+        return _Located(f"{described(node)} {reason}", reason.norm, node)
+
+
+class _Located(Refusal):
+    """A refusal that says where."""
+
+    def __init__(self, reason: str, norm: str, node: Node) -> None:
+        super().__init__(reason, norm)
+        self.node = node
+
+
+def described(node: Node) -> str:
+    """`silu in 'blocks.0.act'`: for messages."""
+    if node.operation == "parameter":
+        return f"the parameter {node.name!r}" if node.name else "a parameter"
+    if node.operation == "constant":
+        return "a tensor made while running"
+    if node.operation == "input":
+        return "the network's input"
+    return f"{node.operation} in {node.owner!r}" if node.owner else node.operation

@@ -1,0 +1,6 @@
+"""Put gates on the residual steps of a network, take them off again, and say what changed."""
+
+from attnlab.surgery.insertion.branch_scale import set_branch_scale as set_branch_scale
+from attnlab.surgery.insertion.host import attachments as attachments
+from attnlab.surgery.insertion.host import remove as remove
+from attnlab.surgery.insertion.host import remove_attachments as remove_attachments

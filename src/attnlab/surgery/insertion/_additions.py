@@ -1,0 +1,100 @@
+"""Gates at additions: the module that adds runs its forward under a small function mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from attnlab._errors import SiteError
+from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.operations import is_same_shape_addition
+from attnlab.residuals.step import Step
+
+
+@dataclass
+class GatedAddition:
+    """An addition that carries gates."""
+
+    step: Step
+    attachments: list[Attachment]
+
+
+def host_at(additions: list[GatedAddition], step: Step, attachment: Attachment) -> None:
+    """Let `attachment` act at the addition of `step`, after those that do already."""
+    for gated in additions:
+        # The owner is called otherwise where the network was put into another in between.
+        if replace(gated.step.key, owner=step.owner) == step.key:
+            gated.attachments.append(attachment)
+            return
+    additions.append(GatedAddition(step, [attachment]))
+
+
+def discard(additions: list[GatedAddition], gone: Collection[int]) -> None:
+    """Forget the attachments with these ids."""
+    for gated in additions:
+        gated.attachments = [a for a in gated.attachments if id(a) not in gone]
+    additions[:] = [gated for gated in additions if gated.attachments]
+
+
+def run_additions(
+    owner: nn.Module,
+    additions: list[GatedAddition],
+    forward: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`forward(*args, **kwargs)` with the additions gated; another number of them is an error."""
+    seen = [0] * len(additions)
+    with _AdditionMode(additions, seen):
+        output = forward(*args, **kwargs)
+    for count, gated in zip(seen, additions, strict=True):
+        if count != gated.step.owner_additions:
+            raise SiteError(
+                f"The forward of {type(owner).__name__} made {count} additions like the gated "
+                f"one, of which {gated.step.owner_additions} were seen at insertion, so the "
+                f"gated one cannot be told. Insert again with an example that takes this path "
+                f"(example=...), or choose other sites with where=."
+            )
+    return output
+
+
+class _AdditionMode(TorchFunctionMode):
+    """Counts, for each gated addition, those that could be it, and gates the branch of the one.
+
+    `seen` is a list outside the mode: torch.compile lets no one read a mode's attributes.
+    """
+
+    def __init__(self, additions: list[GatedAddition], seen: list[int]) -> None:
+        super().__init__()
+        self.additions = additions
+        self.seen = seen
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        if not is_same_shape_addition(function, args, kwargs):
+            return function(*args, **(kwargs or {}))
+        found = None
+        for number, gated in enumerate(self.additions):
+            if gated.step.key.could_be(args[0].shape):
+                if self.seen[number] == gated.step.key.addition:
+                    found = gated
+                self.seen[number] += 1
+        if found is None:
+            return function(*args)
+        step = found.step
+        branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
+        with torch._C.DisableTorchFunction():
+            for attachment in found.attachments:
+                branch = attachment(branch, shortcut, True)
+        return shortcut.add_(branch) if step.overwrites else shortcut + branch

@@ -1,0 +1,120 @@
+"""Build a gate for each site and attach it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import nn
+
+from attnlab._errors import OptionError, SiteError
+from attnlab.gates import BranchGate, Gate, StageGate, StepGate
+from attnlab.residuals.attachment import (
+    BranchAttachment,
+    OwnedAttachment,
+    StageAttachment,
+    StageMemory,
+    StepAttachment,
+)
+from attnlab.residuals.site import Site
+from attnlab.surgery.insertion._resolve import Resolved
+from attnlab.surgery.insertion.host import attach
+
+
+def attach_gate(
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site] = (),
+    *,
+    shared: bool = False,
+) -> None:
+    """Attach a gate of `item` at each of `sites`; of a stage gate, and of others with `shared`, one
+    per stage. At those `over_tokens` it looks over all tokens of a sequence."""
+    if item.form == "stage":
+        _attach_stage_gates(network, item, sites, start, over_tokens)
+        return
+    owners: dict[tuple[int, int], tuple[OwnedAttachment, float | None]] = {}
+    # First those at additions: gates draw their first weights in this order.
+    for site in sorted(sites, key=lambda site: site.host != "addition"):
+        stage = (site.series, site.channels)
+        if shared and stage in owners:
+            owner, scale = owners[stage]
+            borrowed = _attachment(network, owner.gate_module, site, scale, owner)
+            borrowed.over_tokens = site in over_tokens
+            attach(network, borrowed)
+            continue
+        gate = item.build(site).requires_grad_(item.trainable)
+        scale = _started(gate, start)
+        attachment = _attachment(network, gate, site, scale)
+        attachment.over_tokens = site in over_tokens
+        owners[stage] = attachment, scale
+        attach(network, attachment)
+
+
+def _attach_stage_gates(
+    network: nn.Module,
+    item: Resolved,
+    sites: Sequence[Site],
+    start: str,
+    over_tokens: Collection[Site],
+) -> None:
+    series: dict[tuple[int, int], list[Site]] = {}
+    for site in sites:
+        series.setdefault((site.series, site.channels), []).append(site)
+    for members in series.values():
+        gate, memory = item.build(members[0]).requires_grad_(item.trainable), StageMemory()
+        if not isinstance(gate, StageGate):
+            raise OptionError(f"Expected a StageGate but {item.label} built {type(gate).__name__}.")
+        _match(network, gate, members[0])
+        scale = _started(gate, start)
+        for site in members:
+            attachment = StageAttachment(
+                gate,
+                memory,
+                site,
+                first=site is members[0],
+                last=site is members[-1],
+                scale=scale,
+            )
+            _match(network, attachment, site)
+            attachment.over_tokens = site in over_tokens
+            attach(network, attachment)
+
+
+def _started(gate: nn.Module, start: str) -> float | None:
+    if start == "paper":
+        return None
+    assert isinstance(gate, Gate)
+    return 1.0 / gate.start_constant()
+
+
+def _attachment(
+    network: nn.Module,
+    gate: nn.Module,
+    site: Site,
+    scale: float | None,
+    owner: OwnedAttachment | None = None,
+) -> OwnedAttachment:
+    attachment: OwnedAttachment
+    if isinstance(gate, StepGate):
+        attachment = StepAttachment(gate, site, scale, owner=owner)
+    elif isinstance(gate, BranchGate):
+        attachment = BranchAttachment(gate, site, scale, owner=owner)
+    else:
+        raise SiteError(
+            f"Expected a gate (a subclass of attnlab.gates.BranchGate, StepGate or StageGate) "
+            f"but got {type(gate).__name__}."
+        )
+    _match(network, attachment, site)
+    return attachment
+
+
+def _match(network: nn.Module, module: nn.Module, site: Site) -> None:
+    """Give a new module the dtype, device and mode of its host."""
+    host = network.get_submodule(site.home)
+    parameters = (*host.parameters(), *network.parameters())
+    reference = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
+    module.to(reference.device, reference.dtype)
+    module.train(host.training)

@@ -1,0 +1,243 @@
+"""Exchange the class of a module for a subclass whose forward lets gates act.
+
+The class has the module's own as its base and the same name; `remove` puts that one back. It also
+notices what tools do to the module: a child that is exchanged, a forward that is replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.fx import GraphModule, Proxy, Tracer
+
+from attnlab._errors import SiteError
+from attnlab.residuals.classes import OWN_CLASSES, own_class
+from attnlab.residuals.fx import additions_error, proxy_in, record_whole
+from attnlab.residuals.known_padding import knowing_padding
+from attnlab.surgery.insertion._additions import run_additions
+from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
+from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted
+from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
+from attnlab.surgery.insertion._pretrained import loud_saving
+from attnlab.surgery.insertion._script import scriptable
+
+_Forward = Callable[..., Any]
+
+
+def host(module: nn.Module) -> Hosted:
+    """What `module` carries; its class is exchanged if that was nothing."""
+    if isinstance(module, GraphModule):
+        raise SiteError(
+            "No gate can act in the forward of a torch.fx.GraphModule: torch writes that anew, and "
+            "copies no module that the graph does not call. Insert into the network before it is "
+            "traced: the gates become nodes of the graph."
+        )
+    found = hosted_by(module)
+    if found is None:
+        found = Hosted(children=dict(module._modules))
+        set_hosted(module, found)
+        if "forward" in module.__dict__:  # some tool's, from before
+            module.__dict__["forward"] = _NewForward(module, module.__dict__["forward"])
+            found.rebuilt = True
+    if not isinstance(module, _Hosting):
+        module.__class__ = _exchanged(type(module))
+    return found
+
+
+def settle(module: nn.Module) -> None:
+    """Give `module` its own class again if it carries no gate any more."""
+    found = hosted_by(module)
+    if found is None or not found.empty:
+        return
+    set_hosted(module, None)
+    replaced = module.__dict__.get("forward")
+    if isinstance(replaced, _NewForward):
+        module.__dict__["forward"] = replaced.forward
+    # Where another tool has put its class over ours, ours stays there and does nothing.
+    module.__class__ = own_class(module)
+
+
+def run(
+    module: nn.Module,
+    hosted: Hosted,
+    forward: _Forward,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`forward(*args, **kwargs)` of `module`, with its gates."""
+    if hosted.guard is not None:
+        hosted.guard.check(module)
+        if hosted.guard.over_tokens:
+            forward = functools.partial(knowing_padding, forward, hosted.guard.mask_position)
+    if module._modules != hosted.children:
+        hosted.look(module)
+    proxy = proxy_in(args)
+    if proxy is None and kwargs:
+        proxy = proxy_in(kwargs.values())
+    if proxy is not None:
+        return _traced(module, hosted, forward, proxy, args, kwargs)
+    if hosted.rebuilt:
+        forward = functools.partial(each_once, module, hosted.outputs, forward)
+    if hosted.traced:
+        forward = functools.partial(on_its_own, hosted.outputs, forward)
+    if hosted.additions:
+        return run_additions(module, hosted.additions, forward, args, kwargs)
+    return forward(*args, **kwargs)
+
+
+def _traced(
+    module: nn.Module,
+    hosted: Hosted,
+    forward: _Forward,
+    proxy: Proxy,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The same while torch.fx traces: gates become nodes of its graph."""
+    tracer = proxy.tracer
+    assert isinstance(tracer, Tracer)
+    if hosted.additions:
+        if tracer.root is module:
+            raise additions_error(module)
+        return record_whole(module, proxy, args, kwargs)
+    hosted.traced = True
+    for hook in hosted.outputs.values():
+        hook.in_graph = True
+    hooks = {id(hook.host): hook for hook in hosted.outputs.values()}
+    with recording_gates(tracer, hooks):
+        return forward(*args, **kwargs)
+
+
+class _NewForward:
+    """A forward that a tool gave to one module (`module.forward = ...`), with the gates."""
+
+    _inside = threading.local()
+
+    def __init__(self, module: nn.Module, forward: _Forward) -> None:
+        self.module = module
+        self.forward = self.__wrapped__ = forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = self.running()
+        _NewForward._inside.modules = (*before, self.module)
+        try:
+            hosted = hosted_by(self.module)
+            assert hosted is not None  # `settle` takes this object off
+            return run(self.module, hosted, self.forward, args, kwargs)
+        finally:
+            _NewForward._inside.modules = before
+
+    @staticmethod
+    def running() -> tuple[nn.Module, ...]:
+        """The modules whose new forward runs in this thread; it may call the one before it."""
+        modules: tuple[nn.Module, ...] = getattr(_NewForward._inside, "modules", ())
+        return modules
+
+
+class _Hosting(nn.Module):
+    """Mixed in front of a module's class."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        hosted = hosted_by(self)
+        if name == "forward" and hosted is not None:
+            hosted.rebuilt = True
+            value = _NewForward(self, value)
+        super().__setattr__(name, value)
+        if isinstance(value, nn.Module):
+            _child_came(self, name, value)
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        super().add_module(name, module)
+        if module is not None:
+            _child_came(self, name, module)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        hosted = hosted_by(self)
+        if hosted is not None and name in hosted.children:
+            hosted.rebuilt = True
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script compiles instead."""
+        return self if hosted_by(self) is None else scriptable(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if type(self) not in OWN_CLASSES:
+            return super().__reduce_ex__(protocol)
+        return _rebuild, (OWN_CLASSES[type(self)],), self.__getstate__()
+
+
+def _child_came(keeper: nn.Module, name: str, child: nn.Module) -> None:
+    """At once, not when it runs: torch.compile moves no hooks while it traces."""
+    hosted = hosted_by(keeper)
+    if hosted is None or hosted.children.get(name) is None:
+        return
+    hosted.children[name] = child
+    hook = hosted.outputs.get(name)
+    if hook is not None and hook.host is not child:
+        hosted.outputs[name] = moved(hook, child)
+
+
+_classes: dict[type[nn.Module], type[nn.Module]] = {}
+
+
+def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
+    if own not in _classes:
+
+        @functools.wraps(own.forward)  # fx and others read the forward's parameters
+        def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            hosted = self.__dict__.get(ATTRIBUTE)
+            if hosted is None or (
+                hosted.guard is None
+                and not (hosted.additions or hosted.rebuilt or hosted.traced)
+                and len(args) == 1
+                and type(args[0]) is Tensor
+                and not kwargs
+            ):  # nothing to do: said in full here, since every block comes by
+                return own.forward(self, *args, **kwargs)
+            if hosted.rebuilt and self in _NewForward.running():
+                return own.forward(self, *args, **kwargs)
+            return run(self, hosted, functools.partial(own.forward, self), args, kwargs)
+
+        attributes: dict[str, Any] = {
+            "__module__": own.__module__,
+            "__qualname__": own.__qualname__,
+            "forward": forward,
+        }
+        for name in dir(own):
+            if name.startswith("forward_") and inspect.isfunction(getattr(own, name)):
+                attributes[name] = _guarded(getattr(own, name))
+            elif name == "save_pretrained":
+                attributes[name] = loud_saving(getattr(own, name))
+        mixins: tuple[type[nn.Module], ...] = (_Hosting,)
+        if issubclass(own, nn.Sequential | nn.ModuleList):
+            mixins = (_Hosting, GatedContainer)
+        elif issubclass(own, nn.ModuleDict):
+            mixins = (_Hosting, GatedDict)
+        made = type(own.__name__, (*mixins, own), attributes)
+        _classes[own] = made
+        OWN_CLASSES[made] = own
+    return _classes[own]
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`forward_features` and its like, by which a network is run without its forward."""
+
+    @functools.wraps(method)
+    def guarded(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        hosted = hosted_by(self)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard.check(self)
+        return method(self, *args, **kwargs)
+
+    return guarded
+
+
+def _rebuild(own: type[nn.Module]) -> nn.Module:
+    made = _exchanged(own)
+    return made.__new__(made)

@@ -1,0 +1,63 @@
+"""What a module carries of gates: those behind its children, those at its additions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from attnlab.surgery.insertion._additions import GatedAddition
+from attnlab.surgery.insertion._outputs import OutputHook, follow
+
+if TYPE_CHECKING:
+    from attnlab.surgery.insertion._guard import Guard
+
+ATTRIBUTE = "_attnlab"
+
+
+@dataclass
+class Hosted:
+    """Kept in the module's `__dict__`, so that it is copied and pickled with it."""
+
+    outputs: dict[str, OutputHook] = field(default_factory=dict)
+    """By the names of the children behind which gates act."""
+    additions: list[GatedAddition] = field(default_factory=list)
+    guard: Guard | None = None
+    """Of the network that gates were inserted into."""
+    children: dict[str, nn.Module | None] = field(default_factory=dict)
+    """Those that the module had when it was last looked at."""
+    rebuilt: bool = False
+    """Whether children came or went, or the module was given another forward, since insertion."""
+    traced: bool = False
+    """Whether torch.fx has traced it: its gates are in a graph as well."""
+
+    def look(self, module: nn.Module) -> None:
+        """Let hooks follow children that were exchanged, and notice those that came or went."""
+        follow(module, self.outputs)
+        if _names(module._modules) != _names(self.children):
+            self.rebuilt = True
+        self.children = dict(module._modules)
+
+    @property
+    def empty(self) -> bool:
+        return not self.outputs and not self.additions and self.guard is None
+
+
+def _names(children: Mapping[str, nn.Module | None]) -> set[str]:
+    return {name for name, child in children.items() if child is not None}
+
+
+def hosted_by(module: nn.Module) -> Hosted | None:
+    """What `module` carries, or None."""
+    found: Hosted | None = module.__dict__.get(ATTRIBUTE)
+    return found
+
+
+def set_hosted(module: nn.Module, hosted: Hosted | None) -> None:
+    """Let `module` carry this, or nothing."""
+    if hosted is None:
+        module.__dict__.pop(ATTRIBUTE, None)
+    else:
+        module.__dict__[ATTRIBUTE] = hosted

@@ -1,0 +1,201 @@
+"""Gates behind a module's output: a forward hook that follows the module's name.
+
+Tools replace modules (SyncBatchNorm, frozen norms, fused convolutions, LoRA layers); what stays is
+the name under which the parent runs them. So the parent, the *keeper*, knows the name, and moves
+the hook to whatever module has it now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Proxy, Tracer
+
+from attnlab._errors import GateLostError
+from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.fx import forget_handed, hand_over
+
+HOOK = -1
+"""The hook's key: one per module, however often it is put there. Torch counts its own from 0."""
+
+_running = threading.local()
+
+
+class OutputHook:
+    """Forward hook that gates a module's output."""
+
+    def __init__(self, host: nn.Module, attachments: list[Attachment], hidden: bool) -> None:
+        self.host = host
+        self.attachments = attachments
+        self.hidden = hidden
+        """Whether the host lies inside a module whose additions are counted; the gate's own
+        additions must not be."""
+        self.live = True
+        """False once another hook has taken over: tools hand hooks on to the modules they make."""
+        self.counted = False
+        """Whether the keeper was rebuilt, and counts how often this hook acts."""
+        self.in_graph = False
+        """Whether a graph that torch.fx traced calls the gates as well."""
+
+    def __call__(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+        del module, arguments
+        if not self.live:
+            return output
+        if self.counted:
+            count_call(self)
+        if self.in_graph and isinstance(output, Proxy):
+            return self.record(output)
+        if self.hidden:
+            with torch._C.DisableTorchFunction():
+                for attachment in self.attachments:
+                    output = attachment(output, None, True)
+        else:
+            for attachment in self.attachments:
+                output = attachment(output, None, True)
+        if self.in_graph:
+            hand_over(self.attachments, output)
+        return output
+
+    def record(self, output: Any) -> Any:
+        """The gates as nodes of the graph that is being traced, behind `output`."""
+        for attachment in self.attachments:
+            output = attachment(output)
+        return output
+
+    def discard(self, gone: Collection[int]) -> None:
+        """Forget the attachments with these ids."""
+        self.attachments = [a for a in self.attachments if id(a) not in gone]
+
+
+def host_behind(
+    keeper: nn.Module, outputs: dict[str, OutputHook], name: str, attachment: Attachment
+) -> None:
+    """Let `attachment` act behind the child `name` of `keeper`, after those that do already."""
+    if name in outputs:
+        outputs[name].attachments.append(attachment)
+    else:
+        host = keeper.get_submodule(name)
+        outputs[name] = host._forward_hooks[HOOK] = OutputHook(host, [attachment], hidden=False)
+
+
+def follow(keeper: nn.Module, outputs: dict[str, OutputHook]) -> None:
+    """Move hooks to the modules that have their names now; a name without a module is an error."""
+    for name, hook in outputs.items():
+        host = keeper._modules.get(name)
+        if host is hook.host:
+            host._forward_hooks[HOOK] = hook
+        elif host is None:
+            raise _gone(keeper, name, hook)
+        else:
+            outputs[name] = moved(hook, host)
+
+
+def moved(hook: OutputHook, host: nn.Module) -> OutputHook:
+    """`hook` on another host. A new one: the old may have been handed on to other modules."""
+    hook.live = False
+    new = OutputHook(host, hook.attachments, hook.hidden)
+    new.in_graph = hook.in_graph
+    host._forward_hooks[HOOK] = new
+    return new
+
+
+def count_call(hook: OutputHook) -> None:
+    """Note for `each_once` that `hook` acts."""
+    calls: list[OutputHook] | None = getattr(_running, "calls", None)
+    if calls is not None:
+        calls.append(hook)
+
+
+def each_once(
+    keeper: nn.Module,
+    outputs: dict[str, OutputHook],
+    forward: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """`forward(*args, **kwargs)` of a keeper that was rebuilt; every hook must act once in it."""
+    for hook in outputs.values():
+        hook.counted = True
+    before: list[OutputHook] | None = getattr(_running, "calls", None)
+    calls: list[OutputHook] = []
+    _running.calls = calls
+    try:
+        output = forward(*args, **kwargs)
+    finally:
+        _running.calls = before
+        if before is not None:
+            before.extend(calls)
+    for name, hook in outputs.items():
+        count = sum(call is hook for call in calls)
+        if count != 1:
+            raise _not_once(keeper, name, hook, count)
+    return output
+
+
+def on_its_own(
+    outputs: dict[str, OutputHook], forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """`forward(*args, **kwargs)` of the network itself, not of a graph traced from it."""
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        for hook in outputs.values():
+            forget_handed(hook.attachments)
+
+
+WHAT_TO_DO = (
+    "Run that tool first and insert afterwards; or fold the gates first, if they are constant: "
+    "attnlab.fold(network), with fuse=True to fuse as well. To go on without what is lost: "
+    "attnlab.remove(network, only_lost=True)."
+)
+
+
+def gate_names(attachments: list[Attachment]) -> str:
+    """The names that the attachments had at insertion."""
+    names = [repr(a.name) for a in attachments]
+    return f"gate{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _gone(keeper: nn.Module, name: str, hook: OutputHook) -> GateLostError:
+    return GateLostError(
+        f"The {gate_names(hook.attachments)} acted behind {hook.attachments[0].site.module!r}, but "
+        f"{type(keeper).__name__} has no module {name!r} any more: a tool that fuses or rebuilds "
+        f"modules took it away after insertion. {WHAT_TO_DO}"
+    )
+
+
+def _not_once(keeper: nn.Module, name: str, hook: OutputHook, count: int) -> GateLostError:
+    return GateLostError(
+        f"The {gate_names(hook.attachments)} acts behind {hook.attachments[0].site.module!r}, but "
+        f"{type(keeper).__name__} ran its {name!r} {count} times instead of once: its forward or "
+        f"its modules were changed after insertion. {WHAT_TO_DO}"
+    )
+
+
+@contextmanager
+def recording_gates(tracer: Tracer, hooks: Mapping[int, OutputHook]) -> Iterator[None]:
+    """While inside, a module that is recorded whole is followed by the gates of its hook; `hooks`
+    are by the ids of their modules."""
+    before = tracer.__dict__.get("call_module")
+    original = tracer.call_module
+
+    def call_module(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        output = original(module, forward, args, kwargs)
+        hook = hooks.get(id(module))
+        if hook is not None and tracer.is_leaf_module(module, tracer.path_of_module(module)):
+            return hook.record(output)
+        return output
+
+    tracer.__dict__["call_module"] = call_module
+    try:
+        yield
+    finally:
+        if before is None:
+            del tracer.__dict__["call_module"]
+        else:
+            tracer.__dict__["call_module"] = before

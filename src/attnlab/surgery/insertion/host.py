@@ -1,0 +1,179 @@
+"""Put an attachment on its host and take it off again, with every original key kept.
+
+Two ways. Behind a module's output: a forward hook that follows the module's name (`_outputs`). At
+an addition: a small function mode that recognises the addition (`_additions`). The class of the
+module that runs the host or makes the addition is exchanged (`_exchange`), and so is that of the
+network, which knows all its gates (`_guard`): whatever a tool makes of the network afterwards, its
+gates act or it does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from torch import nn
+
+from attnlab._errors import SiteError
+from attnlab.residuals.attachment import Attachment, OwnedAttachment
+from attnlab.residuals.known_padding import mask_position
+from attnlab.surgery.insertion._additions import discard, host_at
+from attnlab.surgery.insertion._exchange import host, settle
+from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
+from attnlab.surgery.insertion._hosted import hosted_by
+from attnlab.surgery.insertion._norms import plain_norms
+from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
+
+
+def attach(network: nn.Module, attachment: Attachment) -> None:
+    """Register `attachment` on its home in `network` and let it act at its site."""
+    home = network.get_submodule(attachment.site.home)
+    attribute = _free_attribute(home, attachment.site.attribute)
+    attachment.site = site = replace(attachment.site, attribute=attribute)
+    home.add_module(attribute, attachment)
+    at_home = hosted_by(home)
+    if at_home is not None:
+        at_home.children[attribute] = attachment
+    keeper, _, name = (
+        site.module.rpartition(".") if site.host == "output" else (site.module, "", "")
+    )
+    module = network.get_submodule(keeper)
+    if site.host == "output":
+        host_behind(module, host(module).outputs, name, attachment)
+        hook = host(module).outputs[name]
+        hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, keeper))
+    else:
+        assert site.step is not None
+        host_at(host(module).additions, site.step, attachment)
+        for each in module.modules():
+            inner = each._forward_hooks.get(HOOK)
+            if isinstance(inner, OutputHook):
+                inner.hidden = True
+    guard = _guard(network)
+    guard.add(attachment)
+    if attachment.over_tokens:
+        guard.over_tokens = True
+        guard.mask_position = mask_position(network)
+
+
+def guard_norms(network: nn.Module) -> None:
+    """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
+    _guard(network).add_norms(network)
+
+
+def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
+    """The attachments in `model` with their module names."""
+    for name, module in model.named_modules():
+        if isinstance(module, Attachment):
+            yield name, module
+
+
+def remove(network: nn.Module, *, only_lost: bool = False) -> None:
+    """Take all gates off `network` itself; output, state-dict keys and classes are as before.
+
+    With `only_lost=True` only those go that do not act any more, because a tool took away the
+    modules that they acted on; the others stay, and the network runs again.
+    """
+    found = _all_gates(network)
+    gone = lost_gates(network, found) if only_lost else found
+    if not only_lost:
+        plain_norms(network)
+    for module in network.modules():
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard.forget_lost_norms(module)
+    _remove(network, found, {id(gate) for gate in gone})
+
+
+def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
+    """Take the attachments off `network` itself, all but those named in `keep`.
+
+    Names are those of `attachments`. Norms with a gate inside (IEBN) stay.
+    """
+    kept = {id(gate) for name, gate in attachments(network) if name in keep}
+    found = _all_gates(network)
+    _remove(network, found, {id(gate) for gate in found} - kept)
+
+
+def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None:
+    _hand_on([gate for gate in found if id(gate) not in gone], gone)
+    for gate in found:
+        gate.removed = gate.removed or id(gate) in gone
+    modules = list(network.modules())
+    for module in modules:
+        _take_off(module, gone)
+    for module in modules:
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard = hosted.guard.without(module, gone)
+        settle(module)
+
+
+def _hand_on(kept: list[Attachment], gone: set[int]) -> None:
+    """Give a shared gate whose owner goes to the first attachment that stays."""
+    heirs: dict[int, OwnedAttachment] = {}
+    for gate in kept:
+        if isinstance(gate, OwnedAttachment) and id(gate.owner) in gone:
+            before = id(gate.owner)
+            gate.take_over(heirs.get(before))
+            heirs.setdefault(before, gate)
+
+
+def _guard(network: nn.Module) -> Guard:
+    hosted = host(network)
+    if hosted.guard is None:
+        hosted.guard = Guard()
+    return hosted.guard
+
+
+def _take_off(module: nn.Module, gone: set[int]) -> None:
+    hosted = hosted_by(module)
+    if hosted is not None:
+        discard(hosted.additions, gone)
+        for kept in hosted.outputs.values():
+            kept.discard(gone)
+        hosted.outputs = {name: h for name, h in hosted.outputs.items() if h.attachments}
+    hook = module._forward_hooks.get(HOOK)
+    if isinstance(hook, OutputHook):
+        hook.discard(gone)
+        if not hook.attachments:
+            del module._forward_hooks[HOOK]
+    for name, child in list(module._modules.items()):
+        if id(child) in gone:
+            del module._modules[name]
+            if hosted is not None:
+                hosted.children.pop(name, None)
+
+
+def _all_gates(model: nn.Module) -> list[Attachment]:
+    """Those in `model`, those that act in it, and those that its guards look for."""
+    found = {id(gate): gate for _, gate in attachments(model)}
+    for module in model.modules():
+        found.update((id(gate), gate) for gate in acting_in(module))
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            found.update((id(gate), gate) for gate in hosted.guard.gates)
+    return list(found.values())
+
+
+def _free_attribute(home: nn.Module, wanted: str) -> str:
+    """`wanted`, or with a letter behind it where a gate is already there."""
+    for suffix in ("", *"bcdefghijklmnopqrstuvwxyz"):
+        name = wanted + (f"_{suffix}" if suffix else "")
+        if name not in home._modules:
+            return name
+    raise SiteError(f"{type(home).__name__} already carries 26 gates at {wanted!r}.")
+
+
+def _on_the_way(network: nn.Module, name: str) -> Iterator[nn.Module]:
+    """The modules from `network` to that named `name`, both included."""
+    module = network
+    yield module
+    for part in name.split(".") if name else ():
+        module = module.get_submodule(part)
+        yield module
+
+
+def _adds(module: nn.Module) -> bool:
+    hosted = hosted_by(module)
+    return hosted is not None and bool(hosted.additions)

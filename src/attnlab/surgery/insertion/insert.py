@@ -1,0 +1,300 @@
+"""Put attention into any network: a copy of it, with a receipt of what changed."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from attnlab._checked import check_module, check_values
+from attnlab._errors import InputError, OptionError, SiteError, unknown_name
+from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
+from attnlab.residuals.example import Example, Run, check_finite_weights, run_once
+from attnlab.residuals.selection import work_depends_on_values
+from attnlab.residuals.site import Place, Site
+from attnlab.residuals.where import Where, parse_where
+from attnlab.surgery.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.surgery.change import change_between
+from attnlab.surgery.insertion._attach import attach_gate
+from attnlab.surgery.insertion._norms import replace_norms
+from attnlab.surgery.insertion._over_tokens import sites_over_tokens, token_notes
+from attnlab.surgery.insertion._resolve import Resolved, resolve
+from attnlab.surgery.insertion._start_notes import start_notes
+from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
+from attnlab.surgery.receipt import Receipt, count_parameters
+
+Start = Literal["paper", "identity"]
+_STARTS = ("paper", "identity")
+_ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
+REBUILT = (
+    "Ultralytics' trainers build networks anew, without gates: put them in by "
+    "attnlab.bridges.ultralytics.with_attention, which keeps them"
+)
+"""A note for networks of theirs."""
+# Attention that timm and torchvision put into their own networks.
+_ATTENTION_CLASSES = (
+    "SEModule SqueezeExcite SqueezeExcitation SqueezeExciteCl EffectiveSEModule EcaModule "
+    "CecaModule CbamModule LightCbamModule GlobalContext GatherExcite SplitAttn SelectiveKernel"
+)
+
+
+def insert(
+    model: nn.Module,
+    gate: str | Callable[[int], nn.Module],
+    where: Where = None,
+    start: Start = "paper",
+    *,
+    place: Place = "auto",
+    shared: bool = False,
+    example: Example | None = None,
+    inplace: bool = False,
+    **options: Any,
+) -> tuple[nn.Module, Receipt]:
+    """Put `gate` on the residual steps of `model`; return the new network and a receipt.
+
+    `gate` is a name (`"se"`, `"step"`, `"asr:se"`, `"asr:se*2"`, `"asr:se+se"`, ...) or a gate
+    class that is built with the number of channels; `options` go to the gate, and
+    `trainable=False`, which every gate takes, keeps its parameters at their first values: the
+    control for what learning them does. `where` chooses the sites (see `attnlab.residuals.where`).
+    `start="paper"` begins with the paper's gate, `start="identity"` leaves the output unchanged at
+    first, for fine-tuning a pretrained network.
+
+    `place` says where on a step's branch: at its end (`"branch"`), or behind the norm that it ends
+    in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
+    norm → activation → addition: that one folds behind the norm only. The receipt says which.
+
+    `shared=True` builds one gate per stage, which acts in all chosen blocks of that stage, as in
+    the searched schemes of EAN (Huang et al., 2020); its parameters are there once.
+
+    The model is not modified unless `inplace=True`. Every original state-dict key and value is
+    kept.
+    """
+    began = perf_counter()
+    check_module(model)
+    check_values("insert", insert, {"inplace": inplace, "shared": shared})
+    if start not in _STARTS:
+        raise unknown_name("start", start, _STARTS)
+    if place not in get_args(Place):
+        raise unknown_name("place", place, get_args(Place))
+    where = where if callable(where) else parse_where(where)
+    resolved = resolve(gate, options)
+    if shared:
+        _refuse_unsharable(resolved, where)
+    _refuse_wrapped(model)
+    parameters = count_parameters(model)
+    network = model if inplace else _copied(model)
+    run = run_once(network, example)
+    calls = calls_to_compare(run)
+    before = answer_of_run(run, network, example, calls)
+    kept = frozenset(name for name, _ in attachments(network))
+    trains = all(item.trainable for item in resolved)
+    notes = _notes(network, kept, trains)
+    try:
+        sites, more = _attach(network, run, example, resolved, where, start, place, shared)
+        after = answer(network, example, calls)
+    except Exception:
+        if inplace:
+            remove_attachments(network, keep=kept)
+        raise
+    change = change_between(before, after)
+    added = count_parameters(network) - parameters
+    if not trains:
+        more.append(
+            f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
+            f"first values"
+        )
+    check_finite_weights(model, change.largest)
+    receipt = Receipt(
+        action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
+        sites=tuple(sites),
+        parameters_before=parameters,
+        parameters_after=parameters + added,
+        macs_before=before.macs,
+        macs_after=_macs_after(run, before, after),
+        max_change=change.largest,
+        relative_change=change.relative,
+        seconds=perf_counter() - began,
+        notes=(*notes, *more),
+        compared=change.compared,
+    )
+    return network, receipt
+
+
+def _macs_after(run: Run, before: Answer, after: Answer) -> int:
+    """With the gates; where a network computes the more the more it finds, on what it found
+    without them."""
+    if work_depends_on_values(run.graph):
+        return before.macs + after.gate_macs - before.gate_macs
+    return after.macs
+
+
+def _attach(
+    network: nn.Module,
+    run: Run,
+    example: Example | None,
+    resolved: Sequence[Resolved],
+    where: Where,
+    start: Start,
+    place: Place,
+    shared: bool,
+) -> tuple[list[str], list[str]]:
+    """Attach the gates; return what the receipt says of the sites, and notes."""
+    placed: list[tuple[str, str]] = []
+    notes: list[str] = []
+    for number, item in enumerate(resolved):
+        if item.form in ("norm", "step") and place == "norm":
+            raise OptionError(
+                f"{item.label!r} acts {_ACTS[item.form]}, so place='norm' is not for it. Leave "
+                f"place out."
+            )
+        if item.form == "norm":
+            names = replace_norms(network, run.graph, where, start, trainable=item.trainable)
+            placed += [(name, "") for name in names]
+            guard_norms(network)
+            continue
+        # A constant gate that was asked for behind another one stays behind it.
+        constant = all(each.constant for each in resolved[: number + 1])
+        sites = find_sites(
+            network,
+            run,
+            where,
+            both_ends=item.form == "step",
+            place="branch" if place == "auto" and not constant else place,
+            identity_only=item.form == "step" and not item.include_first,
+        )
+        if item.form == "step" and not item.include_first:
+            sites = _identity_only(sites, where)
+        refused = [site for site in sites if site.refusal]
+        if refused:
+            raise _refused(refused, len(sites))
+        notes += place_notes(network, run, sites) if item.constant else []
+        notes += frozen_notes(network, sites)
+        if shared:
+            notes.append(_shared_note(item, sites))
+        over_tokens = sites_over_tokens(network, run, example, item, sites)
+        notes += token_notes(network, item, over_tokens)
+        attach_gate(network, item, sites, start, over_tokens, shared=shared)
+        notes += start_notes(network, sites) if item.constant and start == "paper" else []
+        placed += [(_shown(site), site.label) for site in sites]
+    return _distinct(placed), notes
+
+
+def _shown(site: Site) -> str:
+    """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
+    if site.host == "output":
+        return site.module
+    return f"{site.name}:{site.part}" if site.part and site.name else site.name or site.label
+
+
+def _distinct(placed: Sequence[tuple[str, str]]) -> list[str]:
+    """Names with labels, each pair once; with the label where several sites have one name."""
+    sites = dict.fromkeys(placed)
+    count = Counter(name for name, _ in sites)
+    return [f"{name} ({label})" if count[name] > 1 else name for name, label in sites]
+
+
+def _identity_only(sites: list[Site], where: Where) -> list[Site]:
+    kept = [site for site in sites if site.kind == "identity"]
+    if isinstance(where, str) and "code:" in where and len(kept) < len(sites):
+        left_out = ", ".join(site.label for site in sites if site.kind != "identity")
+        raise SiteError(
+            f"where={where!r}: a step gate acts where the shortcut is x_t itself, but the code "
+            f"asks for one at {left_out}, which has a projection shortcut. Write a 0 there, or "
+            f"pass include_first=True to use the projected x_t."
+        )
+    if not kept:
+        raise SiteError(
+            f"A step gate acts where the shortcut is x_t itself, but all {len(sites)} chosen steps "
+            f"have a projection shortcut. Pass include_first=True to use the projected x_t there."
+        )
+    return kept
+
+
+def _refuse_unsharable(resolved: Sequence[Resolved], where: Where) -> None:
+    for item in resolved:
+        if item.form == "stage":
+            raise OptionError(
+                f"{item.label!r} is one gate per stage already. Leave shared=True out."
+            )
+        if item.form == "norm":
+            raise OptionError(
+                f"{item.label!r} acts inside norms, each with statistics of its own, so "
+                f"shared=True is not for it. Leave it out, or choose 'ie'."
+            )
+    if isinstance(where, list):
+        raise OptionError(
+            "shared=True is one gate for the chosen blocks of a stage, and here modules are named. "
+            "Choose blocks, for example where='blocks:0,3'."
+        )
+
+
+def _shared_note(item: Resolved, sites: Sequence[Site]) -> str:
+    gates = len({(site.series, site.channels) for site in sites})
+    return f"{gates} {item.label} gates act at {len(sites)} sites: one per stage (shared=True)"
+
+
+def _refused(refused: list[Site], total: int) -> SiteError:
+    listed = "\n".join(
+        f"  {' '.join(dict.fromkeys((site.label, site.name)))}: {site.refusal}."
+        for site in refused[:5]
+    )
+    more = f"\n  and {len(refused) - 5} more." if len(refused) > 5 else ""
+    return SiteError(
+        f"No gate can act at {len(refused)} of {total} sites:\n{listed}{more}\n"
+        f"Choose the others with where=lambda site: not site.refusal."
+    )
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{type(model).__name__} cannot be copied ({error}). Insert with inplace=True, which "
+            f"changes the model itself."
+        ) from error
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    name = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(f"{name} is scripted, so it cannot be changed. Insert before scripting.")
+    if name == "OptimizedModule":
+        raise InputError(
+            "The model is wrapped by torch.compile. Insert into the original and compile the "
+            "result: torch.compile(insert(model._orig_mod, gate)[0])."
+        )
+    if name in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
+        raise InputError(
+            f"The model is wrapped in {name}, which would not synchronise new parameters. Insert "
+            f"into model.module and wrap the result."
+        )
+
+
+def _notes(network: nn.Module, kept: frozenset[str], trains: bool) -> list[str]:
+    """What a user should know about the network before gates go in."""
+    notes = []
+    if kept:
+        notes.append(f"the network already carried {len(kept)} of our gates; the new ones follow")
+    names = {
+        type(module).__name__
+        for module in network.modules()
+        if not type(module).__module__.startswith("attnlab.")
+    }
+    own = sorted(names & set(_ATTENTION_CLASSES.split()))
+    if own:
+        notes.append(
+            f"the network has attention of its own ({', '.join(own)}), which is kept; the new "
+            f"gates act behind it"
+        )
+    frozen = sum(not parameter.requires_grad for parameter in network.parameters())
+    if frozen:
+        notes.append(f"{frozen} frozen parameters stay frozen{'; the gates train' * trains}")
+    if type(network).__module__.startswith("ultralytics."):
+        notes.append(REBUILT)
+    return notes

@@ -1,0 +1,87 @@
+"""IEBN as a replacement for a BatchNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab.gates import InstanceEnhancementBatchNorm
+
+
+def worn(**options: Any) -> nn.BatchNorm2d:
+    """A norm that has seen data."""
+    norm = nn.BatchNorm2d(5, **options)
+    norm(3 + 2 * torch.randn(4, 5, 6, 6, dtype=options.get("dtype", torch.float32)))
+    if norm.weight is not None:
+        with torch.no_grad():
+            norm.weight.uniform_(0.5, 2)
+            norm.bias.uniform_(-1, 1)
+    return norm
+
+
+def test_from_batch_norm_keeps_everything() -> None:
+    norm = worn(eps=1e-3, momentum=0.3, dtype=torch.float64).eval()
+    norm.weight.requires_grad_(False)
+    new = InstanceEnhancementBatchNorm.from_batch_norm(norm)
+    assert (new.eps, new.momentum, new.training) == (1e-3, 0.3, False)
+    assert new.weight is norm.weight
+    assert new.bias is norm.bias
+    assert not new.weight.requires_grad
+    assert list(new.state_dict()) == [
+        "weight",
+        "bias",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+        "gate_scale",
+        "gate.weight",
+        "gate.bias",
+    ]
+    for name, value in norm.state_dict().items():
+        assert torch.equal(new.state_dict()[name], value)
+    assert new.gate.weight.dtype == torch.float64
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
+def test_identity_start_is_the_plain_norm(options: dict[str, object]) -> None:
+    norm = worn(**options)
+    new = InstanceEnhancementBatchNorm.from_batch_norm(norm)
+    new.start_identity()
+    x = torch.randn(4, 5, 6, 6)
+    for training in (True, False):
+        torch.testing.assert_close(new.train(training)(x), norm.train(training)(x))
+    new(x).square().sum().backward()
+    assert new.gate.weight.grad is not None
+    assert new.gate.weight.grad.abs().min() > 0
+
+
+def test_identity_start_survives_a_checkpoint() -> None:
+    new = InstanceEnhancementBatchNorm.from_batch_norm(worn())
+    new.start_identity()
+    other = InstanceEnhancementBatchNorm(5)
+    other.load_state_dict(new.state_dict())
+    x = torch.randn(4, 5, 6, 6)
+    assert torch.equal(other.eval()(x), new.eval()(x))
+
+
+def test_gate_reads_the_input_before_normalisation() -> None:
+    """A shift of the input does not change x̂, but it does change the gate."""
+    norm = InstanceEnhancementBatchNorm(5).double()
+    nn.init.ones_(norm.gate.weight)
+    x = torch.randn(4, 5, 6, 6, dtype=torch.float64)
+    assert (norm(x) - norm(x + 1)).abs().max() > 0.05
+
+
+def test_norm_that_does_more_is_refused() -> None:
+    class NormAndActivation(nn.BatchNorm2d):
+        pass
+
+    with pytest.raises(ValueError) as error:
+        InstanceEnhancementBatchNorm.from_batch_norm(NormAndActivation(5))
+    assert str(error.value) == (
+        "Expected a torch.nn.BatchNorm2d to enhance but got NormAndActivation, which may do more "
+        "than normalise. Select the sites whose norm is a plain BatchNorm2d."
+    )

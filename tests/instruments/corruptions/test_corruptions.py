@@ -1,0 +1,113 @@
+"""Corrupted images of a finished run: figures by hand, the study's table and its page."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+import pytest
+import torch
+from scipy import stats
+from tests.lab.study._small import HereExecutor
+from tests.lab.training.small import run, small
+
+import attnlab
+from attnlab.data import load_data
+from attnlab.data.corruptions import CORRUPTIONS, CorruptedData
+from attnlab.instruments.config import MeasureConfig
+from attnlab.lab.measures import measure_run, missing
+from attnlab.lab.study import Study, run_study
+from attnlab.lab.training import load_network
+from attnlab.results import StoredRun
+from attnlab.results.study import read_table
+
+ONLY = MeasureConfig(images=0, inference_images=0, corruptions=20)
+
+
+def by_hand(folder: Path, corruption: str | None, strength: int = 5) -> dict[str, float]:
+    """top-1, ECE by 15 bins written out, mean negative log-likelihood."""
+    data = load_data(small(1).data)
+    if corruption is not None:
+        data = CorruptedData(data, corruption, strength)
+    chosen = torch.linspace(0, 29, 20).round().long()
+    batch = next(data.testing([chosen], torch.device("cpu")))
+    with torch.no_grad():
+        probability = load_network(folder)(batch.inputs).double().softmax(1)
+    confidence, guess = probability.max(1)
+    right = (guess == batch.targets).double()
+    bins = (confidence * 15).ceil().clamp(1, 15)
+    ece = sum(
+        float(
+            (bins == b).double().mean()
+            * (right[bins == b].mean() - confidence[bins == b].mean()).abs()
+        )
+        for b in bins.unique()
+    )
+    nll = -probability[torch.arange(20), batch.targets].log().mean()
+    return {"top1": float(right.mean()), "ece": ece, "nll": float(nll)}
+
+
+def test_figures_of_a_run(tmp_path: Path) -> None:
+    run(small(2), tmp_path)
+    assert "corruptions" not in missing(tmp_path)
+    assert "corruptions" in missing(tmp_path, ONLY)
+    measure_run(tmp_path, ONLY, only=["corruptions"])
+    measured = StoredRun(tmp_path).measured("corruptions")
+    assert measured is not None
+    assert measured.found is not None
+    found = measured.found
+    assert found["clean"] == pytest.approx(by_hand(tmp_path, None), rel=1e-4)
+    rows = found["rows"]
+    assert len(rows) == 5 * len(CORRUPTIONS)
+    (row,) = [r for r in rows if (r["corruption"], r["strength"]) == ("impulse_noise", 5)]
+    expected = by_hand(tmp_path, "impulse_noise")
+    assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    assert found["mean"]["top1"] == pytest.approx(sum(r["top1"] for r in rows) / len(rows))
+
+
+def test_other_tasks_are_told_so(tmp_path: Path) -> None:
+    data = {"name": "digit-angles", "train_subset": 32, "test_subset": 16}
+    run(small(1, {"lr": 1e-4}, data=data, task="regression"), tmp_path)
+    (found,) = measure_run(tmp_path, ONLY, only=["corruptions"])
+    assert found.found is None
+    assert found.notes == ("Corruptions are measured of networks that tell classes apart.",)
+
+
+def test_a_study_pairs_the_figures_by_seed(tmp_path: Path) -> None:
+    study = Study(
+        name="robust",
+        data={"name": "digits", "train_subset": 60, "test_subset": 30},  # type: ignore[arg-type]
+        backbone="resnet20",  # type: ignore[arg-type]
+        attention=["none", "se"],  # type: ignore[arg-type]
+        seeds=2,  # type: ignore[arg-type]
+        recipe={"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 16},
+        measure=ONLY,
+    )
+    run_study(study, tmp_path, HereExecutor())
+    (group,) = read_table(tmp_path / "studies" / "robust").groups
+    plain, se = group.rows
+    figure = se.beside["mean_nll"]
+    assert plain.beside["mean_nll"].difference is None
+    values = []
+    for row in (plain, se):
+        folders = [
+            each
+            for each in tmp_path.iterdir()
+            if (each / "measured" / "corruptions.json").is_file()
+        ]
+        gate = "none" if row.plain else "se"
+        own = {
+            StoredRun(f).config["seed"]: StoredRun(f).measured("corruptions")
+            for f in folders
+            if StoredRun(f).config["attention"] == gate
+        }
+        values.append([own[seed].found["mean"]["nll"] for seed in (0, 1)])  # type: ignore[union-attr, index]
+    differences = [b - a for a, b in zip(*values, strict=True)]
+    assert figure.difference is not None
+    assert figure.difference.mean == pytest.approx(sum(differences) / 2)
+    low, _ = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert figure.difference.low == pytest.approx(low)
+    page = attnlab.report(tmp_path, tmp_path / "page.html")
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert "Does it hold on corrupted images?" in text
+    assert "impulse noise" in text

@@ -1,0 +1,57 @@
+"""The stiff problems against published end points and conserved quantities."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from scipy.stats import spearmanr
+
+from attnlab.instruments.dynamics import PROBLEMS, solve, stiffness_aware_index, stiffness_index
+
+
+def test_hires_ends_at_the_published_reference():
+    """Test set for IVP solvers, u(321.8122)."""
+    expected = torch.tensor(
+        [
+            0.7371312573325668e-3,
+            0.1442485726316185e-3,
+            0.5888729740967575e-4,
+            0.1175651343283149e-2,
+            0.2386356198831331e-2,
+            0.6238968252742796e-2,
+            0.2849998395185769e-2,
+            0.2850001604814231e-2,
+        ],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(solve(PROBLEMS["hires"], 3).states[-1], expected, rtol=1e-6, atol=0)
+
+
+def test_robertson_conserves_mass():
+    solution = solve(PROBLEMS["robertson"], 50)
+    total = solution.states.sum(1)
+    torch.testing.assert_close(total, torch.ones_like(total), rtol=1e-10, atol=0)
+    # Its Jacobian has columns that sum to zero, so zero is an eigenvalue and SI is at least 0.04.
+    assert (stiffness_index(PROBLEMS["robertson"].rhs, solution.states) >= 0.04 - 1e-9).all()
+
+
+def test_van_der_pol_period():
+    """For large μ the period is μ(3 − 2 ln 2) + 7.014 μ^(−1/3) + …; u(0) = 2 recurs."""
+    mu = 100.0
+    period = mu * (3 - 2 * math.log(2)) + 7.014 * mu ** (-1 / 3)
+    problem = dataclasses.replace(PROBLEMS["van_der_pol_100"], end=1.02 * period)
+    solution = solve(problem, 4001)
+    falls = (solution.states[:-1, 0] > 0) & (solution.states[1:, 0] <= 0)
+    rises = (solution.states[:-1, 0] < 0) & (solution.states[1:, 0] >= 0)
+    half = solution.times[1:][rises].item() - solution.times[1:][falls].item()
+    assert abs(2 * half / period - 1) < 0.01
+
+
+def test_si_and_sai_are_ordered_oppositely_on_a_relaxation_oscillation():
+    problem = PROBLEMS["van_der_pol_100"]
+    states = solve(problem, 301).states
+    index = stiffness_index(problem.rhs, states)
+    aware = stiffness_aware_index(problem.rhs, states)
+    assert spearmanr(index, aware).statistic < -0.9

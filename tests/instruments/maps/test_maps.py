@@ -1,0 +1,291 @@
+"""Attention maps against forwards written out in the test, in float64."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+import timm
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnlab
+from attnlab import _errors
+from attnlab.cli import main
+from attnlab.instruments.maps import MapsResult, attention_maps, mean_maps
+
+WIDTH, HEADS = 24, 2
+IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(2)).double()
+IDS = torch.randint(2, 50, (4, 7), generator=torch.Generator().manual_seed(1))
+LENGTHS = (7, 3, 5, 3)
+MASK = torch.stack([(torch.arange(7) < length).long() for length in LENGTHS])
+
+
+def vit(fused: bool = True) -> nn.Module:
+    torch.manual_seed(0)
+    model = timm.create_model(
+        "vit_tiny_patch16_224",
+        img_size=32,
+        patch_size=8,
+        embed_dim=WIDTH,
+        depth=2,
+        num_heads=HEADS,
+        num_classes=5,
+    )
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    for block in model.blocks:
+        block.attn.fused_attn = fused
+    return model.double().eval()
+
+
+def vit_forward(
+    model: nn.Module, images: Tensor, maps: dict[tuple[int, int], Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """timm's ViT by hand, with some heads' maps replaced; the output, and the maps it made."""
+    x = model.patch_embed(images)
+    x = torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1) + model.pos_embed
+    seen = []
+    for number, block in enumerate(model.blocks):
+        y = block.norm1(x)
+        qkv = block.attn.qkv(y).view(len(x), -1, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv
+        weights = torch.softmax(torch.einsum("bhqc,bhkc->bhqk", q, k) / (WIDTH // HEADS) ** 0.5, 3)
+        seen.append(weights)
+        weights = weights.clone()
+        for head in range(HEADS):
+            if (number, head) in maps:
+                weights[:, head] = maps[number, head]
+        out = torch.einsum("bhqk,bhkc->bqhc", weights, v).flatten(2)
+        x = x + block.attn.proj(out)
+        x = x + block.mlp(block.norm2(x))
+    return model.head(model.norm(x)[:, 0]), seen
+
+
+def moved(one: Tensor, other: Tensor) -> float:
+    return ((other - one).norm(dim=1) / one.norm(dim=1)).mean().item()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("batch", [5, 2])
+def test_vision_transformer_by_hand(fused, batch):
+    model = vit(fused)
+    found = attention_maps(model, IMAGES.split(batch))
+    plain, maps = vit_forward(model, IMAGES, {})
+    torch.testing.assert_close(plain, model(IMAGES))
+    means = {(n, h): maps[n][:, h].mean(0) for n in range(2) for h in range(HEADS)}
+    assert [layer.name for layer in found.layers] == ["blocks.0.attn", "blocks.1.attn"]
+    for number, layer in enumerate(found.layers):
+        assert (layer.queries, layer.keys) == (17, 17)
+        for place, head in enumerate(layer.heads):
+            mean = means[number, place]
+            spread = (maps[number][:, place] - mean).abs().sum(2).mean() / 2
+            assert head.spread == pytest.approx(spread.item(), rel=1e-10)
+            structure = (mean - 1 / 17).abs().sum(1).mean() / 2
+            assert head.structure == pytest.approx(structure.item(), rel=1e-10)
+            changed, _ = vit_forward(model, IMAGES, {(number, place): mean})
+            assert head.change == pytest.approx(moved(plain, changed), rel=1e-8)
+            assert head.picture[3][5] == pytest.approx(mean[3, 5].item(), rel=1e-3)
+    everything, _ = vit_forward(model, IMAGES, means)
+    assert found.change == pytest.approx(moved(plain, everything), rel=1e-8)
+    same = (plain.argmax(1) == everything.argmax(1)).double().mean().item()
+    assert found.agreement == same
+    torch.testing.assert_close(
+        mean_maps(model, [IMAGES])["blocks.1.attn"],
+        torch.stack([means[1, head] for head in range(HEADS)]),
+    )
+    assert torch.equal(model(IMAGES), vit(fused)(IMAGES))  # as before
+
+
+def bert(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        intermediate_size=48,
+        initializer_range=0.3,
+        attn_implementation=kind,
+    )
+    return transformers.BertModel(config, add_pooling_layer=False).double().eval()
+
+
+def bert_forward(model: nn.Module, ids: Tensor, maps: dict[int, Tensor]) -> Tensor:
+    """BERT by hand on one text without padding; head 1 of some layers attends by given maps."""
+    x = model.embeddings(ids)
+    for number, layer in enumerate(model.encoder.layer):
+        self_attention = layer.attention.self
+        parts = (self_attention.query, self_attention.key, self_attention.value)
+        q, k, v = (p(x).view(1, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for p in parts)
+        weights = torch.softmax(q @ k.transpose(2, 3) / (WIDTH // HEADS) ** 0.5, 3)
+        if number in maps:
+            weights[:, 1] = maps[number]
+        out = (weights @ v).transpose(1, 2).flatten(2)
+        x = layer.attention.output(out, x)
+        x = layer.output(layer.intermediate(x), x)
+    return x
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+def test_padded_texts_by_hand(kind):
+    """Each text alone and without padding is the reference."""
+    model = bert(kind)
+    batch = {"input_ids": IDS * MASK, "attention_mask": MASK}
+    found = attention_maps(model, [batch])
+    eager = bert("eager")
+    texts = [IDS[n : n + 1, :length] for n, length in enumerate(LENGTHS)]
+    maps = [eager(input_ids=text, output_attentions=True).attentions[1][0] for text in texts]
+    total, count = torch.zeros(HEADS, 7, 7).double(), torch.zeros(7, 7)
+    for each in maps:
+        total[:, : each.shape[1], : each.shape[1]] += each
+        count[: each.shape[1], : each.shape[1]] += 1
+    mean = total / count.clamp(min=1)
+    torch.testing.assert_close(mean_maps(model, [batch])["encoder.layer.1.attention.self"], mean)
+    distances, changes = [], []
+    for text, each in zip(texts, maps, strict=True):
+        length = text.shape[1]
+        own = mean[1, :length, :length]
+        own = own / own.sum(1, keepdim=True)
+        distances.append((each[1] - own).abs().sum(1).mean().item() / 2)
+        before, after = bert_forward(eager, text, {}), bert_forward(eager, text, {1: own})
+        changes.append(((after - before).norm() / before.norm()).item())
+    head = found.layers[1].heads[1]
+    assert head.spread == pytest.approx(sum(distances) / 4, rel=1e-8)
+    assert head.change == pytest.approx(sum(changes) / 4, rel=1e-8)
+    assert found.agreement is None
+    assert found.notes == ("Padding, 36 % of the tokens of padded batches, counts nowhere.",)
+
+
+def test_padding_does_not_matter():
+    model = bert("sdpa")
+    padded = {"input_ids": IDS * MASK, "attention_mask": MASK}
+    more = {name: nn.functional.pad(value, (0, 4)) for name, value in padded.items()}
+    alone = [{"input_ids": IDS[n : n + 1, :length]} for n, length in enumerate(LENGTHS)]
+    rows = [attention_maps(model, batches).rows() for batches in ([padded], [more], alone)]
+    for one, two, three in zip(*rows, strict=True):
+        for name in ("spread", "structure", "change"):
+            assert one[name] == pytest.approx(two[name], rel=1e-9)
+            assert one[name] == pytest.approx(three[name], rel=1e-9)
+
+
+def test_a_map_that_does_not_depend_on_the_input():
+    model = vit()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.qkv.weight[:WIDTH] = 0  # queries are their bias,
+            block.attn.qkv.weight[WIDTH : 2 * WIDTH] = 0  # keys too
+    found = attention_maps(model, [IMAGES])
+    assert all(row["spread"] < 1e-12 and row["change"] < 1e-12 for row in found.rows())
+    assert found.change < 1e-12
+    assert found.verdict == (
+        "4 of 4 heads attend nearly alike whatever the input (distance from their mean map below "
+        f"0.1; median {sorted(r['spread'] for r in found.rows())[2]:.2g}). With its mean map, a "
+        f"single head changes the output by at most "
+        f"{100 * max(r['change'] for r in found.rows()):.2g} %, all heads together by "
+        f"{100 * found.change:.2g} %, and 100 % of the answers stay."
+    )
+
+
+def test_causal_attention_and_grouped_keys():
+    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=32,
+        **special,
+    )
+    torch.manual_seed(0)
+    model = transformers.LlamaModel(config).double().eval()
+    maps = mean_maps(model, [{"input_ids": IDS}])
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    eager = transformers.LlamaModel(config).double().eval()
+    with torch.no_grad():
+        expected = eager(input_ids=IDS, output_attentions=True).attentions
+    for found, reference in zip(maps.values(), expected, strict=True):
+        torch.testing.assert_close(found, reference.mean(0))
+        assert not found.triu(1).any()
+
+
+def test_json_and_figures(tmp_path):
+    found = attention_maps(vit(), [IMAGES], name="small")
+    assert MapsResult.load(found.save(tmp_path / "maps.json")) == found
+    assert list(found.figures()) == ["spread", "change", "maps blocks.0.attn", "maps blocks.1.attn"]
+    assert found._repr_svg_().startswith("<svg")
+    with pytest.raises(_errors.InputError) as error:
+        MapsResult.from_json("{}")
+    assert str(error.value) == (
+        "Expected a file written by to_json ('attnlab maps 1') but got another."
+    )
+
+
+NONE = (
+    "{} has no attention map to see: no softmax over keys that multiplies values. (A convolutional "
+    "network has none; torch's MultiheadAttention and torchvision's ViT compute it inside one "
+    "operation; linear attention and attention that mixes its heads make no such map.)"
+)
+
+
+def test_networks_without_maps():
+    import torchvision
+
+    small = torchvision.models.VisionTransformer(32, 8, 1, 2, 16, 24, num_classes=7)
+    for model in (attnlab.create("resnet20"), small):
+        with pytest.raises(_errors.StepsNotFoundError) as error:
+            attention_maps(model, [torch.randn(2, 3, 32, 32)])
+        assert str(error.value) == NONE.format(type(model).__name__)
+
+
+def test_windows_are_refused():
+    model = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=56, embed_dim=12, depths=(1,), num_heads=(2,)
+    )
+    with pytest.raises(_errors.InputError) as error:
+        attention_maps(model, [torch.randn(2, 3, 56, 56)])
+    assert str(error.value) == (
+        "Expected the maps of 'layers.0.blocks.0.attn' to be of 2 inputs but got 8: windows lie "
+        "along the batch, as in Swin, and each would need a mean of its own."
+    )
+
+
+def test_an_empty_loader():
+    with pytest.raises(_errors.InputError) as error:
+        attention_maps(vit(), [])
+    assert str(error.value) == "Expected a loader with at least one batch but got an empty one."
+
+
+def test_a_long_measurement_tells_how_far_it_is(capsys, monkeypatch, tmp_path):
+    """And looks at fewer images than gates take, since each head is a pass over all of them."""
+    monkeypatch.setattr(import_module("attnlab.cli.stripe"), "_SILENT", 0.0)
+    main(f"stripe timm:test_vit --size 64 --data fake --maps --out {tmp_path}".split())
+    found = MapsResult.load(tmp_path / "maps.json")
+    assert found.inputs == 32
+    total = sum(len(layer.heads) for layer in found.layers) + 5
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == total - 3  # how many there are is known after two; the last needs no word
+    assert re.fullmatch(rf"pass 3 of {total} over the images; about \d+ s left", told[0])
+    assert told[-1].startswith(f"pass {total - 1} of {total} over the images; about ")
+
+
+def test_the_command_and_its_page(capsys, tmp_path):
+    main(f"stripe timm:test_vit --data fake --limit 2 --maps --out {tmp_path}".split())
+    printed = capsys.readouterr().out
+    found = MapsResult.load(tmp_path / "maps.json")
+    assert found.verdict in printed
+    assert "result = attention_maps(network, loader)" in printed
+    assert found.provenance is not None
+    page = (tmp_path / "maps.html").read_text(encoding="utf-8")
+    for text in (
+        "Does the map depend on the input?",
+        "Mean attention maps of 2 heads of blocks.5.attn",
+    ):
+        assert text in page
+    assert (tmp_path / "maps-blocks.0.attn.svg").is_file()

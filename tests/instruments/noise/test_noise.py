@@ -1,0 +1,159 @@
+"""Networks under noise in test, against the same done by hand."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from tests.lab.training.small import run, small
+from torch import Tensor, nn
+
+import attnlab
+from attnlab._errors import AttnlabError
+from attnlab._seeds import derive
+from attnlab.cli import main
+from attnlab.data import load_data
+from attnlab.instruments.noise import noise_response
+from attnlab.lab.measures import subject_of
+from attnlab.lab.training import load_network
+from attnlab.surgery import noise
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("noise") / "run"
+    run(small(3, attention="asr:se"), made)
+    return made
+
+
+def images() -> tuple[Tensor, Tensor]:
+    batch = next(load_data(small(1).data).testing([torch.arange(30)], torch.device("cpu")))
+    return batch.inputs, batch.targets
+
+
+def accuracy(network: nn.Module, order: Tensor | None = None) -> float:
+    x, y = images()
+    order = torch.arange(30) if order is None else order
+    with torch.no_grad():
+        return 100 * float((network(x[order]).argmax(1) == y[order]).double().mean())
+
+
+def test_constant_noise_is_another_affine(folder: Path) -> None:
+    result = noise_response({"run": subject_of(folder)}, [noise.constant(0.7, 0.3)], draws=5)
+    network = load_network(folder)
+    curve = result.networks[0]
+    assert (curve.clean, curve.norms, result.draws) == (accuracy(network), 21, 1)
+    with torch.no_grad():
+        for norm in network.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                norm.bias += 0.3 * norm.weight
+                norm.weight *= 0.7
+    (point,) = curve.points
+    assert point.values == (accuracy(network),)
+    assert (point.low, point.high, point.strength) == (None, None, (0.7, 0.3))
+
+
+def test_random_noise_by_draw_with_the_interval_of_the_mean(folder: Path) -> None:
+    subject = subject_of(folder)
+    result = noise_response({"run": subject}, [noise.random(0.6)], draws=4, seed=5)
+    network, values = load_network(folder), []
+    noise.attach(network, noise.random(0.6), "test")
+    for draw in range(4):
+        torch.manual_seed(derive(5, "noise", draw))
+        values.append(accuracy(network))
+    (point,) = result.networks[0].points
+    assert point.values == pytest.approx(values)
+    assert len(set(values)) > 1
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (point.low, point.high) == pytest.approx((low, high))
+    assert noise.carried(subject.network) == {}
+
+
+def test_batch_noise_shuffles_and_leaves_no_image_out(folder: Path) -> None:
+    result = noise_response({"run": subject_of(folder)}, [noise.batch(30)], draws=2)
+    network = load_network(folder).train()  # the statistics of all 30 images
+    (point,) = result.networks[0].points
+    assert point.values == pytest.approx((accuracy(network),) * 2)
+    result = noise_response({"run": subject_of(folder)}, [noise.batch(7)], draws=2)
+    assert len(result.networks[0].points[0].values) == 2
+
+
+def test_the_command_its_page_and_its_figure(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    main(["noise", str(folder), "--strengths", "0.1,0.5", "--draws", "3", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert "random noise in test, 30 images, 3 draws" in printed
+    found = json.loads((out / "noise.json").read_text())
+    assert found["format"] == "attnlab noise 1"
+    assert [point["strength"] for point in found["networks"][0]["points"]] == [[0.1], [0.5]]
+    page = html.unescape((out / "noise.html").read_text())
+    assert "Noise in the norms" in page
+    last = found["networks"][0]["points"][-1]
+    assert f"{found['networks'][0]['clean']:.2f} → {last['mean']:.2f}" in page
+    assert (out / "noise.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strengths", "0.1,-0.2"], "Expected sigma to be at least 0 but got -0.2."),
+        (
+            ["--strengths", "a"],
+            "Expected --strengths of random noise as in 0.05,0.1,0.2,0.3 but got 'a'.",
+        ),
+        (
+            ["--kind", "constant", "--strengths", "0.8"],
+            "Expected --strengths of constant noise as in 0.8:0.8,0.8:0.5,0.5:0.5,0.5:0.2 but got "
+            "'0.8'.",
+        ),
+        (
+            ["--kind", "batch", "--strengths", "64"],
+            "Batch noise takes the statistics of 64 images, but there are 30 test images. Use a "
+            "smaller n.",
+        ),
+        (["--draws", "0"], "Expected draws to be at least 1 but got 0."),
+        (
+            ["--data", "digits"],
+            "data does not go with the folder of a run, whose data and weights are known. Leave it "
+            "out, or give another network than RUN.",
+        ),
+    ],
+)
+def test_wrong_inputs(
+    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["noise", str(folder), *arguments])
+    said = capsys.readouterr().err
+    assert said == f"attnlab: {message.replace('RUN', repr(str(folder)))}\n"
+
+
+def test_networks_that_cannot_be_measured() -> None:
+    def said(*arguments: Any, **options: Any) -> str:
+        with pytest.raises(AttnlabError) as caught:
+            noise_response({"a": subject_of(*arguments, **options)}, [noise.random(0.1)])
+        return str(caught.value)
+
+    assert said("resnet20") == (
+        "'resnet20' is not a run's folder, so the images to test it on must be given: data with "
+        "classes, such as digits, cifar10 or npz."
+    )
+    assert said("torchvision:vgg11", "digits", size=32).startswith(
+        "VGG has no BatchNorm, LayerNorm or GroupNorm, so there is no place for noise"
+    )
+
+
+def test_a_file_of_weights_on_given_data(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    subject = subject_of(file, "digits")
+    assert subject.data.facts.test > 30
+    x, _ = images()
+    with torch.no_grad():
+        assert torch.equal(subject.network(x), attnlab.load(folder)(x))

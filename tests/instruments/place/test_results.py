@@ -1,0 +1,264 @@
+"""What a placement says, and what is said of wrong input."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import attnlab
+from attnlab._errors import AttnlabError, InputError
+from attnlab.cli import main
+from attnlab.instruments.place import Placement, place_by_word
+from attnlab.surgery.insertion import attachments
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return attnlab.create("resnet20").eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return [torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))]
+
+
+def test_there_and_back(network, images, tmp_path) -> None:
+    found = attnlab.place(network, 1, loader=images, per_stage=True)
+    assert Placement.load(found.save(tmp_path / "place.json")) == found
+    with pytest.raises(InputError, match="Expected a file written by to_json"):
+        Placement.from_json('{"format": "attnlab stripe 1"}')
+
+
+def test_what_it_says(network, images) -> None:
+    found = attnlab.place(network, 1, loader=images, per_stage=True)
+    first, *_ = found.reasons()
+    best = found.chosen[0]
+    assert first.startswith(f"{best.label} {best.name}: NSI {best.score:.3g} ± ")
+    assert first.endswith("over images, largest of 2 of stage 1")
+    assert str(found).startswith(f"where={found.where!r}\n  {first}\n")
+    gated, _ = attnlab.insert(network, "se", where=found.where)
+    assert [a.site.label for _, a in attachments(gated)] == [b.label for b in found.chosen]
+
+
+def test_gates_that_are_there_already_are_told(network, images) -> None:
+    gated, _ = attnlab.insert(network, "se", where="stages:1")
+    found = attnlab.place(gated, 1, loader=images, per_stage=True)
+    assert found.notes == (
+        "the network carries 3 of our gates; what is measured is the network with them",
+    )
+
+
+def test_a_near_tie_is_told() -> None:
+    from attnlab.instruments.place.figures import margin_in_words
+
+    margin = {"stage": 1, "chosen": "1.1", "following": "1.2", "score": 0.524, "margin": 0.006}
+    assert margin_in_words(margin) == "0.006 (1.1 %) from 1.1 to 1.2 in stage 1: nearly a tie"
+    margin |= {"stage": None, "margin": 0.1}
+    assert margin_in_words(margin) == "0.1 (19.1 %) from 1.1 to 1.2"
+
+
+def test_the_picture_has_every_block(network, images) -> None:
+    svg = attnlab.place(network, 1, loader=images).plot()
+    assert svg.count("which: not chosen") == 5
+    assert svg.count("which: chosen") == 1
+
+
+LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"budget": 10, "strategy": "every"},
+            "A budget of 10 blocks, but the network has 9 to choose from: 1.0, 1.1, 1.2, 2.0, 2.1, "
+            "2.2, 3.0, 3.1, 3.2.",
+        ),
+        (
+            {"budget": 7, "loader": LABELLED},
+            "A budget of 7 blocks, but the network has 6 to choose from (the first step of a stage "
+            "has no NSI that counts): 1.1, 1.2, 2.1, 2.2, 3.1, 3.2.",
+        ),
+        (
+            {"budget": 3, "per_stage": True, "loader": LABELLED},
+            "A budget of 3 blocks in every stage, but stage 1 has 2 to choose from (the first step "
+            "of a stage has no NSI that counts): 1.1, 1.2.",
+        ),
+        (
+            {"budget": 4, "per_stage": True, "strategy": "every"},
+            "A budget of 4 blocks in every stage, but stage 1 has 3 to choose from: 1.0, 1.1, 1.2.",
+        ),
+        ({"budget": 0, "strategy": "every"}, "Expected the budget to be at least 1 but got 0."),
+        (
+            {"loader": LABELLED},
+            "Strategy 'stiffest' needs a budget: how many blocks get a gate, budget=3.",
+        ),
+        (
+            {"budget": 3, "strategy": "stifest", "loader": LABELLED},
+            "Unknown strategy 'stifest'. Did you mean 'stiffest' or 'softest'? Expected one of: "
+            "all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, effect.",
+        ),
+        (
+            {"budget": 3},
+            "Strategy 'stiffest' measures on images: pass batches of training images, loader=....",
+        ),
+        (
+            {"budget": 3, "strategy": "effect"},
+            "Strategy 'effect' measures on images: pass batches of training images, loader=..., "
+            "with their classes.",
+        ),
+        (
+            {"budget": 3, "strategy": "effect", "loader": [torch.zeros(2, 3, 16, 16)]},
+            "Strategy 'effect' needs the labels of the images: expected batches (images, classes) "
+            "but got Tensor. Without labels choose 'stiffest', 'tns' or 'nsi-spread'.",
+        ),
+        (
+            {
+                "budget": 3,
+                "strategy": "effect",
+                "loader": [(torch.zeros(2, 3, 16, 16), torch.zeros(2, 10))],
+            },
+            "Strategy 'effect' needs one class per image as a whole number: expected 2 of them but "
+            "got (2, 10).",
+        ),
+        (
+            {
+                "budget": 3,
+                "strategy": "effect",
+                "loader": [(torch.zeros(2, 3, 16, 16), torch.tensor([3, 12]))],
+            },
+            "The labels go from 3 to 12, and ResNet has 10 classes: these are not its labels.",
+        ),
+        (
+            {"budget": 3, "strategy": "random"},
+            "Strategy 'random' needs its seed, so that the choice can be made again: seed=0.",
+        ),
+        (
+            {"budget": 3, "strategy": "every", "seed": 1},
+            "Strategy 'every' takes no seed, which is for 'random'. Leave it out.",
+        ),
+        (
+            {"budget": 3, "strategy": "all"},
+            "Strategy 'all' takes all 9 blocks, and the budget is 3. Leave it out.",
+        ),
+        (
+            {"strategy": "hand"},
+            "Strategy 'hand' is for blocks that you name: where='blocks:0,3', or a scheme, "
+            "where='code:1001…'.",
+        ),
+        (
+            {"strategy": "hand", "budget": 2, "where": "blocks:0,3,5"},
+            "where='blocks:0,3,5' names 3 blocks, and the budget is 2. Leave the budget out, or "
+            "name as many.",
+        ),
+        (
+            {"strategy": "hand", "budget": 1, "where": "blocks:0,3,5", "per_stage": True},
+            "where='blocks:0,3,5' names 2 blocks of stage 2, and the budget is 1. Leave the budget "
+            "out, or name as many.",
+        ),
+        (
+            {"strategy": "spread", "budget": 1, "gate": "asr:se", "loader": LABELLED},
+            "The gates are the same for every image, so they have no spread to choose by. Take a "
+            "gate that reads the features, for example 'se'.",
+        ),
+        (
+            {"budget": 1, "loader": []},
+            "Expected a loader with at least one batch but got an empty one.",
+        ),
+    ],
+)
+def test_wrong_input(network, given, message) -> None:
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.place(network, **given)
+    assert str(caught.value) == message
+
+
+def test_a_network_without_a_step_that_counts() -> None:
+    shallow = attnlab.create("torchvision:resnet18", num_classes=10).eval()
+    found = attnlab.place(shallow, 1, loader=[torch.randn(2, 3, 64, 64)], per_stage=True)
+    assert found.where == "blocks:1.1,2.1,3.1,4.1"  # one to choose from in every stage
+    assert found.margins == ()
+    with pytest.raises(InputError, match="TNS is 0 for all 2 images"):
+        attnlab.place(shallow, 1, "tns", [torch.randn(2, 3, 64, 64)])
+
+
+@pytest.mark.parametrize(
+    ("word", "strategy"), [("stiffest:2", "stiffest"), ("in:layer2 softest:1", "softest")]
+)
+def test_words_of_studies(network, images, word, strategy) -> None:
+    found = place_by_word(network, word, images)
+    assert found.strategy == strategy
+    if word.startswith("in:"):
+        assert [block.stage for block in found.blocks] == [2, 2, 2]
+        assert found.where == f"in:layer2 blocks:{found.chosen[0].label}"
+    else:
+        assert found.where == "blocks:1.1,1.2,2.1,2.2,3.1,3.2"
+    attnlab.insert(network, "ie", where=found.where)
+
+
+def test_spread_of_the_gates_that_are_there(network, images) -> None:
+    gated, _ = attnlab.insert(network, "se")
+    found = place_by_word(gated, "spread:1", images)
+    sites = {site.label: site.image_spread for site in attnlab.stripe(gated, images).sites}
+    best = [max((k for k in sites if k[0] == s), key=lambda k: sites[k]) for s in "123"]
+    assert found.where == f"blocks:{','.join(best)}"
+    with pytest.raises(AttnlabError, match="Expected one of stiffest, softest, spread"):
+        place_by_word(network, "stages:1", images)
+
+
+def test_the_command(capsys, tmp_path) -> None:
+    given = ["place", "resnet20", "--budget", "2", "--data", "digits", "--limit", "16"]
+    main([*given, "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    found = Placement.load(tmp_path / "place.json")
+    assert f"where={found.where!r}" in printed
+    assert "margin " in printed
+    page = (tmp_path / "place.html").read_text()
+    assert found.where in page.replace("&#39;", "'")
+    assert (tmp_path / "place.svg").is_file()
+    main([*given, "--json"])
+    assert json.loads(capsys.readouterr().out)["where"] == found.where
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["--budget", "3"],
+            "attnlab: Strategy 'stiffest' measures on images: pass training images, --data FOLDER "
+            "or --data digits.\n",
+        ),
+        (
+            ["--budget", "3", "--strategy", "effect", "--data", "fake"],
+            "attnlab: Strategy 'effect' needs the labels of the images, and fake images have none. "
+            "Pass --data FOLDER with a folder per class, or --data digits.\n",
+        ),
+        (
+            ["--budget", "3", "--strategy", "effects", "--data", "fake"],
+            "attnlab: Unknown strategy 'effects'. Did you mean 'effect' or 'stiffest'? Expected "
+            "one of: all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, "
+            "effect.\n",
+        ),
+    ],
+)
+def test_what_the_command_refuses(capsys, given, message) -> None:
+    with pytest.raises(SystemExit):
+        main(["place", "resnet20", *given])
+    assert capsys.readouterr().err == message
+
+
+def test_training_images_only() -> None:
+    """Of digits and of CIFAR-10, what a choice is made on is not what judges it."""
+    from attnlab.data import DataConfig, images_for
+    from attnlab.data.load import read_pixels
+
+    network = attnlab.create("resnet20")
+    train, test, _ = read_pixels(DataConfig(name="digits"))
+    assert len(images_for(network, "digits", part="train").dataset) == len(train.images)
+    everything = len(train.images) + len(test.images)
+    assert len(images_for(network, "digits").dataset) == everything
+    with pytest.raises(AttnlabError, match="Unknown part 'test'"):
+        images_for(network, "digits", part="test")

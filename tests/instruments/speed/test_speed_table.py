@@ -1,0 +1,146 @@
+"""ASR's Table 1: what is timed, and going on after a stop. How is tests/test_timing.py's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import attnlab
+from attnlab._errors import InputError, OptionError
+from attnlab.cli import main
+from attnlab.instruments.speed import table as module
+from attnlab.instruments.speed.table import GATES, PAPER, Images, SpeedRow, forms_of, speed_table
+from attnlab.timing import Latency
+
+
+def test_forms() -> None:
+    assert forms_of("none") == ("as trained", "fused")
+    assert forms_of("cbam") == ("as trained",)
+    assert forms_of("asr:se") == ("as trained", "folded", "fused")
+    assert forms_of("asr:se+se") == ("as trained", "folded")
+    assert set(PAPER) == set(GATES)
+
+
+def test_parameters_of_the_rows_are_the_papers() -> None:
+    """In millions, as printed for CIFAR100; others are in tests/surgery/insertion."""
+    plain = attnlab.create("resnet164", 100).eval()
+    example = torch.randn(1, 3, 32, 32)
+    rows = (("none", "as trained", 1.73), ("se", "as trained", 1.93), ("asr:se", "folded", 1.73))
+    for gate, form, millions in rows:
+        built = module._built(plain, gate, form, example)
+        number = sum(p.numel() for p in built.parameters())
+        assert round(number / 1e6, 2) == millions, gate
+
+
+def test_the_noise_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed against itself a network would hide what depends on where its memory lies."""
+    timed = []
+
+    def noted(*given: Any, **_: Any) -> Latency:
+        timed.append(given)
+        return Latency(1.0, 1.0, 1.0, 1.0, 1.0, 10, True, None, 1, 1)
+
+    monkeypatch.setattr(module, "latency", noted)
+    speed_table([Images(16, 5, 1)], ("none",), "resnet20", device="cpu")
+    plain, copied, images = timed[0]
+    assert not {p.data_ptr() for p in plain.parameters()} & {
+        p.data_ptr() for p in copied.parameters()
+    }
+    assert torch.equal(plain(images), copied(images))
+
+
+def rows(file: Path, gates: tuple[str, ...], done: list[SpeedRow]) -> list[SpeedRow]:
+    images = [Images(16, 5, 2), Images(16, 5, 1)]
+    return speed_table(
+        images, gates, "resnet20", seconds=0.01, device="cpu", file=file, report=done.append
+    )
+
+
+def test_a_stopped_table_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "speed.json"
+    first: list[SpeedRow] = []
+    rows(file, ("none", "se"), first)
+    assert [(row.gate, row.form, row.images.batch) for row in first] == [
+        ("none", "as trained", 2),
+        ("none", "as trained", 1),
+        ("none", "fused", 2),
+        ("none", "fused", 1),
+        ("se", "as trained", 2),
+        ("se", "as trained", 1),
+    ]
+    for row in first:
+        # One statement: the ratio is that of the two figures beside it.
+        figures = row.plain_images_per_second / row.images_per_second
+        assert row.ratio == pytest.approx(figures, rel=1e-9)
+        assert row.low <= row.ratio <= row.high
+        assert row.rounds >= 10
+    second: list[SpeedRow] = []
+    both = rows(file, ("none", "asr:se+se"), second)
+    assert [(row.gate, row.form, row.images.batch) for row in second] == [
+        ("asr:se+se", "as trained", 2),
+        ("asr:se+se", "as trained", 1),
+        ("asr:se+se", "folded", 2),
+        ("asr:se+se", "folded", 1),
+    ]
+    assert both[:4] == first[:4]
+    assert second[-1].parameters == first[-1].parameters  # SE stays
+    stored = json.loads(file.read_text())
+    assert len(stored["rows"]) == 10
+    file.write_text(json.dumps({**stored, "threads": 99}))
+    with pytest.raises(InputError) as refused:
+        rows(file, ("none",), [])
+    assert str(refused.value) == (
+        f"{str(file)!r} was measured with threads = 99, and now it is {torch.get_num_threads()}: "
+        f"one table has one machine. Use another file."
+    )
+    file.write_text("[]")
+    with pytest.raises(InputError) as other:
+        rows(file, ("none",), [])
+    assert str(other.value) == f"{str(file)!r} is not a table of `attnlab speed`. Use another file."
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--sizes", "32"], "Expected as many --classes as --sizes but got 2 and 1."),
+        (["--batches", "0"], "Expected --batches of at least 1 but got [0]."),
+        (["--seconds", "0"], "Expected seconds to be above 0 but got 0.0."),
+        (["--threads", "0"], "Expected --threads to be at least 1 but got 0."),
+        (["--device", "gpu"], "Expected device to be cpu or cuda but got 'gpu'."),
+    ],
+)
+def test_wrong_options(
+    options: list[str], text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["speed", *options, "-o", str(tmp_path / "speed.json")])
+    assert capsys.readouterr().err == f"attnlab: {text}\n"
+
+
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError) as refused:
+        speed_table([Images(32, 10, 1)], device="cuda")
+    assert str(refused.value) == (
+        "There is no GPU that torch can use. Leave device out, or set cpu."
+    )
+
+
+def test_the_papers_figures_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    from attnlab.cli.speed import _print
+
+    images = Images(32, 100, 16)
+    made = [
+        SpeedRow(images, "se", "as trained", 1_929_388, 77.5, 94.1, 1.21, 1.19, 1.23, 7),
+        SpeedRow(images, "asr:se", "folded", 1_727_284, 95.1, 94.1, 0.99, 0.98, 1.0, 7),
+        SpeedRow(images, "asr:se", "fused", 1_714_724, 106.5, 94.1, 0.88, 0.87, 0.89, 7),
+    ]
+    _print(images, made, "resnet164")
+    se, folded, fused = capsys.readouterr().out.splitlines()[-4:-1]
+    assert se.split()[-4:] == ["1469/s", "1.32", "286/s", "1.53"]
+    assert folded.split()[-4:] == ["1942/s", "1.00", "442/s", "0.99"]
+    assert fused.split()[-1] == "7"

@@ -1,0 +1,103 @@
+"""What a task shows: values by name, curves and pictures, whatever the task."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.lab.pages.simulated import simulate
+
+from attnlab.instruments.details.section import details_sections
+from attnlab.lab.pages.write import write_study_page
+from attnlab.results import Measured, StoredRun
+from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.record import read_record
+
+GAINS = {"se": 0.8, "eca": -0.8}
+X = (0.0, 0.5, 1.0)
+
+
+def png(width: int, height: int) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((height, width, 3), 90, np.uint8)).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def details(row: str, seed: int) -> Details:
+    value = {"plain": 70.0, "se": 75.0, "eca": 60.0}[row] + seed
+    box = Mark(left=4, top=5, right=20, bottom=25, text="cat")
+    found = Mark(left=5, top=5, right=21, bottom=24, text=f"cat of {row} 90 %")
+    return Details(
+        breakdowns=(
+            Breakdown(title="By animal", unit="%", values={"cat": value, "unicorn": None}),
+        ),
+        curves=(
+            Curves(
+                title="Truth by courage",
+                x_title="courage",
+                y_title="truth",
+                x=X,
+                lines={"cat": (1.0, value / 100, 0.0)},
+            ),
+        ),
+        pictures=(Picture(png=png(40, 30), width=40, height=30, true=(box,), found=(found,)),) * 2,
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    out = tmp_path_factory.mktemp("details")
+    made = simulate(out, data=("cifar10",), gains=GAINS, seeds=3, noise=0.05, epochs=4)
+    for entry in made.runs:
+        found = details(entry.cell.row, entry.seed).model_dump(mode="json")
+        content = Measured(measurement="details", found=found).model_dump_json()
+        (out / entry.folder / "measured" / "details.json").write_text(content)
+    return out, made.name
+
+
+def test_tables_are_means_over_seeds(study):
+    (section,) = details_sections(read_record(*study))
+    table = section.parts[0]
+    assert table.caption == "By animal"
+    assert list(table.columns) == ["", "cat %", "unicorn %"]
+    cells = {row[0].text: (row[1].text, row[1].small, row[2].text) for row in table.rows}
+    # Seeds 0, 1 and 2 add so much: a mean of 1 and a standard deviation of 1.
+    assert cells == {
+        "plain": ("71.00", "± 1.00", "—"),
+        "se": ("76.00", "± 1.00", "—"),
+        "eca": ("61.00", "± 1.00", "—"),
+    }
+
+
+def test_curves_and_pictures_of_the_plain_and_the_best_row(study, tmp_path):
+    (section,) = details_sections(read_record(*study))
+    (curves,) = section.parts[3].figures
+    assert curves.spec["title"] == "cat"
+    lines = {(each["row"], each["x"]): each["y"] for each in curves.spec["data"]["values"]}
+    assert {row for row, _ in lines} == {"plain", "se"}
+    assert lines["se", 0.5] == pytest.approx(0.76)
+    page = write_study_page(study[0], study[1], tmp_path / "page.html")
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert text.count("<image") >= 2
+    labels = re.findall(r'aria-label="((?:true|plain|se|eca): cat[^"]*)"', text)
+    assert (
+        labels
+        == [
+            "true: cat, 4 to 20 from the left, 5 to 25 from the top",
+            "plain: cat of plain 90 %, 5 to 21 from the left, 5 to 24 from the top",
+            "se: cat of se 90 %, 5 to 21 from the left, 5 to 24 from the top",
+        ]
+        * 2
+    )
+
+
+def test_a_task_that_shows_nothing_has_no_section(tmp_path):
+    made = simulate(tmp_path, data=("cifar10",), gains=GAINS, seeds=2, epochs=4)
+    record = read_record(tmp_path, made.name)
+    assert details_sections(record) == []
+    assert StoredRun(tmp_path / made.runs[0].folder).measured("details") is None

@@ -1,0 +1,252 @@
+"""Specifications of figures: pure functions of their data, drawn as they should be."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.stats import kendalltau
+from tests.lab.pages.simulated import REGRESSION, TOP1
+
+from attnlab.instruments import block_figures
+from attnlab.instruments.place.section_figures import placements_figure
+from attnlab.instruments.stiffness.figures import stiffest_step, surface_multiple
+from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
+from attnlab.lab.pages import figures
+from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
+from attnlab.lab.pages.tables import latex
+from attnlab.page.plot import BLUE, GREY, RED, to_svg
+from attnlab.page.raster import data_uri, raster_figure, viridis
+from attnlab.page.scatter import label_sides
+
+ROWS = [
+    figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
+    figures.ForestRow("ie", -0.4, -0.6, -0.2, "loss", {0: -0.3, 1: -0.5}),
+    figures.ForestRow("eca", 0.1, -0.2, 0.4, "within noise", {0: 0.0, 1: 0.2}),
+    figures.ForestRow("sge", 0.2, 0.1, 0.3, "before correction only", {0: 0.15, 1: 0.25}),
+    figures.ForestRow("srm", 0.2, None, None, "no interval", {0: 0.2}),
+]
+
+
+def _places(svg: str, label: str) -> tuple[float, float]:
+    found = re.search(
+        rf'aria-label="{re.escape(label)}[^"]*"[^>]*transform="translate\(([^)]*)\)"', svg
+    )
+    assert found, label
+    x, y = found[1].split(",")
+    return float(x), float(y)
+
+
+def test_forest_marks_lie_where_their_values_say():
+    svg = to_svg(figures.forest_figure(ROWS, TOP1))
+    centres = {row.module: _places(svg, f"{row.module}: ") for row in ROWS}
+    low, _ = _places(svg, "se, seed 0")
+    high, _ = _places(svg, "se, seed 1")
+    # Places are linear in the values: +0.4 is halfway between the seeds +0.3 and +0.5.
+    assert centres["se"][0] == pytest.approx((low + high) / 2, abs=1e-6)
+    scale = (high - low) / 0.2
+    assert centres["se"][0] - centres["ie"][0] == pytest.approx(0.8 * scale, rel=1e-6)
+    assert [m for m, _ in sorted(centres.items(), key=lambda item: item[1][1])] == [
+        row.module for row in ROWS
+    ]
+
+
+def test_forest_colours_say_what_holds():
+    svg = to_svg(figures.forest_figure(ROWS, TOP1))
+    fills = dict(re.findall(r'aria-label="(\w+): [^"]*"[^>]*fill="([^"]+)"', svg))
+    assert fills == {"se": BLUE, "ie": RED, "eca": GREY, "sge": "white", "srm": GREY}
+    assert "sge: +0.20 pt [+0.10, +0.30], n = 2, before correction only" in svg
+    assert "srm: +0.20 pt, n = 1, no interval" in svg
+
+
+def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
+    metric = REGRESSION.metrics[0]
+    row = figures.ForestRow("se", -0.0088, -0.0126, -0.005, "gain", {0: -0.0088})
+    cost, curve = CostPoint("se", 2.0, 0.3035, "gated"), [0.4, 0.3035]
+    for spec, texts in {
+        "forest": (
+            figures.forest_figure([row], metric),
+            (
+                "Δ mean |error|, paired by seed (mm)",
+                "se: -0.0088 mm [-0.0126, -0.0050], n = 1, gain",
+            ),
+        ),
+        "cost": (
+            cost_figure([cost], metric),
+            ("mean |error| mm, mean over seeds", "se, does not fold: 0.3035 mm at 2 ms per image"),
+        ),
+        "curves": (
+            figures.curves_figure([figures.Curve("se", curve, curve, curve)], [], metric),
+            ("mean |error| mm, test images", "se: 0.3035 mm after epoch 2"),
+        ),
+        "stiffness": (
+            block_figures.stiffness_figure([("se", 1.5, 0.3035)], metric),
+            ("mean |error| mm, mean over seeds", "se: TNS 1.5, 0.3035 mm"),
+        ),
+    }.values():
+        svg = to_svg(spec)
+        for text in (*texts, "lower is better"):
+            assert text in svg
+        assert "%" not in svg
+    assert "lower is better" not in to_svg(figures.forest_figure(ROWS, TOP1))
+
+
+def test_cost_marks_fold_by_shape():
+    points = [
+        CostPoint("plain", 1.8, 91.0, "plain"),
+        CostPoint("se", 2.0, 92.0, "gated", 1.9, 2.1),
+        CostPoint("asr:se", 2.1, 92.1, "folds", 2.0, 2.2),
+        CostPoint("asr:se", 1.8, 92.1, "folded", 1.7, 1.9),
+    ]
+    svg = to_svg(cost_figure(points, TOP1))
+    for text in (
+        "plain, no gate: 91.00 % at 1.8 ms per image",
+        "se, does not fold: 92.00 % at 2 ms [1.9, 2.1] per image",
+        "asr:se, before folding: 92.10 % at 2.1 ms [2, 2.2] per image",
+        "asr:se, folded: 92.10 % at 1.8 ms [1.7, 1.9] per image",
+    ):
+        assert f'aria-label="{text}"' in svg
+    places = [_places(svg, f"{name}: ") for name in ("plain, no gate", "se, does not fold")]
+    places.append(_places(svg, "asr:se, folded: "))
+    assert places[0][0] == places[2][0] < places[1][0]
+    assert ">asr:se, folded<" in svg
+    # The bar of SE reaches from 1.9 to 2.1 ms, around its mark.
+    scale = (places[1][0] - places[0][0]) / 0.2
+    ends = [places[0][0] + scale * (ms - 1.8) for ms in (1.9, 2.1)]
+    drawn = [
+        (float(x), float(x) + float(length))
+        for x, length in re.findall(
+            r'<line transform="translate\(([\d.]+),[\d.]+\)" x2="([\d.-]+)" y2="0"', svg
+        )
+    ]
+    assert any(sorted(line) == pytest.approx(ends, abs=0.01) for line in drawn)
+
+
+def test_labels_of_points_in_one_place_go_to_different_sides():
+    sides = label_sides([(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)])
+    assert sides[1] != sides[2]
+
+
+def test_curves_have_one_line_each_and_a_rule_per_drop():
+    curves = [figures.Curve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")]
+    spec = figures.curves_figure(curves, [2, 3], TOP1)
+    assert spec["layer"][0]["data"]["values"] == [{"drop": 2}, {"drop": 3}]
+    svg = to_svg(spec)
+    assert "se: 3.00 % after epoch 3" in svg
+    assert len(re.findall(r"after epoch 3", svg)) == 2
+
+
+def test_heat_map_has_a_mark_per_value():
+    cells = [(row, f"1.{b}", float(b)) for row in ("plain", "se") for b in range(4)]
+    svg = to_svg(block_figures.heat_figure(cells, legend="NSI"))
+    assert len(re.findall(r'aria-label="(?:plain|se), block 1\.\d: NSI \d"', svg)) == 8
+
+
+def test_heat_map_sorts_blocks_that_its_first_row_lacks():
+    cells = [("step", "1.9", 1.0), ("step", "2.1", 1.0), ("se", "2.0", 1.0), ("se", "1.10", 1.0)]
+    spec = block_figures.heat_figure(cells, legend="ratio")
+    assert spec["encoding"]["x"]["sort"] == ["1.9", "1.10", "2.0", "2.1"]
+    assert spec["encoding"]["y"]["sort"] == ["step", "se"]
+
+
+def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
+    degrees = tuple(0.5 * n for n in range(9))
+    surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
+    half = [[value / 2 for value in row] for row in surface]
+    degrees_and_tns = {"relative_degrees": degrees, "absolute_degrees": degrees, "tns": 1.5}
+    rows = surface_multiple(
+        {
+            name: {**degrees_and_tns, "surface": values, "proportion": values}
+            for name, values in {"plain": surface, "se": half}.items()
+        }
+    )
+    assert [len(row["hconcat"]) for row in rows] == [2, 2]
+    assert to_svg(rows[0]).count(">δ(M)<") == 1  # one legend for all
+    for spec in (spec for row in rows for spec in row["hconcat"]):
+        axes = spec["layer"][1]["encoding"]
+        # Two and three fields are not empty, one more is shown: up to the degrees 1.5 and 2.
+        assert axes["x"]["scale"]["domain"] == [0.0, 1.5]
+        assert axes["y"]["scale"]["domain"] == [0.0, 2.0]
+        assert axes["color"]["scale"]["domain"] == [0.0, 1.0]
+
+
+def test_placements_figure_shows_every_row():
+    point = {"low": None, "high": None, "sites": 3}
+    points = [
+        {**point, "strategy": "all", "row": "se", "delta": 0.4, "sites": 9, "text": "se: 9 gates"},
+        {**point, "strategy": "stiffest", "row": "s", "delta": 0.3, "text": "stiff", "low": 0.1},
+        *({**point, "strategy": "random", "row": i, "delta": i, "text": f"r{i}"} for i in range(4)),
+    ]
+    svg = to_svg(placements_figure(points, "Δ top-1 pt"))
+    for text in ("se: 9 gates", "stiff", "r0", "r1", "r2", "r3", "Δ top-1 pt", "number of gates"):
+        assert text in svg
+
+
+def test_picture_has_the_colours_of_its_values():
+    uri = data_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
+    image = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")
+    assert image.size == (2, 2)
+    assert image.getpixel((0, 0)) == (68, 1, 84)
+    assert image.getpixel((1, 0)) == (253, 231, 37)
+    assert image.getpixel((0, 1)) == (160, 160, 160)
+    assert image.getpixel((1, 1)) == (33, 145, 140)
+
+
+def test_colours_grow_brighter_with_the_value():
+    colours = viridis(np.linspace(0, 1, 256)).astype(float)
+    assert (np.diff(colours @ [0.2126, 0.7152, 0.0722]) >= -1).all()
+
+
+def test_raster_says_what_it_shows():
+    axes = {"x": ("channel", 0, 4), "y": ("image", 0, 3)}
+    svg = to_svg(raster_figure(np.zeros((3, 4)), description="three images", legend="gate", **axes))
+    assert 'aria-label="three images"' in svg
+    assert len(re.findall("<image ", svg)) == 1
+
+
+@pytest.mark.parametrize("number", [3, 4, 10])
+def test_rank_sentence_gives_the_exact_p(number):
+    values = list(range(number))
+    reverse = [-v for v in values]
+    # Of n! orders two have |τ| = 1.
+    p = 2 / np.prod(np.arange(1, number + 1))
+    assert rank_sentence("TNS", values, reverse) == (
+        f"TNS: Kendall τ = -1.00, exact p = {p:.2g}, n = {number}"
+    )
+
+
+def test_rank_sentence_with_ties_and_without_information():
+    tied = rank_sentence("parameters", [1, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    assert f"τ = {kendalltau([1, 1, 2, 3], [1, 2, 3, 4]).statistic:+.2f}, exact p" in tied
+    assert rank_sentence("baseline depth", [9, 9, 9], [1.0, 2.0, 3.0]) == (
+        "baseline depth: the same for all 3, so it ranks nothing"
+    )
+    assert rank_sentence("TNS", [1, 2], [1, 2]) == "TNS: 2 networks, too few to rank"
+
+
+def test_the_stiffest_block_is_what_each_measurement_says():
+    """Not the largest mean NSI, nor a block that does not count."""
+    blocks = {"1.0": (9.0, False, 0.0), "1.1": (1.0, True, 0.6), "2.1": (2.0, True, 0.4)}
+    keys = ("mean", "kept", "stiffest_share")
+    steps = [
+        {"label": label, "name": f"layer{label}", **dict(zip(keys, values, strict=True))}
+        for label, values in blocks.items()
+    ]
+    old = {"nsi": steps}  # files of 0.1 only have the shares
+    assert stiffest_step(old)["label"] == "1.1"
+    assert stiffest_counts([old, old]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]
+    named = {"nsi": steps, "stiffest": {"label": "2.1", "name": "layer2.1", "share": 0.4}}
+    assert stiffest_counts([old, named]) == [("1.0", 0), ("1.1", 1), ("2.1", 1)]
+    # No step is kept, and what 0.1 put into the result itself, without shares.
+    flat = {"nsi": steps, "stiffest": None}
+    bare = {"nsi": [{"label": "1.1", "mean": 2.0, "spread": 0.1, "gated": False}]}
+    assert stiffest_counts([flat, bare]) == []
+    assert stiffest_counts([flat, bare, named]) == [("1.0", 0), ("1.1", 0), ("2.1", 1)]
+
+
+def test_latex_escapes():
+    assert latex("se_1 & 50 % ± {x}") == r"se\_1 \& 50 \% $\pm$ \{x\}"

@@ -1,0 +1,130 @@
+"""Pages of a run, of classes and of several networks: what they say, from files made here."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, recall_score
+from tests.lab.pages.simulated import simulate
+
+import attnlab
+from attnlab.instruments.classes.section import confusion_figure, in_words, mixed_up, shares, summed
+from attnlab.instruments.stiffness.page import names_of
+from attnlab.lab.pages.run_page import is_run
+from attnlab.lab.pages.tables import distinct_digits
+from attnlab.page.plot import to_svg
+from attnlab.page.rendering import bold, narrow
+from attnlab.results.record import data_title, read_record
+
+
+def confusion() -> tuple[dict, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    true = random.integers(0, 4, 200)
+    predicted = np.where(random.random(200) < 0.7, true, random.integers(0, 4, 200))
+    counts = confusion_matrix(true, predicted, labels=range(5))
+    return {"classes": list("abcde"), "confusion": counts.tolist()}, true, predicted
+
+
+def test_shares_and_pairs_are_those_of_scikit_learn() -> None:
+    found, true, predicted = confusion()
+    recall = recall_score(true, predicted, average=None, labels=range(4), zero_division=np.nan)
+    assert shares(found)[:4] == pytest.approx(recall.tolist())
+    assert shares(found)[4] is None  # no image of it
+    worst = mixed_up(found)[0]
+    rates = confusion_matrix(true, predicted, labels=range(4), normalize="true")
+    np.fill_diagonal(rates, 0)
+    a, b = np.unravel_index(rates.argmax(), rates.shape)
+    assert worst[:2] == ("abcd"[a], "abcd"[b])
+    assert worst[2] == pytest.approx(rates[a, b])
+    assert summed([found, found])["confusion"] == (2 * np.array(found["confusion"])).tolist()
+    least = int(recall.argmin())
+    assert f"class {'abcd'[least]} is known least: {100 * recall[least]:.1f} %" in in_words(
+        found, "se"
+    )
+
+
+def test_every_field_of_the_matrix_says_its_counts() -> None:
+    found, _, _ = confusion()
+    svg = to_svg(confusion_figure(found))
+    counts = np.array(found["confusion"])
+    for a, b in ((0, 0), (1, 3)):
+        text = f"{'abcde'[a]} taken for {'abcde'[b]}: {counts[a, b]} of {counts[a].sum()}"
+        assert f'aria-label="{text}"' in svg
+
+
+def test_the_page_of_a_run(tmp_path: Path) -> None:
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    entry = next(entry for entry in study.runs if entry.cell.row == "se")
+    folder = tmp_path / entry.folder
+    assert is_run(folder)
+    assert not is_run(tmp_path)
+    found, _, _ = confusion()
+    content = {"measurement": "classes", "settings": {}, "found": found}
+    (folder / "measured" / "classes.json").write_text(json.dumps(content))
+    page = attnlab.report(folder, tmp_path / "run.html").read_text(encoding="utf-8")
+    text = html.unescape(page)
+    result = json.loads((folder / "result.json").read_text())
+    shown = f"{100 * result['values']['top1']:.2f} %"
+    assert f"top-1 <strong>{shown}</strong> on the test images after 4 epochs" in text
+    assert "One seed says nothing about chance" in text
+    assert "Which classes does it know?" in text
+    assert "secret-host" not in text
+
+
+def test_the_page_of_a_run_that_is_not_finished(tmp_path: Path) -> None:
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    folder = tmp_path / study.runs[0].folder
+    (folder / "result.json").unlink()
+    (folder / "failure.json").write_text(json.dumps({"error": "no disk", "when": 0.0}))
+    text = attnlab.report(folder, tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "Not finished: 4 epochs are done." in text
+    assert "no disk" in text
+
+
+def test_networks_get_names_that_tell_them_apart() -> None:
+    def result(gate: str = "", weights: str = "w/a.pt") -> dict:
+        return {"network": "resnet20", "provenance": {"gate": gate, "weights": weights}}
+
+    assert names_of([result(), result("se")]) == ["resnet20", "resnet20 with se"]
+    assert names_of([result(), result(weights="")]) == ["resnet20, a.pt", "resnet20, random"]
+    assert names_of([result(), result()]) == ["resnet20, a.pt (1)", "resnet20, a.pt (2)"]
+    assert names_of([{"network": "a"}, {"network": "b"}]) == ["a", "b"]
+
+
+def test_macs_have_digits_enough_to_differ() -> None:
+    assert distinct_digits([2.551424, 2.553440]) == 3
+    assert distinct_digits([40.813184, 40.813200]) == 5
+    assert distinct_digits([1.0, 1.0]) == 3
+
+
+def test_data_are_called_by_their_own_name(tmp_path: Path) -> None:
+    assert data_title({"name": "folder", "root": "/some/photos"}) == "photos"
+    assert data_title({"name": "npz", "root": "cells.npz"}) == "cells"
+    assert data_title({"name": "digits", "root": None}) == "digits"
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
+    record = read_record(tmp_path, study.name)
+    (group,) = record.table.groups
+    assert record.name_of(group) == "cifar10"
+
+
+def test_narrow_figures_and_code() -> None:
+    assert narrow({"width": 620, "mark": "point"}) == {"width": 235, "mark": "point"}
+    assert narrow({"width": 200}) is None
+    assert narrow({"width": {"step": 20}}) is None
+    assert str(bold("run `a <b>`")) == "run <code>a &lt;b&gt;</code>"
+
+
+def test_a_finding_has_its_number_and_interval(tmp_path: Path) -> None:
+    study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=3, epochs=4)
+    page = attnlab.report(tmp_path, tmp_path / "page.html").read_text(encoding="utf-8")
+    record = read_record(tmp_path, study.name)
+    (compared,) = (r.comparison for g in record.table.groups for r in g.rows if r.comparison)
+    low, high = (f"{v:+.2f}".replace("-", "−") for v in (compared.low, compared.high))
+    mean = f"{compared.difference.mean:+.2f}".replace("-", "−")
+    assert f"<strong>se</strong> {mean} points [{low}, {high}]: {compared.verdict}" in page
+    assert re.search(rf"<h1>{re.escape(study.title)}</h1>", page)

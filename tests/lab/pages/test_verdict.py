@@ -1,0 +1,112 @@
+"""The first sentence, the chips and the alerts, for gain, noise and loss."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lab.pages.simulated import simulate
+
+from attnlab.lab.pages.alerts import alerts
+from attnlab.lab.pages.verdict import study_chips, study_verdict, verdict_sentence
+from attnlab.results.record import StudyRecord, find_study, read_record
+
+GAIN, LOSS, NONE, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
+
+
+def _record(out, **settings) -> StudyRecord:
+    return read_record(out, simulate(out, **settings).name)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (
+            {"se": {"c10": GAIN, "c100": GAIN}, "eca": {"c10": NONE, "c100": NONE}},
+            "**se** beats the plain net on both data sets by more than seed noise. 1 of 2 modules "
+            "shows no gain anywhere.",
+        ),
+        (
+            {
+                "se": {"a": GAIN, "b": GAIN, "c": GAIN},
+                "step": {"a": GAIN, "b": GAIN, "c": GAIN},
+                "eca": {"a": GAIN, "b": NONE, "c": NONE},
+                "ie": {"a": NONE, "b": LOSS, "c": NONE},
+            },
+            "**se, step** beat the plain net on all three data sets by more than seed noise. "
+            "**eca** does so on a only. **ie** is worse than the plain net on b by more than seed "
+            "noise. 1 of 4 modules shows no gain anywhere.",
+        ),
+        (
+            {"se": {"a": GAIN, "b": NONE}},
+            "**se** beats the plain net by more than seed noise on a only.",
+        ),
+        (
+            {"se": {"c10": NONE}, "eca": {"c10": NONE}},
+            "**No module** differs from the plain net by more than seed noise (5 seeds).",
+        ),
+        (
+            {"se": {"c10": LOSS}, "eca": {"c10": NONE}},
+            "**se** is worse than the plain net by more than seed noise. No module beats it.",
+        ),
+        ({"se": {"c10": GAIN}}, "**se** beats the plain net on c10 by more than seed noise."),
+        (
+            {"se": {"c10": UNKNOWN}},
+            "No interval yet, so no module can be said to help or harm the plain net.",
+        ),
+    ],
+)
+def test_sentence(verdicts, sentence):
+    assert verdict_sentence(verdicts, "the plain net", 5) == sentence
+
+
+def test_chips_of_a_whole_study(whole):
+    chips = [(chip.text, chip.tone) for chip in study_chips(read_record(*find_study(whole.runs)))]
+    assert chips[:4] == [
+        ("150 / 150 runs", "good"),
+        ("5 seeds", "neutral"),
+        ("recipe digits", "neutral"),
+        (
+            "2 deviations from the recipe: epochs 12 → 164, batch_size 64 → 256",
+            "warn",
+        ),
+    ]
+    assert chips[-2:] == [("13.3 GPU-h", "neutral"), ("a1b2c3d · clean", "neutral")]
+    assert sum(text.startswith("baseline ") for text, _ in chips) == 3
+
+
+def test_gain_and_loss_of_simulated_runs(tmp_path):
+    gains = {"se": 0.8, "eca": -0.8}
+    record = _record(tmp_path, data=("cifar10",), gains=gains, noise=0.05, epochs=4)
+    assert study_verdict(record) == (
+        "**se** beats the plain resnet20 on cifar10 by more than seed noise. **eca** is worse than "
+        "the plain resnet20 by more than seed noise. 1 of 2 modules shows no gain."
+    )
+
+
+def test_noise_of_simulated_runs(tmp_path):
+    gains = {"se": 0.0, "eca": 0.0}
+    record = _record(tmp_path, data=("cifar10",), gains=gains, noise=0.5, epochs=4)
+    assert study_verdict(record) == (
+        "**No module** differs from the plain resnet20 by more than seed noise (5 seeds)."
+    )
+
+
+def test_one_seed_is_no_evidence(tmp_path):
+    gains = {"se": 3.0}
+    record = _record(tmp_path, data=("cifar10",), gains=gains, seeds=1, epochs=4, paper=False)
+    assert study_verdict(record) == (
+        "One seed has no interval, so no module can be said to help or harm the plain resnet20."
+    )
+    chips = [(chip.text, chip.tone) for chip in study_chips(record)]
+    assert ("1 seed", "warn") in chips
+    assert ("no reference figures", "neutral") in chips
+    texts = [f"{chip.text} {chip.detail}" for chip in alerts(record)]
+    assert "One seed: no interval, so nothing can be said to be better. " in texts
+
+
+def test_alerts_name_best_epoch_and_convention(whole):
+    texts = [f"{chip.text} {chip.detail}" for chip in alerts(read_record(*find_study(whole.runs)))]
+    assert any(
+        t.startswith("Results are of the last epoch. Choosing the best epoch") for t in texts
+    )
+    assert any(t.startswith("In 135 of 150 runs: The network has gates; convention") for t in texts)
+    assert not any("wide intervals" in text for text in texts)

@@ -1,0 +1,341 @@
+"""Against scipy's two-sample routine, closed forms, and the definition of Holm's procedure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from attnlab._errors import InputError, UnknownNameError
+from attnlab.lab.statistics.paired import (
+    Direction,
+    PairedDifference,
+    compare,
+    holm,
+    paired_difference,
+    summarize,
+    unpaired_difference,
+)
+
+PLAIN = {0: 74.30, 1: 73.90, 2: 74.61, 3: 74.05, 4: 74.44}
+MODULE = {0: 75.25, 1: 74.62, 2: 75.71, 3: 74.30, 4: 75.80}
+
+
+def test_interval_and_p_value_are_those_of_the_paired_t_test() -> None:
+    found = paired_difference(MODULE, PLAIN)
+    reference = stats.ttest_rel([MODULE[s] for s in range(5)], [PLAIN[s] for s in range(5)])
+    interval = reference.confidence_interval(0.95)
+    assert found.low == pytest.approx(interval.low, rel=1e-12)
+    assert found.high == pytest.approx(interval.high, rel=1e-12)
+    assert found.p_value == pytest.approx(reference.pvalue, rel=1e-12)
+
+
+def test_interval_of_two_seeds_has_the_closed_form_of_one_degree_of_freedom() -> None:
+    # Student's t with one degree of freedom is Cauchy: the quantile is a tangent.
+    found = paired_difference({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5})
+    half = math.tan(math.pi * (0.975 - 0.5)) * np.std([1.0, 1.5], ddof=1) / math.sqrt(2)
+    assert found.low == pytest.approx(1.25 - half, rel=1e-9)
+    assert found.high == pytest.approx(1.25 + half, rel=1e-9)
+
+
+def test_interval_of_known_sigma_zero_mean_covers_as_claimed() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for _ in range(2000):
+        values = dict(enumerate(generator.normal(0.3, 1.0, 5)))
+        found = paired_difference(values, dict.fromkeys(values, 0.0))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.3 <= found.high
+    assert stats.binomtest(covered, 2000, 0.95).pvalue > 1e-3
+
+
+def test_only_seeds_of_both_count() -> None:
+    found = paired_difference(MODULE | {9: 0.0}, PLAIN | {7: 100.0})
+    assert found.seeds == (0, 1, 2, 3, 4)
+    assert found.mean == pytest.approx(np.mean([MODULE[s] - PLAIN[s] for s in range(5)]))
+
+
+def of(values: list[float], cannot_tell: str = "") -> PairedDifference:
+    """The paired difference of a module that is `values` above its plain network."""
+    plain = dict.fromkeys(range(len(values)), 0.0)
+    return paired_difference(dict(enumerate(values)), plain, cannot_tell=cannot_tell)
+
+
+def test_anytime_figures_are_those_of_the_closed_form() -> None:
+    found = paired_difference(MODULE, PLAIN)
+    t = stats.ttest_rel([MODULE[s] for s in range(5)], [PLAIN[s] for s in range(5)]).statistic
+    e = 6**-0.5 * ((1 + t**2 / 4) / (1 + t**2 / 24)) ** 2.5
+    assert found.anytime_p == pytest.approx(1 / e, rel=1e-12)
+    assert found.anytime_p is not None
+    assert found.p_value is not None
+    assert found.anytime_p > found.p_value
+    differences = [MODULE[s] - PLAIN[s] for s in range(5)]
+    assert found.std == pytest.approx(np.std(differences, ddof=1))
+    assert found.std is not None
+    a = (6**0.5 * 20) ** (2 / 5)
+    half = math.sqrt(4 * (a - 1) / (1 - a / 6) / 5) * found.std
+    assert found.anytime_low == pytest.approx(found.mean - half, rel=1e-12)
+    assert found.anytime_high == pytest.approx(found.mean + half, rel=1e-12)
+    assert found.anytime_note == ""
+
+
+def test_few_seeds_have_no_anytime_interval_and_it_says_how_many_they_need() -> None:
+    found = of([1.0, 1.1, 0.9, 1.05])
+    assert found.p_value is not None
+    assert found.p_value < 0.001
+    assert (found.anytime_low, found.anytime_high) == (None, None)
+    assert found.anytime_note == (
+        "4 seeds: the interval that stays right when seeds are added needs at least 5"
+    )
+    fixed, anytime = compare({"se": found}), compare({"se": found}, sequential=True)
+    assert (fixed["se"].verdict, fixed["se"].note) == ("better", "")
+    assert (anytime["se"].verdict, anytime["se"].note) == ("cannot tell", found.anytime_note)
+    wider = paired_difference(
+        dict(enumerate([1.0, 1.1, 2, 3, 4, 5])), dict.fromkeys(range(6), 0.0), 0.999
+    )
+    assert wider.anytime_note == (
+        "6 seeds: the interval that stays right when seeds are added needs at least 8"
+    )
+
+
+def test_one_seed_has_no_interval_and_says_so() -> None:
+    found = paired_difference({0: 75.0}, {0: 74.0})
+    assert (found.mean, found.low, found.high, found.p_value) == (1.0, None, None, None)
+    assert (found.anytime_low, found.anytime_high, found.anytime_p) == (None, None, None)
+    assert found.note == found.anytime_note == "one seed: no interval"
+    assert compare({"se": found})["se"].verdict == "cannot tell"
+
+
+def test_equal_differences_are_not_taken_for_certainty() -> None:
+    found = paired_difference({0: 90.1, 1: 60.3, 2: 0.7}, {0: 90.0, 1: 60.2, 2: 0.6})
+    assert 90.1 - 90.0 != 0.7 - 0.6  # but for rounding they are equal
+    assert found.low is None
+    assert found.anytime_p is None
+    assert found.note == "the same difference for every seed: no spread to make an interval from"
+    for sequential in (False, True):
+        compared = compare({"se": found}, sequential=sequential)["se"]
+        assert (compared.verdict, compared.note) == ("cannot tell", found.note)
+    many = of([0.1] * 12)
+    assert compare({"se": many}, sequential=True)["se"].verdict == "cannot tell"
+
+
+def test_small_values_have_an_interval_like_large_ones() -> None:
+    """What counts as equal is relative to the values, for losses of 1e-12 too."""
+    large = of([0.5, 0.6, 0.55])
+    small = of([0.5e-12, 0.6e-12, 0.55e-12])
+    assert small.low == pytest.approx(1e-12 * large.low, rel=1e-9, abs=0)
+    assert small.p_value == pytest.approx(large.p_value)
+    unpaired = unpaired_difference([0.5e-12, 0.6e-12], [0.3e-12, 0.1e-12])
+    assert unpaired.low is not None
+
+
+def test_runs_without_common_seeds_have_welchs_interval() -> None:
+    """By Welch's formula written out."""
+    a, b = np.array([75.25, 74.62, 75.71, 74.30]), np.array([74.30, 73.90, 74.61])
+    found = unpaired_difference(a.tolist(), b.tolist())
+    parts = [each.var(ddof=1) / len(each) for each in (a, b)]
+    freedom = sum(parts) ** 2 / sum(p**2 / (len(e) - 1) for p, e in zip(parts, (a, b), strict=True))
+    mean, error = a.mean() - b.mean(), math.sqrt(sum(parts))
+    assert found.mean == pytest.approx(mean)
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (found.low, found.high) == (pytest.approx(mean - half), pytest.approx(mean + half))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(mean / error, freedom))
+    assert (found.seeds, found.anytime_low, found.anytime_p) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "plain", "mean", "note"),
+    [
+        ([75.0], [74.0, 73.0], 1.5, "one run: no interval"),
+        ([75.0, 76.0], [74.0], 1.5, "one run: no interval"),
+        (
+            [75.0] * 3,
+            [74.0] * 2,
+            1.0,
+            "the same value in every run: no spread to make an interval from",
+        ),
+        ([75.0, math.inf], [74.0, 74.5], math.nan, "a run has no finite value"),
+        ([75.0, 74.0], [math.nan, 74.5], math.nan, "a run has no finite value"),
+    ],
+)
+def test_runs_that_give_no_interval(
+    module: list[float], plain: list[float], mean: float, note: str
+) -> None:
+    found = unpaired_difference(module, plain)
+    assert found.mean == pytest.approx(mean, nan_ok=True)
+    assert (found.low, found.high, found.p_value, found.note) == (None, None, None, note)
+
+
+@pytest.mark.parametrize(("module", "plain"), [([], [1.0, 2.0]), ([1.0, 2.0], [])])
+def test_no_run_is_an_error(module: list[float], plain: list[float]) -> None:
+    with pytest.raises(InputError) as error:
+        unpaired_difference(module, plain)
+    assert str(error.value) == (
+        "Expected at least one value of the module and of the plain network."
+    )
+
+
+def test_no_common_seed_is_an_error() -> None:
+    with pytest.raises(InputError) as error:
+        paired_difference({0: 1.0}, {1: 1.0})
+    assert str(error.value) == (
+        "Expected runs with the same seeds but got [0] for the module and [1] for the plain "
+        "network."
+    )
+
+
+def test_summary_has_the_sample_standard_deviation() -> None:
+    found = summarize([1.0, 2.0, 4.0])
+    assert found.std == pytest.approx(math.sqrt(7 / 3))
+    assert str(found) == "2.33 ± 1.53"
+    assert str(summarize([2.0])) == "2.00"
+
+
+probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=6)
+
+
+@given(probabilities)
+@settings(deadline=None)
+def test_holm_is_closed_testing_with_bonferroni(p_values: list[float]) -> None:
+    """A hypothesis is rejected when every intersection that holds it is, by Bonferroni."""
+    number = range(len(p_values))
+    for index, adjusted in enumerate(holm(p_values)):
+        families = (
+            family
+            for size in range(1, len(p_values) + 1)
+            for family in itertools.combinations(number, size)
+            if index in family
+        )
+        expected = max(min(1.0, len(f) * min(p_values[i] for i in f)) for f in families)
+        assert adjusted == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_module_that_is_better_alone_is_not_called_better_in_a_crowd() -> None:
+    plain = dict.fromkeys(range(5), 0.0)
+    one = paired_difference(dict(enumerate([0.1, 0.9, 0.5, 0.6, 0.3])), plain)
+    assert one.p_value is not None
+    assert 0.05 / 8 < one.p_value < 0.05
+    noise = paired_difference(dict(enumerate([-1.0, 1.1, 0.3, -0.6, 0.1])), plain)
+    assert compare({"se": one})["se"].verdict == "better"
+    crowd = {"se": one} | {f"other{i}": noise for i in range(7)}
+    assert compare(crowd)["se"].verdict == "no difference shown"
+    assert compare(crowd)["se"].adjusted_p == pytest.approx(8 * one.p_value)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=6))
+@settings(deadline=None)
+def test_nothing_is_called_better_or_worse_when_its_interval_contains_zero(
+    values: list[float],
+) -> None:
+    found = compare(
+        {"m": paired_difference(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))}
+    )["m"]
+    if found.verdict in ("better", "worse"):
+        low, high = found.difference.low, found.difference.high
+        assert low is not None
+        assert high is not None
+        assert low > 0 or high < 0
+        assert (found.verdict == "better") == (low > 0)
+
+
+def test_worse_is_said_too() -> None:
+    worse = paired_difference(PLAIN, MODULE)
+    assert compare({"m": worse})["m"].verdict == "worse"
+
+
+def test_the_verdict_is_by_the_kind_that_was_asked_for() -> None:
+    """Significant by the t-test of six seeds, and not for one who looked after each."""
+    found = of([0.1, 0.9, 0.5, 0.6, 0.3, 0.2])
+    fixed, anytime = compare({"m": found})["m"], compare({"m": found}, sequential=True)["m"]
+    assert (fixed.verdict, anytime.verdict) == ("better", "no difference shown")
+    assert (fixed.sequential, anytime.sequential) == (False, True)
+    assert (fixed.low, fixed.high, fixed.p_value) == (found.low, found.high, found.p_value)
+    assert (anytime.low, anytime.high) == (found.anytime_low, found.anytime_high)
+    assert anytime.p_value == anytime.adjusted_p == found.anytime_p
+    clear = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
+    assert compare({"m": clear}, sequential=True)["m"].verdict == "better"
+    assert compare({"m": clear, "n": found}, sequential=True)["m"].adjusted_p == pytest.approx(
+        2 * (clear.anytime_p or 0)
+    )
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize(
+    ("better", "up", "down"), [("higher", "better", "worse"), ("lower", "worse", "better")]
+)
+def test_the_verdict_follows_the_direction_of_the_metric(
+    sequential: bool, better: Direction, up: str, down: str
+) -> None:
+    above = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
+    family = {"up": of(above), "down": of([-value for value in above])}
+    found = compare(family, sequential=sequential, better=better)
+    assert (found["up"].verdict, found["down"].verdict) == (up, down)
+
+
+def test_a_direction_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        compare({}, better="highest")  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "Unknown direction 'highest'. Did you mean 'higher'? Expected one of: higher, lower."
+    )
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_rows_that_were_dropped_count_in_the_family_and_get_no_row(sequential: bool) -> None:
+    one = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
+    noise = of([-1.0, 1.1, 0.3, -0.6, 0.1, 0.2])
+    kept = compare(
+        {"se": one}, sequential=sequential, also={"se": noise, "eca": noise, "alone": of([1.0])}
+    )
+    assert list(kept) == ["se"]
+    assert kept["se"].adjusted_p == pytest.approx(4 * (kept["se"].p_value or 0))
+    whole = compare(
+        {"se": one, "before": noise, "eca": noise, "alone": of([1.0])}, sequential=sequential
+    )
+    assert kept["se"] == whole["se"]
+
+
+def test_dropping_and_adding_no_longer_makes_a_module_better() -> None:
+    """SE is not shown among its four rows; without three of them it would be."""
+    one = of([0.1, 0.9, 0.5, 0.6, 0.3])
+    noise = of([-1.0, 1.1, 0.3, -0.6, 0.1])
+    rest = dict.fromkeys(("eca", "srm", "spa"), noise)
+    assert compare({"se": one})["se"].verdict == "better"
+    assert compare({"se": one}, also=rest)["se"].verdict == "no difference shown"
+
+
+def test_a_reason_not_to_tell_beats_every_figure_and_makes_no_other_row_easier() -> None:
+    clear = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
+    mixed = of(clear, cannot_tell="runs of different data")
+    assert mixed.low is not None
+    for sequential in (False, True):
+        found = compare({"se": of(clear), "eca": mixed}, sequential=sequential)
+        assert found["eca"].verdict == "cannot tell"
+        assert found["eca"].note == "runs of different data"
+        assert found["eca"].adjusted_p is None
+        assert found["se"].adjusted_p == pytest.approx(2 * (found["se"].p_value or 0))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_run_that_diverged_is_not_left_out(wrong: float) -> None:
+    values = dict(enumerate([0.5, 0.6, 0.55, 0.5, 0.6, 0.52]))
+    found = paired_difference(values | {2: wrong}, dict.fromkeys(values, 0.0))
+    assert math.isnan(found.mean)
+    assert found.cannot_tell == f"seed 2 has no finite value (module {wrong}, plain 0.0)"
+    for sequential in (False, True):
+        compared = compare({"m": found}, sequential=sequential)["m"]
+        assert (compared.verdict, compared.note) == ("cannot tell", found.cannot_tell)
+    # A seed that only one of them has does not matter.
+    assert paired_difference(values | {9: wrong}, dict.fromkeys(values, 0.0)).low is not None
+
+
+def test_nothing_has_no_mean() -> None:
+    with pytest.raises(InputError) as raised:
+        summarize([])
+    assert str(raised.value) == "Expected at least one value to summarize but got none."

@@ -1,0 +1,120 @@
+"""`attnlab study`, from a new file to its table."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.lab.study._small import HereExecutor
+
+from attnlab.cli import main
+from attnlab.lab.study import load_study, planned_runs
+
+STUDY = """
+title = "Small"
+data = { name = "digits", train_subset = 100, test_subset = 50 }
+backbone = "resnet20"
+attention = ["none", "se"]
+seeds = 2
+recipe = { name = "digits", epochs = 2, batch_size = 50 }
+measure = { images = 0, inference_images = 0 }
+
+[paper]
+source = "Nobody, Table 9"
+[paper.top1."digits resnet20"]
+plain = "10.00 ± 1.00"
+se = "12.50 ± 2.00"
+"""
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["study", *arguments])
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["study", *arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_new_file_is_a_study_and_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    assert shown(capsys, "new", str(path)) == f"wrote {path}\nnext: attnlab study plan {path}\n"
+    assert len(planned_runs(load_study(path))) == 4 * 3
+    assert refused(capsys, "new", str(path)) == (
+        f"attnlab: {path} exists already. Give another name, or remove it first.\n"
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_plan_run_status_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "mine.toml", tmp_path / "runs"
+    path.write_text(STUDY)
+    rest = (str(path), "--out", str(out))
+    planned = shown(capsys, "plan", *rest)
+    assert "4 runs, 0 done, 4 left\nabout " in planned
+    assert "measured step" in planned
+    assert not out.exists()
+
+    ran = shown(capsys, "run", *rest)
+    assert "Small: 4 runs, 4 waiting" in ran
+    assert "  4  digits resnet20 se seed 1: top-1 " in ran
+    assert "12.50 ± 2.00" in ran
+    assert f"attnlab.lab.study.run_study(study, {str(out)!r})" in ran
+    assert "Small: 4 runs, 4 done" in shown(capsys, "run", *rest)
+
+    status = shown(capsys, "status", *rest)
+    assert "\n4 done\n4 runs: 4 done\n" in status
+    assert len(re.findall(r" seed \d +done +2/2 +\d\.\d{3} +\d+\.\d\d ", status)) == 4
+    assert "\n4 done\n" in shown(capsys, "status", *rest, "--watch")
+    planned = shown(capsys, "plan", *rest, "--effect", "2.5")
+    assert "4 runs, 4 done, 0 left\n" in planned
+    assert "digits resnet20 se: to show a difference of 2.5 pt at the spread seen so" in planned
+
+    markdown = tmp_path / "table.md"
+    assert "+2.50" in shown(capsys, "show", *rest, "--markdown", str(markdown))
+    assert "paper: Nobody, Table 9." in markdown.read_text()
+    stored = json.loads((out / "studies" / "mine" / "table.json").read_text())
+    rows = stored["groups"][0]["rows"]
+    assert [row["paper"]["top1"]["mean"] for row in rows] == [10.0, 12.5]
+    assert rows[1]["comparison"]["difference"]["seeds"] == [0, 1]
+
+
+@pytest.mark.usefixtures("here")
+def test_failures_are_listed_and_end_with_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "mine.toml", tmp_path / "runs"
+    path.write_text(STUDY.partition("[paper]")[0].replace('"none", "se"', '"sse"'))
+    with pytest.raises(SystemExit) as ended:
+        main(["study", "run", str(path), "--out", str(out)])
+    assert ended.value.code == 1
+    printed = capsys.readouterr().out
+    assert "digits resnet20 sse seed 0: FAILED: Unknown gate 'sse'. Did you mean " in printed
+    assert "2 runs failed; log.txt and failure.json of each say why:" in printed
+    assert "Unknown gate 'sse'" in shown(capsys, "status", str(path), "--out", str(out))
+
+
+def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(STUDY)
+    assert refused(capsys, "run", str(path), "--on", "ray", "--slots", "2") == (
+        "attnlab: --slots is for --on local, but this is --on ray.\n"
+    )
+    assert refused(capsys, "plan", str(path), "--small") == (
+        "attnlab: The study 'mine' has no [small] table, so no small form.\n"
+    )
+    assert refused(capsys, "run", str(path), "--slots", "0") == (
+        "attnlab: Expected slots to be at least 1 but got 0.\n"
+    )

@@ -1,0 +1,203 @@
+"""Study files: what they say in short, what they expand to, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab._errors import AttnlabError, InputError, OptionError, UnknownNameError
+from attnlab.lab.study.definition import Study, find_study, list_studies, load_study
+from attnlab.lab.study.grid import planned_runs
+
+SHORT: dict[str, Any] = {
+    "name": "try",
+    "data": "digits",
+    "backbone": "resnet20",
+    "attention": ["none", "se"],
+    "seeds": 2,
+    "recipe": "digits",
+}
+
+
+def study(**changes: Any) -> Study:
+    return Study(**{**SHORT, **changes})
+
+
+def message(**changes: Any) -> str:
+    with pytest.raises(AttnlabError) as error:
+        planned_runs(study(**changes))
+    return str(error.value)
+
+
+def test_short_and_long_forms_are_the_same_study() -> None:
+    long = study(
+        data=[{"name": "digits", "label": "digits"}],
+        backbone=[{"name": "resnet20"}],
+        attention=[{"gate": "none", "label": "plain"}, {"gate": "se"}],
+        where=["all"],
+        seeds=[0, 1],
+        recipe={"name": "digits"},
+    )
+    assert long == study()
+
+
+def test_the_grid_is_the_product_and_goes_seed_by_seed() -> None:
+    runs = planned_runs(
+        study(data=["digits", "fake"], attention=["none", "se", "step"], seeds=[3, 1])
+    )
+    assert len(runs) == 2 * 3 * 2
+    assert len({run.run_id for run in runs}) == len(runs)
+    assert [run.seed for run in runs] == [3] * 6 + [1] * 6
+    assert str(runs[1]) == "digits resnet20 se seed 3"
+
+
+def test_where_crosses_gates_but_not_the_plain_backbone() -> None:
+    runs = planned_runs(study(where=["all", "stages:3", "every:2"], seeds=1))
+    assert [(run.cell.row, run.config.where) for run in runs] == [
+        ("plain", None),
+        ("se", None),
+        ("se @ stages:3", "stages:3"),
+        ("se @ every:2", "every:2"),
+    ]
+
+
+def test_a_gate_with_its_own_where_and_options_keeps_them() -> None:
+    gate = {"gate": "se", "label": "SE r8", "where": "stages:1", "options": {"reduction": 8}}
+    (run,) = planned_runs(study(attention=[gate], where=["all", "every:2"], seeds=1))
+    assert (run.cell.row, run.config.where) == ("SE r8", "stages:1")
+    assert run.config.gate_options == {"reduction": 8}
+
+
+def test_a_data_set_can_change_the_recipe() -> None:
+    data = ["digits", {"name": "fake", "recipe": {"batch_size": 16}}]
+    first, second = planned_runs(study(data=data, attention="none", seeds=1))
+    assert (first.config.recipe.batch_size, second.config.recipe.batch_size) == (64, 16)
+    assert second.config.recipe.epochs == first.config.recipe.epochs
+
+
+def test_the_seed_is_all_that_differs_within_a_cell() -> None:
+    runs = planned_runs(study(attention="se"))
+    first, second = (run.config.model_dump(exclude={"seed"}) for run in runs)
+    assert first == second
+
+
+def test_the_small_form_is_another_study() -> None:
+    full = study(seeds=5, small={"seeds": 1, "recipe": {"name": "digits", "epochs": 2}}, title="T")
+    small = full.smaller()
+    assert (small.name, small.title) == ("try-small", "T, small form")
+    assert [run.config.recipe.epochs for run in planned_runs(small)] == [2, 2]
+    assert {run.run_id for run in planned_runs(small)}.isdisjoint(
+        run.run_id for run in planned_runs(full)
+    )
+
+
+def test_the_papers_figures_are_read_as_they_are_printed() -> None:
+    paper = {
+        "source": "Table 1",
+        "top1": {"digits resnet20": {"plain": "93.35 ± 0.18", "se": "94.3"}},
+    }
+    figures = study(paper=paper).paper
+    assert figures is not None
+    plain, se = figures.figures["top1"]["digits resnet20"].values()
+    assert ((plain.mean, plain.std), (se.mean, se.std)) == ((93.35, 0.18), (94.3, None))
+    assert str(plain) == "93.35 ± 0.18"
+
+
+def test_messages() -> None:
+    assert message(atention=[]) == (
+        "Unknown setting 'atention' of study. Did you mean 'attention'? Expected one of: task, "
+        "data, backbone, attention, where, seeds, recipe, measure, track, equivalence, name, "
+        "title, paper, small."
+    )
+    assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
+        "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
+        "options, where, start, place, shared, backbone_options, branch_scale."
+    )
+    assert message(small={"seed": 1}) == (
+        "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
+        "backbone, attention, where, seeds, recipe, measure, track, equivalence."
+    )
+    assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
+    assert message(seeds=[1, 1]) == ("Setting 'seeds' of study: expected each once but got [1, 1].")
+    assert message(attention=["se", {"gate": "se", "label": "SE"}]) == (
+        "Two rows of the study are the same run: digits resnet20 se seed 0 and digits resnet20 SE "
+        "seed 0. Remove one, or change its settings."
+    )
+    assert message(attention=["se", {"gate": "eca", "label": "se"}]) == (
+        "Two rows of the study are called 'se'; give each its own label."
+    )
+    assert message(data=["digits", "digits"]) == (
+        "Setting 'data' of study: digits is given more than once; give each a label of its own."
+    )
+    paper = {"source": "x", "top1": {"digits resnet20": {"sem": 1.0}}}
+    assert message(paper=paper) == (
+        "[paper.top1] names the row 'sem', which the study does not have. Did you mean 'se'? "
+        "It has: plain, se."
+    )
+    paper = {"source": "x", "top2": {"digits resnet20": {"se": 1.0}}}
+    assert message(paper=paper) == (
+        "[paper] names the metric 'top2', which the task 'classification' does not have. Did you "
+        "mean 'top5' or 'top1'? It has: top1, top5, loss."
+    )
+    paper = {"source": "x", "top1": 93.0}
+    assert message(paper=paper) == (
+        "[paper.top1]: expected a table of groups with a figure per row, as in "
+        '[paper.top1."cifar10 resnet164"], but got 93.0.'
+    )
+    paper = {"source": "x", "top1": {"digits resnet20": {"se": "about 90"}}}
+    assert message(paper=paper) == (
+        "The paper's figure of 'se': expected a number or text like '94.26 ± 0.14' but got "
+        "'about 90'."
+    )
+
+
+def test_no_place_is_not_the_plain_network() -> None:
+    """A row without gates would be the plain network under the gate's name."""
+    expected = (
+        "where={} selects no site. Expected None or 'all' for every site, a selection such as "
+        "'stages:1,2', or names of modules."
+    )
+    assert message(attention=["none", {"gate": "se", "where": []}]) == expected.format("()")
+    assert message(where=[]) == expected.format("()")
+
+
+def test_places_by_name() -> None:
+    gate = {"gate": "se", "where": ["layer1.0.bn1", "layer1.0.bn2"]}
+    (run,) = planned_runs(study(attention=[gate], seeds=1))
+    assert run.config.where == ("layer1.0.bn1", "layer1.0.bn2")
+    (run,) = planned_runs(study(attention=[{"gate": "se", "where": "all"}], seeds=1))
+    assert run.config.where is None
+
+
+def test_a_study_without_small_form_says_so() -> None:
+    with pytest.raises(OptionError) as error:
+        study().smaller()
+    assert str(error.value) == "The study 'try' has no [small] table, so no small form."
+
+
+def test_files_are_found_by_path_and_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'data = "digits"\nbackbone = "resnet20"\nattention = "se"\nseeds = 1\nrecipe = "digits"'
+    )
+    assert load_study(file).name == "mine"
+    assert find_study("demo") == list_studies()["demo"]
+    with pytest.raises(UnknownNameError, match=r"Unknown study 'dem'. Did you mean 'demo'"):
+        load_study("dem")
+    with pytest.raises(InputError) as error:
+        load_study("no/such.toml")
+    assert str(error.value) == (
+        "There is no file 'no/such.toml'. Expected the TOML file of a study."
+    )
+
+
+def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("data = [")
+    with pytest.raises(InputError, match=r"mine\.toml is not a TOML file: "):
+        load_study(file)
+    file.write_text('dat = "digits"')
+    with pytest.raises(OptionError, match=r"mine\.toml: Unknown setting 'dat' of study\."):
+        load_study(file)

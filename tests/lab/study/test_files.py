@@ -1,0 +1,102 @@
+"""The study files that come with attnlab: every table, its figures, and its small form."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from attnlab.data import Facts
+from attnlab.lab.study import list_studies, load_study, planned_runs
+from attnlab.lab.training.measured_where import stand_in
+from attnlab.lab.training.network import build_network
+from attnlab.tasks import build_task
+
+RUNS = {
+    "demo": 8,
+    "shapes-demo": 2 * 2,
+    "shapes-seeds": 4 * 5,
+    "stepnet-table1": 9 * 3 * 5,
+    "stepnet-table2": 8 * 2 * 5,
+    "stepnet-table3": 5 * 2 * 5,
+    "stepnet-table4": 9 * 3 * 5,
+    "asr-table5": 13 * 5,
+    "asr-table6": 17 * 5,
+    "lottery-ticket": 28 * 5,
+    "lottery-ticket-cifar10": 15 * 3,
+    "asr-style": 4 * 2 * 5,
+}
+TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo", "shapes-seeds", "lottery-ticket-cifar10"})
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_grid_is_the_papers(name: str) -> None:
+    assert len(planned_runs(load_study(name))) == RUNS[name]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_states_its_time_deviations_and_figures(name: str) -> None:
+    text = list_studies()[name].read_text(encoding="utf-8")
+    header = text.partition("title =")[0]
+    for word in ("Expected", "Time", "estimate", "Deviations"):
+        assert word in header
+    assert "small" in tomllib.loads(text)
+
+
+def test_tables_share_the_runs_that_they_share() -> None:
+    first, fourth, lottery = (
+        {run.run_id for run in planned_runs(load_study(name))}
+        for name in ("stepnet-table1", "stepnet-table4", "lottery-ticket")
+    )
+    assert len(first & fourth) == 2 * 3 * 5  # plain and StepNet
+    assert len(first & lottery) == 2 * 5  # plain and SE on CIFAR-100
+
+
+def test_the_papers_gains_follow_from_its_figures() -> None:
+    """Table 1 prints the gains as well: 1.79, 2.74 and 3.42 for StepNet."""
+    paper = load_study("stepnet-table1").paper
+    assert paper is not None
+    gains = [rows["StepNet"].mean - rows["plain"].mean for rows in paper.figures["top1"].values()]
+    assert gains == pytest.approx([1.79, 2.74, 3.42])
+
+
+def test_detection_figures_are_the_papers() -> None:
+    """Table 3 says of itself that StepNet is best but for AP75, and AP50 of ResNet101."""
+    paper = load_study("stepnet-table3").paper
+    assert paper is not None
+    best = {
+        (metric, group): max(rows, key=lambda row: rows[row].mean)
+        for metric, groups in paper.figures.items()
+        for group, rows in groups.items()
+    }
+    others = {key for key, row in best.items() if row != "StepNet"}
+    assert others == {
+        ("ap75", "coco resnet50"),
+        ("ap75", "coco resnet101"),
+        ("ap50", "coco resnet101"),
+    }
+    gain = paper.figures["ap"]["coco resnet50"]
+    assert gain["StepNet"].mean - gain["plain"].mean == pytest.approx(2.9)
+
+
+def test_recipes_of_the_tables_are_the_papers() -> None:
+    runs = planned_runs(load_study("stepnet-table1"))
+    batch = {run.cell.data: run.config.recipe.batch_size for run in runs}
+    assert batch == {"cifar10": 128, "cifar100": 128, "stl10": 16}
+    assert {run.config.recipe.epochs for run in runs} == {164}
+    psi = [
+        run.config.gate_options for run in planned_runs(load_study("asr-table5")) if run.seed == 0
+    ]
+    assert [options.get("initial") for options in psi[1:7]] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
+    for run in planned_runs(load_study(name).smaller()):
+        if run.seed == 0:
+            boxes = run.config.task.name == "detection"
+            side = run.config.data.size or (96 if boxes else 8)
+            kind, shape = "boxes" if boxes else "class", (3, side, side)
+            facts = Facts("made", kind, 3, shape, 9, 9, (0.0,) * 3, (1.0,) * 3, "")
+            # Blocks that a measurement chooses cost what any others do.
+            build_network(stand_in(run.config), build_task(run.config.task, facts), facts.shape)

@@ -1,0 +1,43 @@
+"""A run that takes a second: sixty digits, a small ResNet."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from attnlab.lab.training import RunConfig, RunResult, train
+
+
+def small(epochs: int = 2, recipe: dict[str, Any] | None = None, **settings: Any) -> RunConfig:
+    """A config; `recipe` and `settings` replace what is here."""
+    defaults: dict[str, Any] = {
+        "data": {"name": "digits", "train_subset": 60, "test_subset": 30},
+        "backbone": "resnet20",
+    }
+    chosen = {"name": "digits", "epochs": epochs, "batch_size": 16, "lr": 0.05, **(recipe or {})}
+    return RunConfig(**{**defaults, **settings, "recipe": {"warmup_epochs": 0, **chosen}})
+
+
+def quiet(record: Any) -> None:
+    """Prints nothing."""
+    del record
+
+
+def run(config: RunConfig, folder: Path) -> RunResult:
+    """Train on one thread without a word."""
+    return train(config, folder, threads=1, progress=quiet)
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a finished run."""
+    return load_file(folder / "model.safetensors")
+
+
+def train_listening(config: RunConfig, folder: Path) -> None:
+    """A run that hears Ctrl-C, which a shell lets its background jobs ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    train(config, folder, threads=1, progress=quiet)

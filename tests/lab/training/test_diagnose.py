@@ -1,0 +1,103 @@
+"""A loss that is no longer finite stops the run and names step and layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.lab.training.small import run, small
+from torch import nn
+
+from attnlab.lab.training import NonFiniteLossError
+from attnlab.lab.training import loop as loops
+from attnlab.lab.training.diagnose import offending_layer as _offending_layer
+
+
+class Exploding(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(-x.abs() - 1)
+
+
+def offending_layer(model: nn.Module, images: torch.Tensor) -> str:
+    return _offending_layer(model, images, lambda: model(images))
+
+
+def network(*layers: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 4), *layers, nn.Linear(4, 2))
+
+
+IMAGES = torch.ones(2, 3, 2, 2)
+
+
+def test_the_layer_that_makes_it() -> None:
+    sentence = offending_layer(network(nn.ReLU(), Exploding(), nn.ReLU()), IMAGES)
+    assert sentence.startswith(
+        "The first layer whose output is not finite is '3' (Exploding); its largest input was "
+    )
+
+
+def test_the_layer_whose_weights_are_it() -> None:
+    model = network(nn.ReLU())
+    assert isinstance(model[1], nn.Linear)
+    model[1].bias.data[0] = float("nan")
+    assert offending_layer(model, IMAGES) == (
+        "The first layer that is not finite is '1' (Linear): its bias is not, since the step "
+        "before."
+    )
+
+
+def test_neither() -> None:
+    assert offending_layer(network(), IMAGES * float("inf")) == (
+        "The images themselves are not finite."
+    )
+    assert offending_layer(network(), IMAGES) == (
+        "Every layer's output is finite: only the loss itself is not."
+    )
+
+
+def test_no_hook_survives() -> None:
+    model = network(Exploding())
+    offending_layer(model, IMAGES)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_run_that_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second epoch on a rate that blows the weights up: the first is saved."""
+    rate = loops.learning_rate
+    monkeypatch.setattr(
+        loops, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
+    )
+    with pytest.raises(NonFiniteLossError) as caught:
+        run(small(3), tmp_path)
+    message = str(caught.value)
+    assert message.startswith("The loss is nan at step 2 of epoch 2 (learning rate 1e+30). The fir")
+    assert "output is not finite is 'layer1.0.conv1' (Conv2d)" in message
+    assert message.endswith(
+        "The run stopped; the last checkpoint is from before. Lower lr, add warmup_epochs or clip, "
+        "or use precision '32-true'."
+    )
+    saved = [path.name[:10] for path in (tmp_path / "checkpoints").iterdir()]
+    assert saved == ["epoch-0001"]
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_outputs_that_are_not_finite_on_test_images_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of the last step was finite; the weights after it are not."""
+    epoch = loops.train_epoch
+
+    def broken(fabric, config, state, *rest):  # type: ignore[no-untyped-def]
+        record = epoch(fabric, config, state, *rest)
+        state.network.fc.bias.data[0] = float("nan")
+        return record
+
+    monkeypatch.setattr(loops, "train_epoch", broken)
+    with pytest.raises(NonFiniteLossError) as caught:
+        run(small(1), tmp_path)
+    assert str(caught.value) == (
+        "test loss is nan on the 30 test images of 'digits': the network's outputs are not finite "
+        "there, though the training loss is. Lower lr, or add warmup_epochs or clip."
+    )

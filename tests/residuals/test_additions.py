@@ -1,0 +1,323 @@
+"""Which additions of a network are steps: an update is made where it is added, and made to be
+added. The expected steps are written down by hand."""
+
+import pytest
+import torch
+from tests.residuals.additions import (
+    AddingUp,
+    Attention,
+    AttentionUp,
+    Detr,
+    GivenBoxes,
+    LogitSum,
+    Pyramid,
+    PyramidAttention,
+    QueriedBoxes,
+    WithHead,
+    Yolo,
+)
+from tests.surgery.insertion.networks import Branch
+from torch import nn
+from torch.nn import functional
+
+import attnlab
+from attnlab._errors import StepsNotFoundError
+
+IMAGES = torch.randn(2, 3, 16, 16)
+BACKBONE = [f"backbone.blocks.{k} identity" for k in range(3)]
+
+
+def found(model, example=IMAGES):
+    return [f"{step.owner} {step.kind}" for step in attnlab.steps(model.eval(), example)]
+
+
+# --- sums that are no steps
+
+
+@pytest.mark.parametrize("embed", [False, True], ids=["in the layer", "in the attention"])
+def test_embeddings_of_positions_and_queries_are_no_steps(embed):
+    """The first self-attention of the decoder sees the same learned queries whatever the input, so
+    that its addition is none either."""
+    assert found(Detr(embed)) == [
+        *["encoder.layers.0 identity"] * 2,
+        *["encoder.layers.1 identity"] * 2,
+        *["decoder.layers.0 identity"] * 2,
+        *["decoder.layers.1 identity"] * 3,
+    ]
+
+
+@pytest.mark.parametrize("head", [Pyramid, LogitSum, AttentionUp])
+def test_heads_that_fuse_levels_make_no_steps(head):
+    assert found(WithHead(head())) == BACKBONE
+
+
+def test_a_way_up_that_adds_takes_steps_only_in_its_blocks():
+    up = [f"head.blocks.{k} identity" for k in range(2)]
+    assert found(WithHead(AddingUp())) == BACKBONE + up
+
+
+def test_boxes_are_no_states():
+    assert found(Yolo()) == [f"{part}.m.{k} identity" for part in ("c1", "c2") for k in range(2)]
+
+
+@pytest.mark.parametrize("like", ["type_as", "zeros_like", "new_zeros"])
+def test_what_has_the_type_or_shape_of_a_state_was_not_computed_from_it(like):
+    """Anchors that are made while the network runs, in the features' type."""
+
+    class Anchored(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block, self.head = Branch(8), nn.Conv2d(8, 8, 1)
+            self.stem = nn.Conv2d(3, 8, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            x = x + self.block(x)
+            anchors = {
+                "type_as": lambda: torch.ones(x.shape).type_as(x),
+                "zeros_like": lambda: torch.zeros_like(x) + 1,
+                "new_zeros": lambda: x.new_zeros(x.shape) + 1,
+            }[like]()
+            return anchors + torch.relu(self.head(x))
+
+    assert found(Anchored()) == [" identity"]
+
+
+def test_resolutions_that_are_fused_in_one_module():
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(nn.Sequential(nn.Conv2d(3, 8, 1), PyramidAttention()), IMAGES)
+
+
+@pytest.mark.parametrize("model", [GivenBoxes, QueriedBoxes])
+def test_boxes_that_are_refined_are_no_states(model):
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(model(), torch.randn(2, 5, 8))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_anchors_of_the_features_type_are_constants(batch):
+    """YOLO's boxes, `anchors + distances`: for a single image the two have one shape."""
+
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(3, 8, 1), nn.SiLU())
+            self.boxes = nn.Sequential(Branch(), nn.Conv2d(8, 2, 1))
+
+        def forward(self, x):
+            x = self.stem(x)
+            distances = self.boxes(x).flatten(2)
+            anchors = torch.arange(distances[0].numel()).type_as(x).view(1, 2, -1)
+            return anchors + distances
+
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(Head(), torch.randn(batch, 3, 8, 8))
+
+
+def test_a_straight_through_estimator_replaces_and_does_not_update():
+    class Quantised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.block = nn.Conv2d(3, 8, 1), Branch()
+
+        def forward(self, x):
+            x = self.stem(x)
+            quantised = torch.tanh(x).round()
+            x = x + (quantised - x).detach()
+            return x + self.block(x)
+
+    steps = attnlab.steps(Quantised(), IMAGES)
+    assert [step.branch_modules for step in steps] == [("block.2", "block")]
+
+
+def test_what_others_read_as_well_was_not_made_to_be_added():
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.a, self.b = nn.Conv2d(3, 8, 1), Branch(), Branch()
+
+        def forward(self, x):
+            x = self.stem(x)
+            y = self.a(x)
+            return torch.cat([self.b(x + y), y], 1)
+
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(Reading(), IMAGES)
+
+
+# --- sums that are
+
+
+def test_a_block_may_compute_in_one_module_and_add_in_another():
+    class Output(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = nn.Linear(8, 8)
+
+        def forward(self, update, x):
+            return self.dense(update) + x
+
+    class Bert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.output = Attention(8), Output()
+
+        def forward(self, x):
+            return self.output(self.attention(x, x, x), x)
+
+    model = nn.Sequential(nn.Linear(8, 8), Bert(), Bert())
+    assert found(model, torch.randn(2, 4, 8)) == ["1.output identity", "2.output identity"]
+
+
+def test_a_module_that_only_adds_works_for_its_caller():
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    class Block(nn.Module):
+        def __init__(self, stride: int) -> None:
+            super().__init__()
+            self.branch = nn.Sequential(nn.Conv2d(8, 8, 3, stride, 1), nn.ReLU())
+            self.shortcut = nn.Conv2d(8, 8, 1, stride) if stride > 1 else nn.Identity()
+            self.sum = Sum()
+
+        def forward(self, x):
+            return self.sum(self.branch(x), self.shortcut(x))
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), Block(1), Block(2))
+    assert found(model) == ["1.sum identity", "2.sum projection"]
+
+
+def test_the_terms_of_a_sum_of_several_updates():
+    class Parallel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Branch(), Branch()
+
+        def forward(self, x):
+            return x + self.a(x) + self.b(x)
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), Parallel())
+    assert found(model) == ["1 identity", "1 identity"]
+
+
+def test_a_branch_may_go_through_a_lower_resolution():
+    class Low(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down, self.up = nn.Conv2d(8, 8, 2, 2), nn.ConvTranspose2d(8, 8, 2, 2)
+
+        def forward(self, x):
+            return x + self.up(torch.relu(self.down(x)))
+
+    assert found(nn.Sequential(nn.Conv2d(3, 8, 1), Low())) == ["1 identity"]
+
+
+def test_a_class_token_is_updated_from_what_it_is_a_slice_of():
+    class ClassAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.attention = nn.LayerNorm(8), Attention(8)
+
+        def forward(self, x):
+            seen = self.norm(x)
+            token = x[:, :1] + self.attention(seen[:, :1], seen, seen)
+            return torch.cat([token, x[:, 1:]], 1)
+
+    model = nn.Sequential(nn.Linear(8, 8), ClassAttention(), ClassAttention())
+    assert found(model, torch.randn(2, 5, 8)) == ["1 identity", "2 identity"]
+
+
+def test_a_state_that_is_put_together_again():
+    """TimeSformer takes the class token off, updates the patches over time, and adds what attention
+    over space makes of both to both."""
+
+    class Divided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.time, self.space = nn.Sequential(nn.Linear(8, 8), nn.GELU()), Attention(8)
+
+        def forward(self, x):
+            patches = x[:, 1:] + self.time(x[:, 1:])
+            seen = torch.cat([x[:, :1], patches], 1)
+            update = self.space(seen, seen, seen)
+            update = torch.cat([update[:, :1], update[:, 1:]], 1)
+            return torch.cat([x[:, :1], patches], 1) + update
+
+    model = nn.Sequential(nn.Linear(8, 8), Divided())
+    assert found(model, torch.randn(2, 5, 8)) == ["1 identity", "1 identity"]
+
+
+def test_learned_tokens_start_a_trajectory():
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = Attention(8)
+
+        def forward(self, tokens, x):
+            return tokens + self.attention(tokens, x, x)
+
+    class Perceiver(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Parameter(torch.randn(1, 4, 8))
+            self.readers = nn.ModuleList(Reader() for _ in range(2))
+
+        def forward(self, x):
+            tokens = self.tokens.expand(len(x), -1, -1)
+            for reader in self.readers:
+                tokens = reader(tokens, x)
+            return tokens
+
+    assert found(Perceiver(), torch.randn(2, 5, 8)) == ["readers.0 identity", "readers.1 identity"]
+
+
+def test_a_hook_that_keeps_statistics_reads_nothing():
+    seen = []
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), Residual())
+    model[1].branch.register_forward_hook(lambda _m, _i, out: seen.append(out.square().mean()))
+    assert found(model) == ["1 identity"]
+    assert seen
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = Branch()
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
+def test_a_scaled_shortcut_is_the_state():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.branch = nn.Parameter(torch.ones(8, 1, 1)), Branch()
+
+        def forward(self, x):
+            return x * self.scale + self.branch(x)
+
+    assert found(nn.Sequential(nn.Conv2d(3, 8, 1), Scaled())) == ["1 identity"]
+
+
+def test_a_projection_made_by_the_caller():
+    """A tree of DLA hands the projected shortcut to its block."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch = nn.Sequential(Branch(), nn.MaxPool2d(2))
+
+        def forward(self, x, shortcut):
+            return functional.relu(self.branch(x) + shortcut)
+
+    class Tree(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block, self.project = Block(), nn.Conv2d(8, 8, 1, 2)
+
+        def forward(self, x):
+            return self.block(x, self.project(x))
+
+    assert found(nn.Sequential(nn.Conv2d(3, 8, 1), Tree())) == ["1.block projection"]

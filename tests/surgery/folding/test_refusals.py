@@ -1,0 +1,363 @@
+"""What cannot be folded is refused with its site and its reason, and nothing is changed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import attnlab
+from attnlab._errors import FoldError, InputError, OptionError
+from attnlab.surgery.insertion import attachments
+
+from .networks import Chain, Residual, relative, stir, stir_gates
+
+C = 8
+IMAGES = torch.randn(2, C, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+class Twice(nn.Module):
+    """One convolution, used for the branch and before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 1)
+
+    def forward(self, x):
+        return self.conv(torch.tanh(self.conv(x)))
+
+
+class Tied(nn.Module):
+    """Two convolutions, one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(C, C, 1), nn.Conv2d(C, C, 1)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+class TiedElsewhere(nn.Module):
+    """The other owner of the weight does not run in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.unused = nn.Conv2d(C, C, 1), nn.Conv2d(C, C, 1)
+        self.unused.weight = self.conv.weight
+
+    def forward(self, x):
+        return self.conv(x) + (self.unused(x) if self.training else 0)
+
+
+class FunctionalNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 1)
+
+    def forward(self, x):
+        return nn.functional.normalize(self.conv(x), dim=1)
+
+
+class FixedKernel(nn.Module):
+    """A kernel that is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kernel", torch.ones(C, C, 1, 1))
+
+    def forward(self, x):
+        return nn.functional.conv2d(torch.sin(x), self.kernel)
+
+
+class ReadByAttention(nn.Module):
+    """Attention over channels without a layer that could undo the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 1)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return x * torch.sigmoid(x.mean((2, 3), keepdim=True))
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 1)
+
+    def forward(self, x):
+        return self.conv(x) + 1.0
+
+
+class Bordered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 3)
+
+    def forward(self, x):
+        return nn.functional.pad(self.conv(x), (1, 1, 1, 1), value=1.0)
+
+
+class TokenMixer(nn.Module):
+    """A linear layer over positions: its bias is not per channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(36, 36)
+
+    def forward(self, x):
+        return self.mix(x.flatten(2)).view_as(x)
+
+
+def silu() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(C, C, 1), nn.SiLU())
+
+
+def no_affine() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(C, C, 1), nn.BatchNorm2d(C, affine=False))
+
+
+NONE = (
+    "None of them folds where it is. Put them behind layers that can take them when you insert "
+    "(where=[names of norms or convolutions], for asr also place='norm'), and train again."
+)
+REASONS = {
+    Twice: "the parameter 'branch.conv.bias' is also read by conv2d in 'branch.conv'",
+    Tied: "the parameter 'branch.first.weight' is also read by conv2d in 'branch.first'",
+    TiedElsewhere: "the parameter 'branch.conv.weight' is a buffer or shared with another module",
+    FunctionalNorm: "normalize in 'branch' does not let a scaling of its input through",
+    FixedKernel: "the parameter 'branch.kernel' is a buffer or shared with another module",
+    ReadByAttention: "conv2d in 'branch.conv' is also read by mean in 'branch'",
+    Shifted: "add in 'branch' adds a number that the gate would have to scale",
+    Bordered: "pad in 'branch' adds a border that is not zero",
+    TokenMixer: "linear in 'branch.mix' has a bias on another axis than the gate",
+    silu: "silu in 'branch.1' does not let a scaling of its input through",
+}
+
+
+def gated(branch: nn.Module, spec: str = "asr:se") -> nn.Module:
+    torch.manual_seed(0)
+    network = stir(Residual(branch, nn.Identity(), C, axis=1))
+    return stir_gates(attnlab.insert(network, spec, example=IMAGES)[0])
+
+
+@pytest.mark.parametrize("branch", REASONS, ids=lambda build: build.__name__)
+def test_reason(branch):
+    network = gated(branch())
+    before = copy.deepcopy(network.state_dict())
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(network, example=IMAGES, inplace=True)
+    assert str(raised.value) == (
+        f"The gates of 1 of 1 sites cannot be folded:\n  branch: {REASONS[branch]}.\n{NONE}"
+    )
+    assert list(before) == list(network.state_dict())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_norm_without_affine_parameters():
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(gated(no_affine()), example=IMAGES)
+    assert str(raised.value) == (
+        "The gates of 1 of 1 sites cannot be folded:\n"
+        "  branch: batch_norm in 'branch.1' has no affine parameters to take the gate.\n"
+        "Give norms without affine parameters some, which adds keys: add_affine=True."
+    )
+
+
+def test_partial_is_advised_where_some_fold():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(C, C, 1), nn.Sequential(nn.Conv2d(C, C, 1))
+
+        def forward(self, x):
+            x = x + self.first(x)
+            return x + torch.tanh(self.second(x))
+
+    network, _ = attnlab.insert(Two(), "asr:se", example=IMAGES)
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(network, example=IMAGES)
+    assert str(raised.value) == (
+        "The gates of 1 of 2 sites cannot be folded:\n"
+        "  1.0:1 in the network: tanh does not let a scaling of its input through.\n"
+        "Keep the gates there and fold the others: partial=True."
+    )
+    network, _ = attnlab.insert(Two(), "asr:se+se", example=IMAGES)
+    with pytest.raises(FoldError, match=r"or keep them and fold the others \(partial=True\)\."):
+        attnlab.fold(network, example=IMAGES)
+
+
+def test_gate_that_depends_on_the_input():
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(gated(nn.Conv2d(C, C, 1), "se"), example=IMAGES)
+    assert str(raised.value) == (
+        "The gates of 1 of 1 sites cannot be folded:\n"
+        "  branch: its gate depends on the input.\n"
+        "Train with a constant gate instead (insert(model, 'asr:se')), or replace these by their "
+        "means over data (constants=loader)."
+    )
+
+
+@pytest.mark.parametrize("spec", ["se", "cbam", "step", "dia"])
+def test_every_site_that_depends_on_the_input_is_named(spec):
+    network, receipt = attnlab.insert(attnlab.create("resnet20"), spec)
+    with pytest.raises(FoldError, match=f"The gates of {len(receipt.sites)} of") as raised:
+        attnlab.fold(network)
+    for _, attachment in attachments(network):
+        assert attachment.site.module in str(raised.value)
+
+
+def test_norms_with_a_gate_inside():
+    network, _ = attnlab.insert(attnlab.create("resnet20"), "iebn")
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(network)
+    assert str(raised.value) == (
+        "19 norms of ResNet (bn1, layer1.0.bn1, layer1.0.bn2, ...) are IEBN, whose gate is part of "
+        "the norm and depends on the input. Expected gates that are constant: "
+        "insert(model, 'asr:ie')."
+    )
+
+
+def test_negative_gates_and_relu():
+    branch = nn.Sequential(nn.Conv2d(C, C, 1), nn.ReLU())
+    network = stir(Residual(branch, nn.Identity(), C, axis=1))
+    network, _ = attnlab.insert(network, "asr:se", example=IMAGES, activation="tanh")
+    stir_gates(network)
+    ((_, attachment),) = attachments(network)
+    negative = int((attachment.gate.constant() < 0).sum())
+    assert negative > 0
+    with pytest.raises(FoldError, match=f"{negative} of its gates are negative"):
+        attnlab.fold(network, example=IMAGES)
+
+
+def test_nothing_to_fold():
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(nn.Linear(3, 3))
+    assert str(raised.value) == (
+        "Linear carries no gate that could be folded. Expected a network from insert(model, "
+        "'asr:se') or the like; with constants=, also one with squeeze-and-excitation of its own."
+    )
+
+
+def test_meta_device():
+    with pytest.raises(InputError, match="meta device"):
+        attnlab.fold(gated(nn.Conv2d(C, C, 1)).to("meta"))
+
+
+def test_wrapped():
+    with pytest.raises(InputError, match="wrapped or scripted"):
+        attnlab.fold(torch.compile(gated(nn.Conv2d(C, C, 1))))
+
+
+def test_tolerance():
+    with pytest.raises(OptionError, match="tolerance"):
+        attnlab.fold(gated(nn.Conv2d(C, C, 1)), tolerance=-1.0)
+
+
+def test_a_different_path_on_each_run_is_not_handed_out():
+    class Alternating(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.runs = nn.Conv2d(C, C, 1), 0
+
+        def forward(self, x):
+            self.runs += 1
+            return self.conv(x) if self.runs % 2 else torch.tanh(self.conv(x))
+
+    with pytest.raises(FoldError, match="differs from the original in float64"):
+        attnlab.fold(gated(Alternating()), example=IMAGES)
+
+
+def test_network_that_does_not_run_in_float64_is_checked_in_its_own_precision():
+    class Single(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(C, C, 1)
+
+        def forward(self, x):
+            return self.conv(x.float())
+
+    class Alternating(Single):
+        runs = 0
+
+        def forward(self, x):
+            Alternating.runs += 1  # of the class, so that copies go on counting
+            return super().forward(x) * (1 if Alternating.runs % 2 else 2)
+
+    _, receipt = attnlab.fold(gated(Single()), example=IMAGES)
+    assert receipt.float64_change is None
+    (note,) = receipt.notes
+    assert note.startswith("checked in float32 only (to 1e-03), because it does not run in float64")
+    with pytest.raises(FoldError, match="differs from the original in float32"):
+        attnlab.fold(gated(Alternating()), example=IMAGES)
+
+
+def test_weight_standardisation():
+    branch = timm.layers.StdConv2d(C, C, 1)
+    with pytest.raises(FoldError, match="standardises a weight, which undoes any scaling of it"):
+        attnlab.fold(gated(branch), example=IMAGES, add_affine=True)
+
+
+def test_partial_keeps_what_cannot_go_and_says_so():
+    torch.manual_seed(0)
+    network = stir(timm.create_model("xcit_nano_12_p16_224", depth=2, num_classes=3)).eval()
+    images = torch.randn(1, 3, 64, 64)
+    network = stir_gates(attnlab.insert(network, "asr:se", example=images)[0]).double()
+    images = images.double()
+    with pytest.raises(FoldError, match="2 of 10 sites"):
+        attnlab.fold(network, example=images)
+    rest, receipt = attnlab.fold(network, example=images, partial=True)
+    assert [row.site for row in receipt.kept] == [
+        "cls_attn_blocks.0.drop_path2",
+        "cls_attn_blocks.1.drop_path2",
+    ]
+    assert receipt.kept[0].kept == (
+        "cat in 'cls_attn_blocks.0' is also read by add in 'cls_attn_blocks.0'"
+    )
+    assert "kept        1 (cls_attn_blocks.0.drop_path2)" in str(receipt)
+    assert len(list(attachments(rest))) == 2
+    with torch.no_grad():
+        assert relative(network(images), rest(images)) <= 1e-12
+
+
+def test_partial_folds_asr_in_front_of_se():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(stir(attnlab.create("resnet20")), "asr:se+se")
+    network = stir_gates(network).eval().double()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    rest, receipt = attnlab.fold(network, partial=True)
+    assert len(list(attachments(rest))) == 9
+    assert all(row.into and row.kept == "its gate depends on the input" for row in receipt.rows)
+    alone, _ = attnlab.insert(attnlab.create("resnet20"), "se")
+    assert len(rest.state_dict()) == len(alone.state_dict())
+    with torch.no_grad():
+        assert relative(network(images), rest(images)) <= 1e-12
+
+
+def test_a_constant_gate_behind_se_stays():
+    network = gated(nn.Conv2d(C, C, 1), "se+asr:se").double()
+    rest, receipt = attnlab.fold(network, example=IMAGES.double(), partial=True)
+    assert len(list(attachments(rest))) == 2
+    assert receipt.rows[0].into == ()
+    assert relative(network(IMAGES.double()), rest(IMAGES.double())) == 0.0
+
+
+def test_a_gate_does_not_pass_another_that_stays():
+    """The outer gate would have to go through the inner one, which depends on the input."""
+    torch.manual_seed(0)
+    network = Chain(nn.Sequential(nn.Conv2d(C, C, 1), nn.Identity()), nn.Tanh())
+    network, _ = attnlab.insert(network, "se", ["layer.0"], example=IMAGES)
+    network, _ = attnlab.insert(network, "asr:se", ["layer.1"], example=IMAGES)
+    rest, receipt = attnlab.fold(network, example=IMAGES, partial=True)
+    assert len(list(attachments(rest))) == 2
+    reasons = {row.site: row.kept for row in receipt.rows}
+    assert reasons["layer.1"] == (
+        "mul in 'layer' carries a gate that depends on the input; and behind it, tanh in 'follow' "
+        "does not let a scaling of its input through"
+    )

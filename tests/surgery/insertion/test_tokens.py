@@ -1,0 +1,357 @@
+"""Gates that look over all tokens: on padded batches, and in networks that may not look ahead."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import timm
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnlab
+from attnlab import _errors
+from attnlab.gates.registry import GATES
+from attnlab.surgery.insertion import attachments, remove
+
+WIDTH = 24
+SIZES = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
+IDS = torch.randint(2, 50, (5, 9), generator=torch.Generator().manual_seed(1))
+LENGTHS = (9, 4, 6, 1, 4)
+MASK = torch.stack([(torch.arange(9) < length).long() for length in LENGTHS])
+EXAMPLE = {"input_ids": IDS[:1]}
+
+
+def bert() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(vocab_size=50, intermediate_size=48, **SIZES)
+    return transformers.BertModel(config, add_pooling_layer=False).double().eval()
+
+
+def gpt2() -> nn.Module:
+    torch.manual_seed(0)
+    special = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=50, n_embd=WIDTH, n_layer=2, n_head=2, **special)
+    return transformers.GPT2Model(config).double().eval()
+
+
+def awake(network: nn.Module) -> nn.Module:
+    """With gates as if trained."""
+    torch.manual_seed(1)
+    for _, attachment in attachments(network):
+        for parameter in attachment.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return network
+
+
+def texts(network: nn.Module, **inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        return network(**inputs).last_hidden_state
+
+
+@pytest.mark.parametrize("gate", ["se", "eca", "srm", "simam", "scse", "cbam", "step"])
+@pytest.mark.parametrize("start", ["paper", "identity"])
+def test_a_padded_text_is_answered_as_if_alone(gate, start):
+    network = awake(attnlab.insert(bert(), gate, start=start, example=EXAMPLE)[0])
+    together = texts(network, input_ids=IDS * MASK, attention_mask=MASK)
+    for number, length in enumerate(LENGTHS):
+        alone = texts(network, input_ids=IDS[number : number + 1, :length])
+        torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
+    unaware = texts(network, input_ids=IDS * MASK)
+    assert (unaware[1, :4] - together[1, :4]).abs().max() > 1e-3
+
+
+def test_padding_on_the_left_and_in_the_middle():
+    network = awake(attnlab.insert(bert(), "se", example=EXAMPLE)[0])
+    mask = torch.tensor([[0, 0, 1, 1, 0, 1, 1, 1, 1]])
+    positions = torch.arange(9)[None]
+    kept = mask[0].bool()
+    padded = texts(network, input_ids=IDS[:1], attention_mask=mask, position_ids=positions)
+    alone = texts(network, input_ids=IDS[:1, kept], position_ids=positions[:, kept])
+    torch.testing.assert_close(padded[:, kept], alone, rtol=0, atol=1e-12)
+
+
+def test_the_mask_by_position_in_copies_and_in_files():
+    network = awake(attnlab.insert(bert(), "se", example=EXAMPLE)[0])
+    expected = texts(network, input_ids=IDS, attention_mask=MASK)
+    for each in (network, copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        with torch.no_grad():
+            assert torch.equal(each(IDS, MASK).last_hidden_state, expected)
+
+
+def test_gradients_of_a_padded_batch_are_those_of_its_texts():
+    network = awake(attnlab.insert(bert(), "se", example=EXAMPLE)[0])
+    gate = next(iter(attachments(network)))[1]
+
+    def gradient(batches: list[dict[str, Tensor]], weights: list[Tensor]) -> Tensor:
+        network.zero_grad()
+        for batch, weight in zip(batches, weights, strict=True):
+            (network(**batch).last_hidden_state * weight[..., None]).sum().backward()
+        return torch.cat([p.grad.flatten() for p in gate.parameters()])
+
+    together = gradient([{"input_ids": IDS, "attention_mask": MASK}], [MASK])
+    rows = zip(IDS, LENGTHS, strict=True)
+    alone = gradient(
+        [{"input_ids": ids[None, :length]} for ids, length in rows],
+        [torch.ones(1, length) for length in LENGTHS],
+    )
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+
+
+def test_a_network_that_lost_its_gates_is_as_before():
+    model = bert()
+    network, receipt = attnlab.insert(model, "se", example=EXAMPLE)
+    assert receipt.notes == (
+        "se looks over all tokens; those that are padding by the attention_mask of a call are "
+        "left out",
+    )
+    remove(network)
+    assert type(network) is type(model)
+    inputs = {"input_ids": IDS, "attention_mask": MASK}
+    assert torch.equal(texts(network, **inputs), texts(model, **inputs))
+
+
+def test_the_gate_that_stripe_sees_is_that_of_the_text_alone():
+    network = awake(attnlab.insert(bert(), "simam", example=EXAMPLE)[0])
+    padded = attnlab.stripe(network, [{"input_ids": IDS[1:2], "attention_mask": MASK[1:2]}])
+    alone = attnlab.stripe(network, [{"input_ids": IDS[1:2, :4]}])
+    for one, two in zip(padded.sites, alone.sites, strict=True):
+        assert one.mean == pytest.approx(two.mean, rel=1e-6)
+
+
+def test_constant_gates_do_not_care():
+    network = awake(attnlab.insert(bert(), "asr:se", example=EXAMPLE)[0])
+    assert not any(attachment.over_tokens for _, attachment in attachments(network))
+
+
+# --- what cannot leave padding out says so
+
+
+def test_a_memory_from_block_to_block():
+    network = attnlab.insert(bert(), "dia", example=EXAMPLE)[0]
+    texts(network, input_ids=IDS, attention_mask=torch.ones(5, 9))
+    with pytest.raises(_errors.SiteError) as error:
+        texts(network, input_ids=IDS, attention_mask=MASK)
+    assert str(error.value) == (
+        "The gate 'encoder.layer.0.attention.output.attnlab' (DenseImplicitAttention) hands a "
+        "memory from block to block and looks over all tokens, so it cannot leave padding out. Use "
+        "batches without padding, or another gate, such as 'se'."
+    )
+
+
+def test_batch_norm_in_training():
+    network = attnlab.insert(bert(), "srm", example=EXAMPLE)[0].train()
+    with pytest.raises(_errors.SiteError) as error:
+        texts(network, input_ids=IDS, attention_mask=MASK)
+    assert str(error.value) == (
+        "The gate 'encoder.layer.0.attention.output.attnlab' (StyleRecalibration) normalises "
+        "over the batch, and inputs that are padded differently are not computed in one. Train on "
+        "batches without padding, or choose a gate without a batch norm, such as 'se'."
+    )
+
+
+class Wrapped(nn.Module):
+    """Takes a dictionary, as sentence encoders do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = bert()
+
+    def forward(self, features: dict[str, Tensor]) -> Tensor:
+        return self.encoder(**features).last_hidden_state
+
+
+def test_a_mask_that_only_a_part_of_the_network_knows():
+    with pytest.raises(_errors.SiteError) as error:
+        attnlab.insert(Wrapped(), "se", example=({"input_ids": IDS, "attention_mask": MASK},))
+    assert str(error.value) == (
+        "'se' looks over all tokens and must not see padding, but the attention_mask is only known "
+        "inside 'encoder', not to Wrapped. Insert into that part: insert(model.encoder, 'se', "
+        "inplace=True)."
+    )
+    wrapped = Wrapped()
+    attnlab.insert(wrapped.encoder, "se", example=EXAMPLE, inplace=True)
+    awake(wrapped)
+    with torch.no_grad():
+        together = wrapped({"input_ids": IDS, "attention_mask": MASK})
+        alone = wrapped({"input_ids": IDS[1:2, :4]})
+    torch.testing.assert_close(together[1, :4], alone[0], rtol=0, atol=1e-12)
+
+
+class Halved(nn.Module):
+    """Has a mask of its input's tokens; gates act on half of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.layer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        del attention_mask
+        x = tokens[:, ::2]
+        return x + self.layer(self.mix(x).mean(1, keepdim=True) + x)
+
+
+def test_other_tokens_than_those_of_the_mask():
+    network = attnlab.insert(Halved(), "se", example=torch.randn(1, 8, WIDTH))[0]
+    with pytest.raises(_errors.InputError) as error:
+        network(torch.randn(2, 8, WIDTH), torch.eye(8)[:2])
+    assert str(error.value) == (
+        "The gate 'attnlab' looks over all tokens, and which are padding is not known where it "
+        "acts: attention_mask has shape (2, 8) and its branch (2, 4, 24). Use a gate that is the "
+        "same for every input, such as 'asr:se', or batches without padding."
+    )
+
+
+class Masked(Halved):
+    """The same with all of them."""
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return super().forward(tokens.repeat_interleave(2, 1), attention_mask)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.*:FutureWarning")
+def test_tracing_a_padded_batch():
+    network = attnlab.insert(Masked(), "se", example=torch.randn(1, 8, WIDTH))[0].eval()
+    with pytest.raises(_errors.SiteError) as error:
+        torch.jit.trace(network, (torch.randn(2, 8, WIDTH), torch.eye(8)[:2]), check_trace=False)
+    assert str(error.value) == (
+        "Gates that look over all tokens leave out those that are padding by attention_mask, which "
+        "differs from call to call and cannot be traced. Trace without attention_mask, or use a "
+        "gate that is the same for every input, such as 'asr:se'."
+    )
+
+
+# --- causal networks
+
+REFUSED = (
+    "{gate!r} looks over all tokens of a sequence, and {network} is causal: when the last token "
+    "changes, no earlier position of the state at {site} does. With this gate the future would "
+    "leak into every earlier position. Use a gate that is the same for every input: 'asr:se'."
+)
+
+
+@pytest.mark.parametrize("start", ["paper", "identity"])
+@pytest.mark.parametrize("gate", ["se", "step", "eca", "simam"])
+def test_gpt2_takes_no_gate_that_looks_ahead(gate, start):
+    with pytest.raises(_errors.SiteError) as error:
+        attnlab.insert(gpt2(), gate, start=start, example=EXAMPLE)
+    assert str(error.value) == REFUSED.format(gate=gate, network="GPT2Model", site="1.0 (h.0)")
+
+
+PADDED = {"input_ids": IDS[1:2], "attention_mask": MASK[1:2]}
+
+
+@pytest.mark.parametrize("example", [PADDED, tuple(PADDED.values())], ids=["named", "by place"])
+def test_examples_with_padding_tell_the_same(example):
+    """The last token is padding, which changes nothing, causal or not."""
+    assert len(attnlab.insert(bert(), "se", example=example)[1].sites) == 4
+    with pytest.raises(_errors.SiteError, match="GPT2Model is causal"):
+        attnlab.insert(gpt2(), "se", example=PADDED)
+
+
+def test_a_refusal_in_place_leaves_the_network_alone():
+    model = gpt2()
+    keys, kind = list(model.state_dict()), type(model)
+    with pytest.raises(_errors.SiteError):
+        attnlab.insert(model, "se", example=EXAMPLE, inplace=True)
+    assert list(model.state_dict()) == keys
+    assert type(model) is kind
+
+
+def test_constant_gates_keep_gpt2_causal():
+    network = awake(attnlab.insert(gpt2(), "asr:se", example=EXAMPLE)[0])
+    other = IDS.clone()
+    other[:, -1] = 1
+    one, two = texts(network, input_ids=IDS), texts(network, input_ids=other)
+    assert torch.equal(one[:, :-1], two[:, :-1])
+    assert not torch.equal(one[:, -1], two[:, -1])
+
+
+class Mixer(nn.Module):
+    """Tokens of image patches, mixed in the way that is asked for, without any attention."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.patches = nn.Conv2d(3, WIDTH, 4, 4)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        for layer in self.layers:
+            if self.way == "earlier":
+                mixed = x.cumsum(1) / torch.arange(1, x.shape[1] + 1).to(x)[:, None]
+            elif self.way == "all":
+                mixed = x.mean(1, keepdim=True).expand_as(x)
+            else:
+                mixed = x
+            x = x + layer(mixed)
+        return x.mean(1)
+
+
+def test_causality_is_seen_by_what_a_network_does():
+    """Pixels in, one vector out: no token of the input or output is to be seen."""
+    example = torch.randn(1, 3, 16, 16)
+    torch.manual_seed(0)
+    with pytest.raises(_errors.SiteError) as error:
+        attnlab.insert(Mixer("earlier"), "se", example=example)
+    assert str(error.value) == REFUSED.format(gate="se", network="Mixer", site="1.0")
+    for way in ("all", "none"):
+        assert len(attnlab.insert(Mixer(way), "se", example=example)[1].sites) == 3
+
+
+def test_the_decoder_of_a_network_with_both():
+    sizes = {"d_model": WIDTH, "num_layers": 2, "num_heads": 2, "d_ff": 32, "d_kv": 12}
+    model = transformers.T5Model(transformers.T5Config(vocab_size=50, **sizes)).eval()
+    example = {"input_ids": IDS[:1], "decoder_input_ids": IDS[1:2]}
+    with pytest.raises(_errors.SiteError) as error:
+        attnlab.insert(model, "se", example=example)
+    assert str(error.value) == REFUSED.format(
+        gate="se", network="T5Model", site="1.4 (decoder.block.0.layer.0)"
+    )
+    _, receipt = attnlab.insert(model, "se", where="in:encoder", example=example)
+    assert len(receipt.sites) == 4
+
+
+def test_an_example_of_one_token():
+    with pytest.raises(_errors.InputError) as error:
+        attnlab.insert(gpt2(), "se", example={"input_ids": IDS[:1, :1]})
+    assert str(error.value) == (
+        "'se' looks over all tokens of a sequence, and whether GPT2Model may look ahead cannot be "
+        "seen on an example of one token. Pass a longer one: example=..."
+    )
+
+
+def test_a_compiled_vision_transformer():
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=WIDTH, depth=2, num_heads=2
+    )
+    network, images = attnlab.insert(model, "se")[0].eval(), torch.randn(2, 3, 32, 32)
+    compiled = torch.compile(network, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images), network(images))
+
+
+@pytest.mark.parametrize("layer_scale", [None, 1e-5])
+def test_vision_transformers_take_every_gate(layer_scale):
+    model = timm.create_model(
+        "vit_tiny_patch16_224",
+        img_size=32,
+        patch_size=8,
+        embed_dim=WIDTH,
+        depth=2,
+        num_heads=2,
+        init_values=layer_scale,
+    )
+    for gate in ("se", "eca", "step"):
+        assert len(attnlab.insert(model, gate)[1].sites) == 4
+
+
+def test_every_gate_that_looks_over_tokens_is_known_for_it():
+    """By the gate itself, in a network of one block, trained or not: only constants may pass."""
+    for name, info in GATES.items():
+        if info.form != "norm":
+            with pytest.raises(_errors.SiteError, match="is causal"):
+                attnlab.insert(gpt2(), name, example=EXAMPLE)

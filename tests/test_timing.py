@@ -1,0 +1,151 @@
+"""`attnlab.latency`: its interval against simulated truth, and two networks of known cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from torch import nn
+
+import attnlab
+from attnlab._errors import OptionError
+from attnlab.timing import is_narrow, latencies, ratio_interval
+
+
+def waiting(seconds: float) -> object:
+    """A function that takes this long, whoever else is busy."""
+    return lambda: time.sleep(seconds)
+
+
+def test_ratio_of_two_functions_of_known_time() -> None:
+    # Long enough that a busy machine's delays count for little.
+    found = attnlab.latency(waiting(0.04), waiting(0.1), (), seconds=3)
+    assert 2 < found.low <= found.ratio <= found.high < 2.7
+    assert found.after / found.before == pytest.approx(found.ratio, rel=1e-12)
+    assert 0.04 <= found.before < 0.06
+    assert found.rounds >= 10
+    assert (found.batch, found.threads) == (0, torch.get_num_threads())
+
+
+def test_several_in_turns_are_each_against_the_first() -> None:
+    calls = [waiting(seconds) for seconds in (0.004, 0.008, 0.004)]
+    found = latencies(calls, (), seconds=3, precision=0.1)
+    assert [round(each.ratio) for each in found] == [1, 2, 1]
+    assert (found[0].ratio, found[0].low, found[0].high) == (1, 1, 1)
+    assert len({each.rounds for each in found}) == 1
+
+
+def test_none_always_runs_behind_the_same_one() -> None:
+    order: list[int] = []
+    calls = [lambda n=n: (order.append(n), time.sleep(0.006)) for n in range(3)]
+    latencies(calls, (), seconds=0.01)
+    rounds = [tuple(order[6:][i : i + 3]) for i in range(0, len(order) - 6, 3)]
+    assert all(sorted(each) == [0, 1, 2] for each in rounds)
+    followers = {(a, b) for each in rounds for a, b in itertools.pairwise(each)}
+    assert followers == set(itertools.permutations(range(3), 2))
+
+
+def test_networks_are_timed_in_eval_mode_and_put_back() -> None:
+    network = attnlab.create("resnet20").train()
+    seen = set()
+    network.register_forward_hook(
+        lambda module, *_: seen.add((module.training, torch.is_grad_enabled()))
+    )
+    mean = network.state_dict()["bn1.running_mean"].clone()
+    attnlab.latency(network, network, torch.randn(2, 3, 8, 8), seconds=0.1)
+    assert seen == {(False, False)}
+    assert network.training
+    assert torch.equal(network.state_dict()["bn1.running_mean"], mean)
+
+
+def test_threads_are_as_before() -> None:
+    before = torch.get_num_threads()
+    found = attnlab.latency(nn.Identity(), nn.Identity(), torch.ones(3), seconds=0.1, threads=1)
+    assert (found.threads, found.batch) == (1, 3)
+    assert torch.get_num_threads() == before
+
+
+def test_ranks_of_the_interval_are_those_of_the_binomial_distribution() -> None:
+    for number, level in itertools.product((7, 10, 25, 80, 301), (0.95, 0.975)):
+        low, high = ratio_interval(range(number), level)
+        outside = int(binom.ppf((1 - level) / 2, number, 0.5))
+        # The largest rank with P(fewer than it lie below the median) ≤ (1 − level) / 2.
+        while outside and binom.cdf(outside - 1, number, 0.5) > (1 - level) / 2:
+            outside -= 1
+        assert (low, high) == (outside - 1, number - outside)
+    assert ratio_interval([1.0, 2.0]) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy", "skewed"])
+def test_the_interval_holds_the_true_ratio_95_percent_of_the_time(noise: str) -> None:
+    """Also when one stops as soon as it is narrow. The true median ratio is 1.25."""
+    random = np.random.default_rng(0)
+    held, trials = 0, 600
+    for _ in range(trials):
+        e = {
+            "normal": lambda: 0.05 * random.standard_normal(250),
+            "heavy": lambda: 0.03 * random.standard_t(2, 250),
+            "skewed": lambda: 0.05 * (random.exponential(size=250) - math.log(2)),
+        }[noise]()
+        ratios = (1.25 * np.exp(e)).tolist()
+        number = check = 10
+        while number < 250 and not (number >= check and is_narrow(ratios[:number], 0.02)):
+            check = math.ceil(1.3 * check) if number >= check else check
+            number += 1
+        low, high = ratio_interval(ratios[:number])
+        held += low <= 1.25 <= high
+    assert held / trials > 0.95 - 2 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_it_stops_when_narrow_and_says_when_it_cannot() -> None:
+    quick = attnlab.latency(waiting(0.005), waiting(0.005), (), precision=0.2, seconds=60)
+    assert quick.narrow
+    assert quick.busy == ""
+    random = np.random.default_rng(1)
+
+    def unsteady() -> None:
+        time.sleep(0.005 * float(random.uniform(1, 6)))
+
+    wide = attnlab.latency(unsteady, unsteady, (), precision=0.001, seconds=0.5)
+    assert not wide.narrow
+    assert wide.busy.startswith("the machine is too busy for a narrower interval (")
+    assert str(wide) == f"{wide.statement}; {wide.busy}"
+
+
+def test_text_is_consistent() -> None:
+    found = attnlab.latency(waiting(0.005), waiting(0.01), (), seconds=1, precision=0.3)
+    assert found.statement == (
+        f"{found.ratio:.2f}× [{found.low:.2f}, {found.high:.2f}] ({found.before * 1e3:.2f} → "
+        f"{found.after * 1e3:.2f} ms; 95 % interval of {found.rounds} rounds in turns; batch 0, "
+        f"threads {torch.get_num_threads()})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precision": 0.0}, "Expected precision between 0 and 1 but got 0.0."),
+        ({"seconds": 0.0}, "Expected seconds above 0 but got 0.0."),
+        ({"threads": 0}, "Expected threads to be at least 1 but got 0."),
+    ],
+)
+def test_messages(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        attnlab.latency(nn.Identity(), nn.Identity(), torch.ones(1), **settings)
+    assert str(caught.value) == message
+
+
+def test_what_a_function_takes_is_not_known() -> None:
+    with pytest.raises(OptionError) as caught:
+        attnlab.latency(len, len)
+    assert str(caught.value) == (
+        "Expected an example to call <built-in function len> with, or () if it takes nothing: "
+        "only for a network is it known what it takes."
+    )
+    with pytest.raises(OptionError, match="Expected at least 2 networks to compare but got 1"):
+        latencies([nn.Identity()], torch.ones(1))
