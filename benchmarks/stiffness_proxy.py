@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
+from shorten import rank_correlations
 from stiffness_family import NAMES, build
 
 import attnlab
 from attnlab.data.digits import digits
-from shorten import rank_correlations
 
 EPOCHS, BATCH, RATE = 3, 64, 0.05
 MEASURED = 256

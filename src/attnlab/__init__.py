@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnlab import page as page
     from attnlab import residuals as residuals
     from attnlab import results as results
+    from attnlab import subject as subject
     from attnlab import surgery as surgery
     from attnlab import tasks as tasks
     from attnlab import testing as testing
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from attnlab.residuals.site import Site as Site
     from attnlab.residuals.step import Step as Step
     from attnlab.residuals.steps import steps as steps
+    from attnlab.subject import Subject as Subject
+    from attnlab.subject import open as open  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
     from attnlab.surgery.insertion.host import remove as remove
     from attnlab.surgery.insertion.insert import insert as insert
@@ -56,6 +59,8 @@ _NAMES = {
     "Receipt": "attnlab.surgery.receipt",
     "Site": "attnlab.residuals.site",
     "Step": "attnlab.residuals.step",
+    "Subject": "attnlab.subject",
+    "open": "attnlab.subject",
     "insert": "attnlab.surgery.insertion.insert",
     "remove": "attnlab.surgery.insertion.host",
     "steps": "attnlab.residuals.steps",
@@ -79,6 +84,7 @@ _ROOMS = {
     "page": "attnlab.page",
     "residuals": "attnlab.residuals",
     "results": "attnlab.results",
+    "subject": "attnlab.subject",
     "surgery": "attnlab.surgery",
     "tasks": "attnlab.tasks",
     "testing": "attnlab.testing",

@@ -19,9 +19,9 @@ from attnlab._errors import InputError, OptionError
 from attnlab.data import load_data
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import RunConfig, load_network, train
-from attnlab.lab.training.network import build_network
 from attnlab.results import StoredRun
 from attnlab.results.details import Details
+from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
 FEW = {"name": "shapes", "train_subset": 16, "test_subset": 7}

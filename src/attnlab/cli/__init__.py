@@ -1,7 +1,9 @@
-"""The `attnlab` command: one file per subcommand, each a plain typed function."""
+"""The `attnlab` command. Commands of instruments are made by the driver; the others have a file
+each, with a plain typed function."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
@@ -11,56 +13,41 @@ import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
 from attnlab.cli._provenance import as_command
-from attnlab.cli.compare import compare
-from attnlab.cli.doctor import doctor
-from attnlab.cli.dynamics import dynamics
-from attnlab.cli.fold import fold
-from attnlab.cli.insert import insert
-from attnlab.cli.modules import modules
-from attnlab.cli.networks import networks
-from attnlab.cli.noise import noise
-from attnlab.cli.operators import operators
-from attnlab.cli.place import place
-from attnlab.cli.report import report
-from attnlab.cli.shorten import shorten
-from attnlab.cli.speed import speed
-from attnlab.cli.stiffness import stiffness
-from attnlab.cli.stripe import stripe
-from attnlab.cli.study import study
-from attnlab.cli.style import style
-from attnlab.cli.try_ import try_
-from attnlab.cli.yolo import yolo
+from attnlab.instruments.registry import INSTRUMENTS
 
 _UNUSABLE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 """What a path that was given may be; the commands say more where they look first."""
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "doctor": doctor,
-    "modules": modules,
-    "networks": networks,
-    "operators": operators,
-    "try": try_,
-    "insert": insert,
-    "stiffness": stiffness,
-    "stripe": stripe,
-    "place": place,
-    "noise": noise,
-    "dynamics": dynamics,
-    "fold": fold,
-    "shorten": shorten,
-    "speed": speed,
-    "style": style,
-    "study": study,
-    "report": report,
-    "compare": compare,
-    "yolo": yolo,
+COMMANDS: dict[str, str] = {
+    "doctor": "attnlab.cli.doctor",
+    "modules": "attnlab.cli.modules",
+    "networks": "attnlab.cli.networks",
+    "operators": "attnlab.cli.operators",
+    "try": "attnlab.cli.try_",
+    "insert": "attnlab.cli.insert",
+    **dict.fromkeys(INSTRUMENTS, ""),
+    "stripe": "attnlab.cli.stripe",
+    "place": "attnlab.cli.place",
+    "noise": "attnlab.cli.noise",
+    "dynamics": "attnlab.cli.dynamics",
+    "fold": "attnlab.cli.fold",
+    "shorten": "attnlab.cli.shorten",
+    "speed": "attnlab.cli.speed",
+    "style": "attnlab.cli.style",
+    "study": "attnlab.cli.study",
+    "report": "attnlab.cli.report",
+    "compare": "attnlab.cli.compare",
+    "yolo": "attnlab.cli.yolo",
 }
+"""Where each command is; those of instruments are made by the driver."""
 
 _ONLY_PRINT = ("doctor", "modules", "operators")
 _BROKEN_PIPE = 141
 """128 + 13, as a shell writes it."""
 
-DESCRIPTION = """Put attention into any vision network, measure what it does, fold it away.
+DESCRIPTION = """usage: attnlab COMMAND [OPTIONS]; attnlab COMMAND --help says more.
+
+Put attention into any vision network, measure what it does, fold it away.
 
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
@@ -97,15 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         if name in COMMANDS:
-            command = COMMANDS[name]
+            command = command_named(name)
             description = _description(command)
             with as_command(given):
                 tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
             sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
-        elif name.startswith("-"):
-            tyro.extras.subcommand_cli_from_dict(
-                COMMANDS, prog="attnlab", description=DESCRIPTION, args=given or [name]
-            )
+        elif name in ("-h", "--help"):
+            print(DESCRIPTION, end="")
         else:
             raise unknown_name("command", name, COMMANDS)
     except AttnlabError as error:
@@ -118,6 +103,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # What only prints has done its work. Anything else was cut off, and is no success.
         raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
+
+
+def command_named(name: str) -> Callable[..., None]:
+    """The function of a command, imported when it is used: `attnlab --help` need not wait for
+    torch."""
+    if name in INSTRUMENTS:
+        from attnlab.cli.driver import instrument_command
+
+        return instrument_command(INSTRUMENTS[name])
+    module = importlib.import_module(COMMANDS[name])
+    found: Callable[..., None] = getattr(module, COMMANDS[name].rpartition(".")[2])
+    return found
 
 
 def _description(command: Callable[..., None]) -> str:

@@ -65,7 +65,7 @@ def images(
 
     options: dict[str, Any] = {"limit": limit, "batch": _BATCH, "size": description.input_size}
     if run:  # it was trained with the mean and deviation of its own data
-        from attnlab.lab.training.directory import read_facts
+        from attnlab.subject.run import read_facts
 
         facts = read_facts(Path(source))
         options |= {"mean": list(facts.mean), "std": list(facts.std)}
@@ -83,13 +83,11 @@ def images(
 
 
 def _of_run(source: str, limit: int) -> Images:
-    from attnlab.lab.measures import images_of_run
+    from attnlab.subject import open_run
 
-    batches = list(images_of_run(source, limit=limit, batch=_BATCH))
-    lines = [
-        "from attnlab.lab.measures import images_of_run",
-        f"loader = images_of_run({source!r}, limit={limit}, batch={_BATCH})",
-    ]
+    opened = replace(open_run(source, trust=True), limit=limit, batch_size=_BATCH)
+    batches = list(opened.batches())
+    lines = [f"loader = attnlab.open({source!r}, limit={limit}, batch={_BATCH}).batches()"]
     return Images(batches, lines, "test images of the run, with its classes", True)
 
 

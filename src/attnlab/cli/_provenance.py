@@ -25,6 +25,11 @@ def as_command(arguments: Sequence[str]) -> Iterator[None]:
         _COMMAND.reset(token)
 
 
+def command_line() -> str:
+    """The command that is running; empty where none is."""
+    return _COMMAND.get()
+
+
 def of_name(
     name: str, gate: str | None, weights: str | None, data: str | None, root: Path = Path("data")
 ) -> Provenance:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from attnlab.page.tables import Table as PageTable
+
 Justify = Literal["left", "right"]
 _WIDTH_OF_A_FILE = 140
 
@@ -47,6 +49,15 @@ def numbers_table(
     text, *numbers = heads
     columns: list[tuple[str, Justify]] = [(text, "left")]
     return table(columns + [(number, "right") for number in numbers], rows, title)
+
+
+def rich_table(shown: PageTable) -> Table:
+    """A table of a result, for the terminal."""
+    sides: list[Justify] = [
+        "left" if n < shown.names else "right" for n in range(len(shown.columns))
+    ]
+    columns = list(zip(shown.columns, sides, strict=True))
+    return table(columns, shown.texts(), shown.caption or None)
 
 
 def check_drawing(out: Path | None) -> None:

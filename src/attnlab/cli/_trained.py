@@ -76,20 +76,19 @@ def _of_subject(
     subject = subject_of(network, data, weights=weights, root=root, size=size)
     description = _described(network)
     if description is None:
-        facts = subject.data.facts
+        facts = subject.images().facts
         description = Description(network, facts.outputs, input_size=list(facts.shape))
     options = {"weights": weights, "root": root, "size": size}
     more = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     chosen = "" if data is None else f", {data!r}"
     lines = [
-        "from attnlab.lab.measures import subject_of",
-        f"subject = subject_of({network!r}{chosen}{more})",
+        f"subject = attnlab.open({network!r}{chosen}{more}, batch={_BATCH})",
         "network = subject.network",
-        f"images = list(subject.training({limit}, {_BATCH}))",
-        f"test = list(subject.batches({limit}, {_BATCH}))",
+        f"images = list(subject.batches({limit}, 'train'))",
+        f"test = list(subject.batches({limit}))",
     ]
-    images = list(subject.training(limit, _BATCH))
-    test = list(subject.batches(limit, _BATCH))
+    images = list(subject.batches(limit, "train"))
+    test = list(subject.batches(limit))
     return subject.network, images, test, description, lines
 
 

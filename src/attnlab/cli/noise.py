@@ -58,7 +58,7 @@ def noise(
     """
     from attnlab._errors import OptionError
     from attnlab.instruments.noise import noise_response
-    from attnlab.lab.measures import subject_of
+    from attnlab.subject import open as open_subject
 
     check_drawing(out)
     if not networks:
@@ -66,7 +66,10 @@ def noise(
     given = strengths or _STRENGTHS[kind]
     noises = [_noise(kind, each.strip(), per) for each in given.split(",")]
     subjects = {
-        name: subject_of(name, data, weights=weights, root=root, size=size) for name in networks
+        name: open_subject(
+            name, data, weights=weights, root=root, size=size, trust=Path(name).is_dir()
+        )
+        for name in networks
     }
     result = noise_response(subjects, noises, draws=draws, limit=limit, seed=seed)
     _print(result)
@@ -83,9 +86,8 @@ def noise(
     print_python(
         "from attnlab.surgery import noise",
         "from attnlab.instruments.noise import noise_response",
-        "from attnlab.lab.measures import subject_of",
         f"names = {list(networks)!r}",
-        f"subjects = {{name: subject_of(name{chosen}{more}) for name in names}}",
+        f"subjects = {{name: attnlab.open(name{chosen}{more}) for name in names}}",
         f"noises = [{', '.join(_python(each) for each in noises)}]",
         f"result = noise_response(subjects, noises{extra})",
     )

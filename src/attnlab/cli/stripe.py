@@ -123,8 +123,8 @@ class _Patience:
 
 def _of_run(folder: Path, given: dict[str, Any], limit: int, batch: int) -> Prepared:
     from attnlab._errors import OptionError
-    from attnlab.lab.measures import images_of_run
     from attnlab.networks.checkpoint import describe, load
+    from attnlab.subject import open_run
 
     for option in (name for name, value in given.items() if value is not None):
         raise OptionError(
@@ -136,11 +136,11 @@ def _of_run(folder: Path, given: dict[str, Any], limit: int, batch: int) -> Prep
     described = describe(folder)
     trust = ", trust=True" if described is not None and described.own_classes else ""
     lines = [
-        "from attnlab.lab.measures import images_of_run",
         f"network = attnlab.load({str(folder)!r}{trust})",
-        f"loader = images_of_run({str(folder)!r}, limit={limit}, batch={batch})",
+        f"loader = attnlab.open({str(folder)!r}, limit={limit}, batch={batch}).batches()",
     ]
-    return model, images_of_run(folder, limit=limit, batch=batch), lines
+    opened = replace(open_run(folder, trust=True), limit=limit, batch_size=batch)
+    return model, opened.batches(), lines
 
 
 def _of_name(

@@ -13,10 +13,10 @@ from attnlab.data.boxes import BoxData
 from attnlab.data.coco import coco
 from attnlab.data.config import DataConfig
 from attnlab.data.data import Data, Facts
-from attnlab.data.folder import IMAGENET
 from attnlab.data.shapes import load_shapes, shapes_checksum
 from attnlab.data.voc import voc
 from attnlab.data.yolo import yolo
+from attnlab.networks.preprocessing import IMAGENET
 
 FORMATS: dict[str, Callable[..., FoundSets]] = {"coco": coco, "voc": voc, "yolo": yolo}
 MEMORY_LIMIT = 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ class Data(ABC):
     """Training and test images."""
 
     facts: Facts
+    divided: ClassVar[bool] = True
+    """Whether training and test images are different images."""
 
     @abstractmethod
     def training(

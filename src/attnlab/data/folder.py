@@ -17,8 +17,8 @@ from attnlab.data.data import Data, Facts
 from attnlab.data.decode import SUFFIXES, decoded, verify
 from attnlab.data.memory import MemoryData, Pixels
 from attnlab.data.stream import StreamData, fitted
+from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of pixels up to which a folder is read into memory."""
 _OPENED_FIRST = 20_000
@@ -43,22 +43,27 @@ class FolderFiles(NamedTuple):
         return self.train + self.test
 
 
-def load_folder(config: DataConfig, checksum: str) -> Data:
-    """`root`/train/CLASS/… and `root`/test/CLASS/… (or val)."""
+def load_folder(
+    config: DataConfig, checksum: str, preprocessing: Preprocessing | None = None
+) -> Data:
+    """`root`/train/CLASS/… and `root`/test/CLASS/… (or val); photographs are prepared as ImageNet's
+    are unless a network says otherwise."""
     files, size = find_files(config), _size(config)
+    known = preprocessing or Preprocessing((3, size, size), *IMAGENET)
     needed = 3 * size**2 * len(files.all)
     if config.augmentation.crop != "resized" and needed <= MEMORY_LIMIT:
-        parts = [_read(part, size) for part in (files.train, files.test)]
-        outputs = len(files.classes)
+        parts = [_read(part, known) for part in (files.train, files.test)]
+        outputs, statistics = len(files.classes), (known.mean, known.std)
         return MemoryData(
-            "folder", parts[0], parts[1], outputs, checksum, config.augmentation, IMAGENET
+            "folder", parts[0], parts[1], outputs, checksum, config.augmentation, statistics
         )
     # All of them up to a number, then evenly spread.
     step = max(1, len(files.all) // _OPENED_FIRST)
     verify([path for path, _ in files.all[::step]])
     counts = len(files.train), len(files.test)
-    shape = (3, size, size)
-    facts = Facts("folder", "class", len(files.classes), shape, *counts, *IMAGENET, checksum)
+    facts = Facts(
+        "folder", "class", len(files.classes), known.size, *counts, known.mean, known.std, checksum
+    )
     return StreamData(facts, _Images(files.train), _Images(files.test), config.augmentation)
 
 
@@ -112,8 +117,9 @@ def _files(folder: Path, classes: Sequence[str], limit: int | None) -> list[_Fil
     return found
 
 
-def _read(files: Sequence[_File], size: int) -> Pixels:
-    fit = fitted(size)
+def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
+    _, height, width = preprocessing.size
+    fit = fitted((height, width), preprocessing.crop, preprocessing.interpolation)
     images = torch.stack([fit(decoded(path)) for path, _ in files])
     return Pixels(images, torch.tensor([label for _, label in files]))
 

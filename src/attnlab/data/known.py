@@ -36,9 +36,14 @@ SETS = {
 
 
 def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixels, int]:
-    """One of `SETS` in the folder `root`; torchvision checks that it is whole."""
+    """One of `SETS` in the folder `root`: as torchvision unpacks it, which checks that it is
+    whole, or as a numpy archive `NAME*.npz`. Nothing is fetched but by `download`."""
     from torchvision import datasets
 
+    archives = sorted(Path(root).glob(f"{name}*.npz"))
+    if archives and not download:
+        train, test, _ = archive(archives[0])
+        return train, test, SETS[name].classes
     title = SETS[name].title
     parts = []
     for part in ("train", "test"):
@@ -47,9 +52,9 @@ def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixel
             found = getattr(datasets, title)(root, download=download, **which)
         except RuntimeError as error:
             raise InputError(
-                f"There is no whole {title} in {root!r} ({str(error).partition('.')[0]}). Set "
-                f"data.root to the folder that holds it, or data.download = true to have "
-                f"torchvision fetch it there."
+                f"There is no whole {title} in {root!r} ({str(error).partition('.')[0]}), and no "
+                f"{name}*.npz. Set data.root (--root) to the folder that holds it, or "
+                f"data.download = true to have torchvision fetch it there."
             ) from None
         labels = np.asarray(found.labels if title == "STL10" else found.targets)
         # STL10 is stored with the channels first.

@@ -13,7 +13,7 @@ from attnlab.data.box_load import boxes_checksum, load_boxes
 from attnlab.data.config import BOXES, DataConfig
 from attnlab.data.data import Data
 from attnlab.data.digits import digit_angles, digit_pairs, digits
-from attnlab.data.folder import IMAGENET, find_files, load_folder
+from attnlab.data.folder import find_files, load_folder
 from attnlab.data.hub import load_hub
 from attnlab.data.memory import (
     MemoryData,
@@ -27,28 +27,36 @@ from attnlab.data.memory import (
 from attnlab.data.own import load_own
 from attnlab.data.photos import photos, photos_checksum
 from attnlab.data.transformed import with_transform
+from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit_angles}
 
 
-def load_data(config: DataConfig) -> Data:
-    """The images of `config`; every problem that can be seen before training is an error here."""
+def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) -> Data:
+    """The images of `config`; every problem that can be seen before training is an error here.
+
+    With the `preprocessing` of a trained network, images have its size, mean and deviation in the
+    place of their own.
+    """
     if config.name in BOXES:
         return load_boxes(config)
     if config.name == "folder":
-        data = load_folder(config, data_checksum(config))
+        data = load_folder(config, data_checksum(config), preprocessing)
         return with_transform(data, config.augmentation)
     if config.augmentation.crop == "resized":
         raise OptionError(
             "crop = 'resized' cuts from the original photographs: it is for data 'folder' only. "
             "Use crop = 'padded' or 'none'."
         )
-    train, test, outputs = read_pixels(config)
+    train, test, outputs = read_pixels(config, preprocessing)
     check_pixels(train, outputs, f"{config.name} (training)")
     train = subset(train, config.train_subset, f"{config.name} (training)")
     test = subset(test, config.test_subset, f"{config.name} (test)")
-    if config.size is not None and config.name != "photos":
-        train, test = _resized(train, config.size), _resized(test, config.size)
+    if preprocessing is not None:
+        train, test = (_prepared(part, preprocessing) for part in (train, test))
+    elif config.size is not None and config.name != "photos":
+        sides = config.size, config.size
+        train, test = (_resized(part, sides) for part in (train, test))
     data = MemoryData(
         config.name,
         train,
@@ -56,15 +64,19 @@ def load_data(config: DataConfig) -> Data:
         outputs,
         data_checksum(config),
         config.augmentation,
-        _statistics(config, train),
+        _statistics(config, train)
+        if preprocessing is None
+        else (preprocessing.mean, preprocessing.std),
         config.stl_crop if config.name == "stl10" and config.size is None else None,
     )
     return with_transform(data, config.augmentation)
 
 
-def read_pixels(config: DataConfig) -> tuple[Pixels, Pixels, int]:
+def read_pixels(
+    config: DataConfig, preprocessing: Preprocessing | None = None
+) -> tuple[Pixels, Pixels, int]:
     """Training and test images of a source that is held in memory, whole, and the number of
-    classes, labels or values."""
+    classes, labels or values. Made ones are made in the size that the network takes."""
     if config.name in known.SETS:
         return known.torchvision_set(config.name, config.root or "data", config.download)
     if config.name == "npz":
@@ -72,7 +84,9 @@ def read_pixels(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     if config.name == "hf":
         return load_hub(config)
     if config.name == "fake":
-        return made.fake(config.classes, config.train_subset or 1024, config.test_subset or 256)
+        sides = (32, 32) if preprocessing is None else preprocessing.size[1:]
+        numbers = config.train_subset or 1024, config.test_subset or 256
+        return made.fake(config.classes, *numbers, sides)
     if config.name == "photos":
         return photos(config)
     if is_path(config.name):
@@ -129,11 +143,28 @@ def _file(config: DataConfig) -> Path:
     return path
 
 
-def _resized(pixels: Pixels, size: int) -> Pixels:
+def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> Pixels:
+    """Images with the channels and sides that a network takes. Grey ones can be made of coloured
+    ones; other channels cannot be made up."""
+    from torchvision.transforms.v2 import functional as F
+
+    channels, height, width = preprocessing.size
+    there = pixels.images.shape[1]
+    if (there, channels) == (3, 1):
+        pixels = Pixels(F.rgb_to_grayscale(pixels.images), pixels.targets)
+    elif there != channels:
+        raise InputError(
+            f"The network takes images of {channels} channels, and these have {there}. Expected a "
+            f"network of 1 or 3 channels; for others give your own batches to the Python function."
+        )
+    return _resized(pixels, (height, width))
+
+
+def _resized(pixels: Pixels, sides: tuple[int, int]) -> Pixels:
     import torch
     from torchvision.transforms.v2.functional import resize
 
-    if tuple(pixels.images.shape[2:]) == (size, size):
+    if tuple(pixels.images.shape[2:]) == sides:
         return pixels
-    parts = [resize(part, [size, size], antialias=True) for part in pixels.images.split(1024)]
+    parts = [resize(part, list(sides), antialias=True) for part in pixels.images.split(1024)]
     return Pixels(torch.cat(parts), pixels.targets)

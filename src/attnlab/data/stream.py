@@ -15,6 +15,7 @@ from attnlab.data.augment import normalised
 from attnlab.data.batches import Chunk
 from attnlab.data.config import Augmentation
 from attnlab.data.data import Batch, Data, Facts
+from attnlab.networks.preprocessing import Interpolation
 
 _TEST_CROP = 0.875
 """Of the short side, where training cuts random parts: 224 of 256, as is usual on ImageNet."""
@@ -57,11 +58,15 @@ class StreamData(Data):
             yield Batch(normalised(moved, mean, std), targets.to(device, non_blocking=True))
 
 
-def fitted(size: int, share: float = 1.0) -> Any:
+def fitted(
+    size: int | tuple[int, int], share: float = 1.0, interpolation: Interpolation = "bilinear"
+) -> Any:
     """Short side resized, the centre cut out, as bytes; the crop is `share` of the short side."""
-    from torchvision.transforms import v2
+    from torchvision.transforms import InterpolationMode, v2
 
-    resize = v2.Resize(round(size / share), antialias=True)
+    longest = size if isinstance(size, int) else max(size)
+    mode = InterpolationMode(interpolation)
+    resize = v2.Resize(round(longest / share), interpolation=mode, antialias=True)
     return v2.Compose([resize, v2.CenterCrop(size), v2.PILToTensor()])
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell as Cell
+from attnlab.page.tables import Table as Table
+from attnlab.page.tables import number_cell as number_cell
 
 Tone = Literal["good", "neutral", "warn", "bad"]
 
@@ -66,33 +69,6 @@ class Legend:
     entries: Sequence[tuple[str, str]]
     """(class of the swatch, text)."""
     kind: str = field(default="legend", init=False)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One value of a table, what to sort it by, and how it is set off."""
-
-    text: str
-    small: str = ""
-    order: float | None = None
-    tone: Literal["", "gain", "loss", "quiet"] = ""
-
-
-def number_cell(value: float | None, form: str) -> Cell:
-    """A number that is sorted by its value; a dash where there is none."""
-    return Cell("—") if value is None else Cell(form.format(value), order=value)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that JavaScript, where there is any, sorts and filters."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    caption: str = ""
-    names: int = 1
-    """How many columns, from the left, hold names and no numbers."""
-    kind: str = field(default="table", init=False)
 
 
 @dataclass(frozen=True)

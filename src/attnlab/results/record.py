@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attnlab._errors import InputError, unknown_name
 from attnlab.results import Metric, RunResult, StoredRun
+from attnlab.results.base import Result
 from attnlab.results.study import (
     PlanRecord,
     RunEntry,
@@ -30,6 +31,7 @@ RENDERED = (
 """What a page can be made of."""
 
 
+R = TypeVar("R", bound=Result)
 _SOURCES = ("folder", "npz", "hf")
 """Kinds of sources, which say nothing of what is in them."""
 
@@ -59,6 +61,10 @@ class RunRecord:
             return "done"
         begun = (self.stored.directory / "config.json").is_file()
         return "failed" if self.failure else "begun" if begun else "waiting"
+
+    def measured(self, kind: type[R]) -> R | None:
+        """The result of an instrument; None where it was not measured, or does not apply."""
+        return self.stored.measured_result(kind)
 
     def found(self, measurement: str) -> dict[str, Any]:
         """What was measured; empty where it was not, or does not apply."""
@@ -114,6 +120,11 @@ class StudyRecord:
         """What was measured of these, where it was."""
         every = (run.found(measurement) for run in self.of(group, row))
         return [found for found in every if found]
+
+    def measured(self, group: Group, row: str, kind: type[R]) -> list[R]:
+        """The results of an instrument of these, where there are some."""
+        every = (run.measured(kind) for run in self.of(group, row))
+        return [found for found in every if found is not None]
 
     def data_of(self, group: Group) -> str:
         """What the data are called: a folder by its own name, unless the study's file names it."""

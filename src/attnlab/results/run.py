@@ -12,6 +12,7 @@ from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.results import v0_1
 from attnlab.results._beside import check_picture, check_tensors, read_tensors
+from attnlab.results.base import Result
 from attnlab.results.damage import DamagedFileError, parsed_object, read_object, reading
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Result)
 MEASURED = "measured"
 GATES = "gates.safetensors"
 WEIGHTS = "model.safetensors"
@@ -98,6 +100,14 @@ class StoredRun:
     def measured(self, name: str) -> Measured | None:
         """A measurement; None where it was not made."""
         return _whole(lambda: self._measured(name), None)
+
+    def measured_result(self, kind: type[R]) -> R | None:
+        """The result of an instrument; None where it was not measured, or does not apply."""
+        measured = self.measured(kind.instrument())
+        if measured is None or measured.found is None:
+            return None
+        content = {name: value for name, value in measured.found.items() if name != "format"}
+        return kind.from_content(content)
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from attnlab.instruments.stiffness.result_figures import comparison_figure
 from scipy.stats import kendalltau, spearmanr
 
 import attnlab
@@ -14,7 +15,6 @@ from attnlab import _errors
 from attnlab._ranks import rank_test
 from attnlab.instruments.stiffness.compare import compare
 from attnlab.instruments.stiffness.measure import stiffness
-from attnlab.instruments.stiffness.result_figures import comparison_figure
 from attnlab.page.plot import to_svg
 
 

@@ -20,8 +20,8 @@ from attnlab._seeds import derive, stream
 from attnlab.data import DataConfig, load_data
 from attnlab.data.augment import draw
 from attnlab.lab.training import RunConfig, identify, load_network, train
-from attnlab.lab.training.network import build_network
 from attnlab.results import StoredRun
+from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
 

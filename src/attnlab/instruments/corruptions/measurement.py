@@ -9,7 +9,8 @@ import torch
 from attnlab.data import Data
 from attnlab.data.corruptions import CORRUPTIONS, STRENGTHS, CorruptedData
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
+from attnlab.subject import Subject
 from attnlab.tasks import task_of_classes
 
 _BINS = 15
@@ -28,10 +29,10 @@ class Corruptions(Measurement):
         del folder
         if not task_of_classes(subject.task):
             return Finding(None, ("Corruptions are measured of networks that tell classes apart.",))
-        clean = _figures(subject, subject.data, config.corruptions)
+        clean = _figures(subject, subject.images(), config.corruptions)
         figures = {
             (name, strength): _figures(
-                subject, CorruptedData(subject.data, name, strength), config.corruptions
+                subject, CorruptedData(subject.images(), name, strength), config.corruptions
             )
             for name in CORRUPTIONS
             for strength in STRENGTHS
@@ -51,11 +52,11 @@ def _figures(subject: Subject, data: Data, number: int) -> dict[str, float]:
     facts = data.facts
     chosen = torch.linspace(0, facts.test - 1, min(number, facts.test)).round().long()
     chunks = chosen.split(subject.batch_size)
-    meters = subject.task.meters(subject.device)
+    meters = subject.learned().meters(subject.device)
     calibration = MulticlassCalibrationError(facts.outputs, _BINS, "l1").to(subject.device)
     with torch.inference_mode():
         for batch in data.testing(chunks, subject.device):
-            logits = subject.task.predict(subject.network, batch)
+            logits = subject.learned().predict(subject.network, batch)
             meters.update(logits, batch.targets)
             calibration.update(logits.softmax(1), batch.targets)
     found = meters.compute()

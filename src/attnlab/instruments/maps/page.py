@@ -6,12 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnlab.instruments.maps.figures import heads_figure, maps_in_words, mean_maps_figure
-from attnlab.instruments.provenance import (
-    is_untrained,
-    network_title,
-    provenance_chips,
-    provenance_section,
-)
 from attnlab.page.parts import (
     Cell,
     Chip,
@@ -25,7 +19,13 @@ from attnlab.page.parts import (
     number_cell,
 )
 from attnlab.page.rendering import render
-from attnlab.results.provenance import UNTRAINED
+from attnlab.results.origin import (
+    is_untrained,
+    network_title,
+    provenance_chips,
+    provenance_section,
+)
+from attnlab.results.provenance import UNTRAINED, read_provenance
 
 _PICTURES = 12
 """Of how many layers a page shows the mean maps, from the first to the last."""
@@ -40,7 +40,7 @@ def maps_page(result: Mapping[str, Any]) -> str:
         f" {len(shown)} of {len(layers)} layers are shown." if len(shown) < len(layers) else ""
     )
     chips = [
-        *provenance_chips(result),
+        *provenance_chips(read_provenance(result.get("provenance"))),
         Chip(f"{result['inputs']} inputs"),
         Chip(f"{heads} heads"),
         Chip(f"{result['seconds']:.1f} s"),
@@ -63,12 +63,20 @@ def maps_page(result: Mapping[str, Any]) -> str:
         ),
         Section("All numbers", "", [_table(layers)]),
         _alerts(result["notes"]),
-        provenance_section(result),
+        provenance_section(read_provenance(result.get("provenance"))),
     ]
     verdict = maps_in_words(result)
-    if is_untrained(result):
+    if is_untrained(read_provenance(result.get("provenance"))):
         verdict += f" {UNTRAINED}"
-    return render(Page(network_title(result), verdict, chips, sections, "Attention maps over data"))
+    return render(
+        Page(
+            network_title(str(result["network"]), read_provenance(result.get("provenance"))),
+            verdict,
+            chips,
+            sections,
+            "Attention maps over data",
+        )
+    )
 
 
 def _table(layers: Sequence[Mapping[str, Any]]) -> Table:

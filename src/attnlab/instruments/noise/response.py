@@ -18,8 +18,9 @@ from attnlab._errors import InputError, OptionError
 from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
-from attnlab.instruments.measurement import Subject, same_result
+from attnlab.instruments.measurement import same_result
 from attnlab.results.metric import Metric
+from attnlab.subject import Subject
 from attnlab.surgery.noise import Noise, noisy
 from attnlab.surgery.noise.kinds import Batch, Constant, Random
 
@@ -113,7 +114,7 @@ def noise_response(
     first = next(iter(subjects.values()))
     return NoiseResult(
         kind=kinds.pop(),
-        metric=first.task.metrics[0],
+        metric=first.learned().metrics[0],
         images=len(_images(first, limit)),
         draws=1 if isinstance(noises[0], Constant) else draws,
         seed=seed,
@@ -147,11 +148,11 @@ def _curve(
 
 def score(subject: Subject, chunks: Sequence[Tensor]) -> float:
     """The task's result on the test images of `chunks`, in its metric's unit."""
-    metric = subject.task.metrics[0]
-    meters = subject.task.meters(subject.device)
+    metric = subject.learned().metrics[0]
+    meters = subject.learned().meters(subject.device)
     with torch.inference_mode():
-        for batch in subject.data.testing(chunks, subject.device):
-            meters.update(subject.task.predict(subject.network, batch), batch.targets)
+        for batch in subject.images().testing(chunks, subject.device):
+            meters.update(subject.learned().predict(subject.network, batch), batch.targets)
     value = meters.compute()[metric.name]
     if value is None or not math.isfinite(value):
         raise InputError(
@@ -162,7 +163,7 @@ def score(subject: Subject, chunks: Sequence[Tensor]) -> float:
 
 
 def _images(subject: Subject, limit: int | None) -> Tensor:
-    test = subject.data.facts.test
+    test = subject.images().facts.test
     number = test if limit is None else min(limit, test)
     return torch.linspace(0, test - 1, number).round().long()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,8 +12,9 @@ from attnlab._errors import FoldError
 from attnlab._files import write_whole
 from attnlab.data.pictures import png
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.results.pictures import FOLDER, Picture
+from attnlab.subject import Subject
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold
 
@@ -62,8 +64,8 @@ def _made(subject: Subject, network: nn.Module, number: int) -> list[tuple[Tenso
     """(image, picture) of each of `number` test images."""
     made = []
     with torch.inference_mode():
-        for batch in subject.batches(number, 1):
-            found = subject.task.pictures(network, batch)
+        for batch in replace(subject, batch_size=1).batches(number):
+            found = subject.learned().pictures(network, batch)
             if found is None:
                 return None
             made += list(zip(found.inputs, found.outputs, strict=True))

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab.instruments.place.figures import margin_in_words, place_figure
-from attnlab.instruments.provenance import (
+from attnlab.page.glossary import words
+from attnlab.page.parts import Cell, Chip, Code, Figure, Notes, Page, Section, Table, number_cell
+from attnlab.page.rendering import render
+from attnlab.results.origin import (
     is_untrained,
     network_title,
     provenance_chips,
     provenance_section,
 )
-from attnlab.page.glossary import words
-from attnlab.page.parts import Cell, Chip, Code, Figure, Notes, Page, Section, Table, number_cell
-from attnlab.page.rendering import render
-from attnlab.results.provenance import UNTRAINED
+from attnlab.results.provenance import UNTRAINED, read_provenance
 
 
 def place_page(result: Mapping[str, Any]) -> str:
@@ -34,7 +34,7 @@ def place_page(result: Mapping[str, Any]) -> str:
     ]
     per_stage = " in every stage" if result["per_stage"] else ""
     chips = [
-        *provenance_chips(result),
+        *provenance_chips(read_provenance(result.get("provenance"))),
         Chip(f"strategy {result['strategy']}"),
         Chip(f"{result['budget']} block{'s' * (result['budget'] != 1)}{per_stage}"),
         *([Chip(f"{result['images']} images")] if result["images"] else []),
@@ -61,8 +61,16 @@ def place_page(result: Mapping[str, Any]) -> str:
     if result["notes"]:
         notes = [Chip(note, "warn") for note in result["notes"]]
         sections.append(Section("Alerts", "", [Notes(notes)]))
-    sections.append(provenance_section(result))
+    sections.append(provenance_section(read_provenance(result.get("provenance"))))
     verdict = f"Gates at {', '.join(block['label'] for block in chosen)}."
-    if result["quantity"] and is_untrained(result):
+    if result["quantity"] and is_untrained(read_provenance(result.get("provenance"))):
         verdict += f" {UNTRAINED}"
-    return render(Page(network_title(result), verdict, chips, sections, "Where a gate belongs"))
+    return render(
+        Page(
+            network_title(str(result["network"]), read_provenance(result.get("provenance"))),
+            verdict,
+            chips,
+            sections,
+            "Where a gate belongs",
+        )
+    )

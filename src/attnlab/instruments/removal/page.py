@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attnlab.instruments.provenance import network_title, provenance_chips, provenance_section
 from attnlab.instruments.removal.figures import shorten_figure
 from attnlab.page.parts import Cell, Chip, Figure, Page, Row, Section, Table, number_cell
 from attnlab.page.rendering import render
+from attnlab.results.origin import network_title, provenance_chips, provenance_section
+from attnlab.results.provenance import read_provenance
 
 
 def shorten_page(result: Mapping[str, Any]) -> str:
     """Curves of one network as HTML; `result` is what a shorten.json holds."""
     removable = [step for step in result["steps"] if not step["reason"]]
     chips = [
-        *provenance_chips(result),
+        *provenance_chips(read_provenance(result.get("provenance"))),
         Chip(f"{len(removable)} of {len(result['steps'])} steps can go"),
         Chip(f"ranked on {result['images']} images"),
         _measured_on(result),
@@ -37,9 +38,17 @@ def shorten_page(result: Mapping[str, Any]) -> str:
             "does.",
             [_steps(result)],
         ),
-        provenance_section(result),
+        provenance_section(read_provenance(result.get("provenance"))),
     ]
-    return render(Page(network_title(result), _verdict(result), chips, sections, "Fewer steps"))
+    return render(
+        Page(
+            network_title(str(result["network"]), read_provenance(result.get("provenance"))),
+            _verdict(result),
+            chips,
+            sections,
+            "Fewer steps",
+        )
+    )
 
 
 def _measured_on(result: Mapping[str, Any]) -> Chip:

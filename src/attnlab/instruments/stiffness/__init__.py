@@ -2,7 +2,9 @@
 
 from attnlab.instruments.stiffness.capture import Captured as Captured
 from attnlab.instruments.stiffness.capture import CapturedStep as CapturedStep
-from attnlab.instruments.stiffness.compare import Comparison as Comparison
+from attnlab.instruments.stiffness.compare import StiffnessComparison as StiffnessComparison
+from attnlab.instruments.stiffness.compare import compare_networks as compare_networks
+from attnlab.instruments.stiffness.compare import rank as rank
 from attnlab.instruments.stiffness.conventions import StepNorms as StepNorms
 from attnlab.instruments.stiffness.conventions import nsi as nsi
 from attnlab.instruments.stiffness.grid import Grid as Grid

@@ -12,15 +12,20 @@ from torch import nn
 from attnlab.residuals.inputs import Inputs, inputs_of
 
 
-def batches(loader: Iterable[Any], model: nn.Module, progress: bool | None) -> Iterator[Inputs]:
-    """The inputs of every batch for `model`, with a progress bar on a terminal."""
-    with _progress(loader, progress) as watched:
+def batches(
+    loader: Iterable[Any], model: nn.Module, progress: bool | None, number: int | None
+) -> Iterator[Inputs]:
+    """The inputs of every batch for `model`, with a progress bar on a terminal; of `number`
+    batches, if that is known."""
+    with _progress(loader, progress, number) as watched:
         for batch in watched:
             yield from inputs_of(batch, model)
 
 
 @contextmanager
-def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Iterable[Any]]:
+def _progress(
+    loader: Iterable[Any], wanted: bool | None, number: int | None
+) -> Iterator[Iterable[Any]]:
     if wanted is None:
         wanted = sys.stderr.isatty()
     if not wanted:
@@ -29,8 +34,4 @@ def _progress(loader: Iterable[Any], wanted: bool | None) -> Iterator[Iterable[A
     from rich.console import Console
     from rich.progress import track
 
-    try:
-        total: int | None = len(loader)  # type: ignore[arg-type]
-    except TypeError:
-        total = None
-    yield track(loader, description="stiffness", total=total, console=Console(stderr=True))
+    yield track(loader, description="stiffness", total=number, console=Console(stderr=True))

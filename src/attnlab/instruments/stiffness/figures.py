@@ -1,44 +1,34 @@
-"""Pictures of stiffness: plain data in, Vega-Lite specification out.
-
-A network is what a `stiffness.json` holds, as a dictionary; a value that is not a number is None.
-"""
+"""Pictures of stiffness: results in, Vega-Lite specifications out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnlab.page.plot import BLUE, GREY, Spec
 from attnlab.page.raster import raster_figure
 
+if TYPE_CHECKING:
+    from attnlab.instruments.stiffness.compare import StiffnessComparison
+    from attnlab.instruments.stiffness.result import StepResult, StiffnessResult
+
 _NEARLY_ZERO = 0.005
 """Shares up to which a surface may be cut off."""
 
 
-def stiffest_step(network: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """`label`, `name` and `share` of inputs of the step that the measurement calls the stiffest;
-    None where there is none, or where it is not stored."""
-    if "stiffest" in network:
-        found: Mapping[str, Any] | None = network["stiffest"]
-        return found
-    # Files of version 0.1 only have the shares, if these.
-    kept = [step for step in network["nsi"] if step.get("kept") and step.get("stiffest_share")]
-    step = max(kept, key=lambda step: step["stiffest_share"], default=None)
-    return step and {**step, "share": step["stiffest_share"]}
-
-
-def nsi_figure(steps: Sequence[Mapping[str, Any]], title: Spec | None = None) -> Spec:
+def nsi_figure(steps: Sequence[StepResult], title: Spec | None = None) -> Spec:
     """NSI per step with its 5–95 % range over inputs; grey steps do not count for TNS."""
     rows = [
         {
-            "step": step["label"],
-            "stage": f"stage {step['stage']}",
-            "low": step["quantile_05"],
-            "high": step["quantile_95"],
-            "mean": step["mean"],
-            "kept": step["kept"],
+            "step": step.label,
+            "stage": f"stage {step.stage}",
+            "low": _known(step.quantile_05),
+            "high": _known(step.quantile_95),
+            "mean": _known(step.mean),
+            "kept": step.kept,
         }
         for step in steps
     ]
@@ -134,15 +124,15 @@ def degrees_figure(
     }
 
 
-def surface_multiple(networks: Mapping[str, Mapping[str, Any]]) -> list[Spec]:
+def surface_multiple(networks: Mapping[str, StiffnessResult]) -> list[Spec]:
     """δ(M) and then p̂(M) of some networks: one picture each, side by side over the same M and
     colours, with one legend. The networks were measured on the same degrees."""
     kinds = {
-        name: {label: np.array(found[key], dtype=np.float64) for label, found in networks.items()}
-        for name, key in (("δ(M)", "surface"), ("p̂(M)", "proportion"))
+        "δ(M)": {label: np.array(found.surface) for label, found in networks.items()},
+        "p̂(M)": {label: np.array(found.proportion) for label, found in networks.items()},
     }
     first = next(iter(networks.values()))
-    relative, absolute = first["relative_degrees"], first["absolute_degrees"]
+    relative, absolute = first.relative_degrees, first.absolute_degrees
     wide, high = _extent([values for kind in kinds.values() for values in kind.values()])
     # A field of the picture reaches from its own M to the next.
     x_end, y_end = (
@@ -157,13 +147,13 @@ def surface_multiple(networks: Mapping[str, Mapping[str, Any]]) -> list[Spec]:
                     raster_figure(
                         values[:wide, :high].T,
                         description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
-                        f"{networks[label]['tns']:.4g}",
+                        f"{networks[label].tns:.4g}",
                         x=("M₁", 0.0, x_end),
                         y=("M₂", 0.0, y_end),
                         legend=name,
                         low=0.0,
                         high=max(float(surface.max()) for surface in surfaces.values()),
-                        title=f"{label}, TNS {networks[label]['tns']:.3g}",
+                        title=f"{label}, TNS {networks[label].tns:.3g}",
                         size=(size, size),
                         y_from_bottom=True,
                     ),
@@ -195,3 +185,69 @@ def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:
     seen = np.any([values > _NEARLY_ZERO for values in surfaces], axis=0)
     wide, high = (int(np.flatnonzero(seen.any(axis)).max(initial=0)) + 2 for axis in (1, 0))
     return min(wide, seen.shape[0]), min(high, seen.shape[1])
+
+
+def _known(value: float) -> float | None:
+    """Vega-Lite leaves out what is null."""
+    return value if isfinite(value) else None
+
+
+def surface_figure(result: StiffnessResult) -> Spec:
+    """δ(M) as a heat map: the share of inputs that are stiff with degree M."""
+    degrees = result.relative_degrees, result.absolute_degrees
+    heading = title(result, "δ(M): share of inputs")
+    return degrees_figure(*degrees, result.surface, "δ(M)", heading)
+
+
+def proportion_figure(result: StiffnessResult) -> Spec:
+    """p̂(M) as a heat map: the share of kept steps that are stiff with degree M."""
+    degrees = result.relative_degrees, result.absolute_degrees
+    heading = title(result, "p̂(M): share of kept steps")
+    return degrees_figure(*degrees, result.proportion, "p̂(M)", heading)
+
+
+def title(result: StiffnessResult, text: str) -> Spec:
+    """A title that says of what network, on how many inputs, by which convention."""
+    return {
+        "text": f"{text}, {result.network}",
+        "subtitle": f"TNS {result.tns:.4g}, {result.inputs} inputs, convention {result.convention}",
+    }
+
+
+def comparison_figure(comparison: StiffnessComparison) -> Spec:
+    """TNS against accuracy, one point per network, trained and untrained."""
+    rows = [
+        {"network": row.network, "tns": tns, "accuracy": row.accuracy, "weights": weights}
+        for row in comparison.rows
+        for tns, weights in ((row.tns, "as given"), (row.untrained_tns, "untrained control"))
+        if tns is not None
+    ]
+    encoding = {
+        "x": {"field": "tns", "type": "quantitative", "title": "TNS", "scale": {"zero": False}},
+        "y": {
+            "field": "accuracy",
+            "type": "quantitative",
+            "title": "accuracy",
+            "scale": {"zero": False},
+        },
+    }
+    return {
+        "title": {"text": "TNS and accuracy", "subtitle": comparison.verdict},
+        "width": 360,
+        "height": 260,
+        "data": {"values": rows},
+        "encoding": encoding,
+        "layer": [
+            {
+                "mark": {"type": "point", "size": 60},
+                "encoding": {
+                    "color": {"field": "weights", "type": "nominal", "title": None},
+                },
+            },
+            {
+                "transform": [{"filter": "datum.weights == 'as given'"}],
+                "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 10},
+                "encoding": {"text": {"field": "network"}},
+            },
+        ],
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from attnlab._checked import check_batches, check_module, check_whole
+from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.instruments.stiffness._loading import batches
 from attnlab.instruments.stiffness.after import unexplained
@@ -25,6 +25,7 @@ from attnlab.instruments.stiffness.step_index import StepIndex, step_indices
 from attnlab.instruments.stiffness.tokens import Tokens, check_tokens
 from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.inputs import Inputs, head
+from attnlab.subject import Source, subject_of
 
 if TYPE_CHECKING:
     from attnlab.instruments.stiffness.meters import Measured
@@ -35,8 +36,8 @@ class StiffnessWarning(UserWarning):
 
 
 def stiffness(
-    model: nn.Module,
-    loader: Iterable[Any],
+    network: Source,
+    loader: Iterable[Any] | None = None,
     *,
     convention: Convention = "state",
     granularity: Granularity = "step",
@@ -47,16 +48,18 @@ def stiffness(
     name: str | None = None,
     progress: bool | None = None,
 ) -> StiffnessResult:
-    """NSI, TNS, δ(M), p̂(M) and the stiffest step of `model` over `loader`, in one pass.
+    """NSI per step, TNS, δ(M), p̂(M) and the stiffest step of a network, exactly and in one pass.
 
     Runs in eval mode without gradients; memory does not grow with the data. Tokens that are padding
     by the `attention_mask` of a batch are left out, so that TNS does not depend on them.
 
     Args:
-        model: any network with residual steps.
-        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
-            images of any sizes, or a dictionary of keyword inputs (Hugging Face).
-        convention: of NSI, see `attnlab.instruments.stiffness.conventions`.
+        network: any network with residual steps, as for `attnlab.open`.
+        loader: batches in the place of the network's own images: a tensor, a tuple whose first
+            element is one or, for detectors, a list of images of any sizes, or a dictionary of
+            keyword inputs (Hugging Face).
+        convention: of NSI. state: block outputs; normed: these after the norm of a post-norm
+            network; branch: what is added; paper: before the gate.
         granularity: what one step is: a residual addition, or (`block`) all additions of a block,
             attention and MLP of a transformer's.
         tokens: of a transformer's states `all`, or its `class` or `patch` tokens alone.
@@ -69,24 +72,10 @@ def stiffness(
     from attnlab.instruments.stiffness.meters import Meters  # torchmetrics takes seconds to import
 
     started = time.perf_counter()
-    check_module(model)
-    check_batches(loader)
-    check_whole("si", si, 0)
-    if convention not in CONVENTIONS:
-        raise unknown_name("NSI convention", convention, CONVENTIONS)
-    check_granularity(granularity)
-    check_tokens(tokens)
-    if si and (granularity, tokens) != ("step", "all"):
-        raise OptionError(
-            f"SI is that of a single step's branch, with all tokens, but granularity is "
-            f"{granularity!r} and tokens {tokens!r}. Leave si out, or leave these."
-        )
-    if grid is not None and not isinstance(grid, Grid):
-        raise OptionError(
-            f"Expected grid to be an attnlab.instruments.stiffness.Grid but got {grid!r}."
-        )
-    grid = regular_grid() if grid is None else grid
-    inputs = batches(loader, model, progress)
+    _check_options(convention, granularity, tokens, si, grid)
+    subject = subject_of(network, loader)
+    model, grid = subject.network, regular_grid() if grid is None else grid
+    inputs = batches(subject.inputs(), model, progress, subject.number_of_batches())
     first = next(inputs, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
@@ -108,8 +97,8 @@ def stiffness(
     indices = _indices(model, first, si, example) if si else []
     total = found.total.mean.item()
     results = _step_results(steps.plan, found, indices)
-    return StiffnessResult(
-        network=name or type(model).__name__,
+    measured = StiffnessResult(
+        network=name or subject.name,
         convention=convention,
         plan=steps.plan.describe(),
         granularity=granularity,
@@ -130,6 +119,26 @@ def stiffness(
         seconds=time.perf_counter() - started,
         notes=(*_notes(steps.plan, convention, mutated, total), *_token_notes(steps)),
     )
+    return subject.sign(measured)
+
+
+def _check_options(
+    convention: str, granularity: str, tokens: str, si: int, grid: Grid | None
+) -> None:
+    check_whole("si", si, 0)
+    if convention not in CONVENTIONS:
+        raise unknown_name("NSI convention", convention, CONVENTIONS)
+    check_granularity(granularity)
+    check_tokens(tokens)
+    if si and (granularity, tokens) != ("step", "all"):
+        raise OptionError(
+            f"SI is that of a single step's branch, with all tokens, but granularity is "
+            f"{granularity!r} and tokens {tokens!r}. Leave si out, or leave these."
+        )
+    if grid is not None and not isinstance(grid, Grid):
+        raise OptionError(
+            f"Expected grid to be an attnlab.instruments.stiffness.Grid but got {grid!r}."
+        )
 
 
 def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tuple[StepResult, ...]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
+from attnlab.subject import Subject
 
 
 class Stiffness(Measurement):

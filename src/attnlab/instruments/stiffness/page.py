@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from math import isfinite
 
 from attnlab.instruments.block_figures import heat_figure
-from attnlab.instruments.provenance import (
-    is_untrained,
-    network_title,
-    provenance_chips,
-    provenance_section,
-)
-from attnlab.instruments.stiffness.figures import nsi_figure, stiffest_step
+from attnlab.instruments.stiffness.figures import nsi_figure
+from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.instruments.stiffness.surfaces import surface_figures
 from attnlab.page.glossary import words
 from attnlab.page.parts import (
@@ -29,35 +24,39 @@ from attnlab.page.parts import (
     Table,
     number_cell,
 )
-from attnlab.page.rendering import render
+from attnlab.results.origin import (
+    is_untrained,
+    network_title,
+    provenance_chips,
+    provenance_section,
+)
 from attnlab.results.provenance import UNTRAINED
 
-Result = Mapping[str, Any]
 _EXACTNESS = "5 % and 95 % are within 0.017 % of the exact quantiles."
 
 
-def stiffness_page(result: Result) -> str:
-    """The stiffness of one network as HTML; `result` is what a stiffness.json holds."""
-    stiffest = stiffest_step(result)
-    verdict = f"TNS **{result['tns']:.4g}** over {result['inputs']} inputs."
-    if stiffest is not None and result["tns"]:
+def stiffness_page(result: StiffnessResult) -> Page:
+    """The page of the stiffness of one network."""
+    stiffest = result.stiffest
+    verdict = f"TNS **{result.tns:.4g}** over {result.inputs} inputs."
+    if stiffest is not None and result.tns:
         verdict += (
-            f" Block **{stiffest['label']}** ({stiffest['name']}) is the stiffest of "
-            f"{100 * stiffest['share']:.0f} % of them."
+            f" Block **{stiffest.label}** ({stiffest.name}) is the stiffest of "
+            f"{100 * stiffest.share:.0f} % of them."
         )
-    if is_untrained(result):
+    if is_untrained(result.provenance):
         verdict += f" {UNTRAINED}"
     chips = [
-        *provenance_chips(result),
-        Chip(f"{result['inputs']} inputs"),
-        Chip(f"convention {result['convention']}"),
-        *([Chip(f"{_tokens(result)} tokens")] if _tokens(result) != "all" else []),
-        Chip(result["plan"]),
-        Chip(f"{result['parameters'] / 1e6:.2f} M parameters"),
-        Chip(f"{result['seconds']:.1f} s"),
+        *provenance_chips(result.provenance),
+        Chip(f"{result.inputs} inputs"),
+        Chip(f"convention {result.convention}"),
+        *([Chip(f"{result.tokens} tokens")] if result.tokens != "all" else []),
+        Chip(result.plan),
+        Chip(f"{result.parameters / 1e6:.2f} M parameters"),
+        Chip(f"{result.seconds:.1f} s"),
     ]
-    if result["skipped"]:
-        chips.append(Chip(f"{result['skipped']} inputs skipped", "warn"))
+    if result.skipped:
+        chips.append(Chip(f"{result.skipped} inputs skipped", "warn"))
     lead = (
         "NSI per step, mean and 5–95 % of inputs; grey steps, the first of a stage, do not count."
     )
@@ -66,7 +65,7 @@ def stiffness_page(result: Result) -> str:
             "How stiff is each step?",
             lead,
             [
-                Figure(nsi_figure(result["nsi"]), wide=len(result["nsi"]) > 30),
+                Figure(nsi_figure(result.nsi), wide=len(result.nsi) > 30),
                 words("step", "NSI", "TNS"),
             ],
             _answer(result),
@@ -77,44 +76,45 @@ def stiffness_page(result: Result) -> str:
             "How many inputs, how many steps?",
             "",
             [
-                *surface_figures({str(result["network"]): result}, ""),
+                *surface_figures({result.network: result}, ""),
                 words("δ(M)", "p̂(M)", "M₁", "M₂"),
             ],
             "The volume under δ(M) is TNS: it says how large and how common stiff steps are.",
         ),
-        Section("All numbers", _EXACTNESS, [step_table(result)]),
+        Section("All numbers", _EXACTNESS, [result.table()]),
         _alerts({"": result}),
-        provenance_section(result),
+        provenance_section(result.provenance),
     ]
-    title = network_title(result)
-    return render(Page(title, verdict, chips, sections, "Stiffness of the steps"))
+    title = network_title(result.network, result.provenance)
+    return Page(title, verdict, chips, sections, "Stiffness of the steps")
 
 
-def _answer(result: Result) -> str:
-    kept = [step for step in result["nsi"] if step["kept"] and step["mean"] is not None]
-    if not kept or not any(step["mean"] for step in kept):
+def _answer(result: StiffnessResult) -> str:
+    kept = [step for step in result.nsi if step.kept and isfinite(step.mean)]
+    if not kept or not any(step.mean for step in kept):
         return (
             "No counted step moves the features at all, so there is nothing to be stiff: see the "
             "alerts for why."
         )
-    most = max(kept, key=lambda step: step["mean"])
-    least = min(kept, key=lambda step: step["mean"])
+    most = max(kept, key=lambda step: step.mean)
+    least = min(kept, key=lambda step: step.mean)
     return (
-        f"The counted steps move the features by {least['mean']:.2g} (block {least['label']}) to "
-        f"{most['mean']:.2g} (block {most['label']}) of their length."
+        f"The counted steps move the features by {least.mean:.2g} (block {least.label}) to "
+        f"{most.mean:.2g} (block {most.label}) of their length."
     )
 
 
-def comparison_page(results: Mapping[str, Result]) -> str:
-    """The stiffness of two or more networks side by side; by a name for each."""
-    ordered = sorted(results.items(), key=lambda item: item[1]["tns"] or 0.0)
-    shown = ", ".join(f"**{name}** {found['tns']:.3g}" for name, found in ordered)
+def comparison_page(measured: Sequence[StiffnessResult]) -> Page:
+    """The page of the stiffness of two or more networks, side by side."""
+    results = dict(zip(names_of(measured), measured, strict=True))
+    ordered = sorted(results.items(), key=lambda item: item[1].tns)
+    shown = ", ".join(f"**{name}** {found.tns:.3g}" for name, found in ordered)
     verdict = f"TNS: {shown}. The steps of {ordered[0][0]} are the most even."
     cells = [
-        (name, step["label"], step["mean"])
+        (name, step.label, step.mean)
         for name, found in results.items()
-        for step in found["nsi"]
-        if step["mean"] is not None
+        for step in found.nsi
+        if isfinite(step.mean)
     ]
     parts: list[Part | Folded] = [
         _overview(results),
@@ -144,28 +144,26 @@ def comparison_page(results: Mapping[str, Result]) -> str:
         )
     tables: list[Part | Folded] = []
     for name, found in results.items():
-        tables += [Folded(name, [step_table(found)])]
+        tables += [Folded(name, [found.table()])]
     sections += [Section("All numbers", _EXACTNESS, tables), _alerts(results)]
     for name, found in results.items():
-        section = provenance_section(found)
+        section = provenance_section(found.provenance)
         sections.append(Section(f"Where does {name} come from?", "", section.parts, section.answer))
     chips = [Chip(f"{len(results)} networks")]
     chips += [
         Chip(f"{name}: random weights", "warn")
         for name, found in results.items()
-        if is_untrained(found)
+        if is_untrained(found.provenance)
     ]
-    return render(
-        Page("Which network has the more even steps?", verdict, chips, sections, "Stiffness")
-    )
+    return Page("Which network has the more even steps?", verdict, chips, sections, "Stiffness")
 
 
-def names_of(results: Sequence[Result]) -> list[str]:
+def names_of(results: Sequence[StiffnessResult]) -> list[str]:
     """A name for each that tells it from the others: with its gate, its weights, or a number."""
-    titles = [network_title(result) for result in results]
+    titles = [network_title(result.network, result.provenance) for result in results]
     if len(set(titles)) < len(titles):
         titles = [
-            f"{title}, {'random' if is_untrained(result) else _weights(result)}"
+            f"{title}, {'random' if is_untrained(result.provenance) else _weights(result)}"
             for title, result in zip(titles, results, strict=True)
         ]
     return [
@@ -174,101 +172,78 @@ def names_of(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _weights(result: Result) -> str:
-    weights = str((result.get("provenance") or {}).get("weights", "unknown weights"))
+def _weights(result: StiffnessResult) -> str:
+    if result.provenance is None:
+        return "unknown weights"
+    weights = result.provenance.weights
     return weights.rstrip("/").rpartition("/")[2] or weights
 
 
-def _overview(results: Mapping[str, Result]) -> Table:
+def _overview(results: Mapping[str, StiffnessResult]) -> Table:
     rows = []
     for name, found in results.items():
-        stiffest = stiffest_step(found)
-        spread = found["tns_spread"]
-        error = None if spread is None else spread / max(found["inputs"], 1) ** 0.5
+        stiffest = found.stiffest
         rows.append(
             [
                 Cell(name),
                 Cell(
-                    f"{found['tns']:.4f}",
-                    "" if error is None else f"± {error:.4f}",
-                    found["tns"],
+                    f"{found.tns:.4f}",
+                    f"± {found.tns_error:.4f}",
+                    found.tns,
                 ),
-                Cell("—" if stiffest is None else stiffest["label"]),
-                number_cell(len(found["nsi"]), "{}"),
-                number_cell(found["parameters"] / 1e6, "{:.2f}"),
-                number_cell(found["inputs"], "{}"),
-                Cell(found["convention"]),
+                Cell("—" if stiffest is None else stiffest.label),
+                number_cell(len(found.nsi), "{}"),
+                number_cell(found.parameters / 1e6, "{:.2f}"),
+                number_cell(found.inputs, "{}"),
+                Cell(found.convention),
             ]
         )
     columns = ["network", "TNS", "stiffest step", "steps", "params M", "inputs", "convention"]
     return Table(columns, rows, "TNS with its standard error over inputs.")
 
 
-def _compared(ordered: Sequence[tuple[str, Result]]) -> str:
+def _compared(ordered: Sequence[tuple[str, StiffnessResult]]) -> str:
     (low, least), (high, most) = ordered[0], ordered[-1]
-    if not least["tns"]:
-        return f"{low} has a TNS of 0, {high} of {most['tns']:.3g}."
+    if not least.tns:
+        return f"{low} has a TNS of 0, {high} of {most.tns:.3g}."
     return (
-        f"{high} has {most['tns'] / least['tns']:.1f} times the TNS of {low}: single steps stick "
+        f"{high} has {most.tns / least.tns:.1f} times the TNS of {low}: single steps stick "
         f"out of their stage more."
     )
 
 
-def _differences(networks: Sequence[tuple[str, Result]]) -> str:
+def _differences(networks: Sequence[tuple[str, StiffnessResult]]) -> str:
     """What makes a comparison doubtful."""
     found: dict[str, None] = {}
     for (a, one), (b, two) in combinations(networks, 2):
-        if one["convention"] != two["convention"]:
+        if one.convention != two.convention:
             found[f"{a} and {b} were measured by different conventions of NSI"] = None
-        if _tokens(one) != _tokens(two):
+        if one.tokens != two.tokens:
             found[f"{a} and {b} were measured on different tokens"] = None
-        if one["plan"] != two["plan"]:
-            found[f"{a} ({one['plan']}) and {b} ({two['plan']}) differ in depth"] = None
+        if one.plan != two.plan:
+            found[f"{a} ({one.plan}) and {b} ({two.plan}) differ in depth"] = None
         if _data(one) != _data(two):
             found[f"{a} and {b} saw different images"] = None
-        if is_untrained(one) != is_untrained(two):
+        if is_untrained(one.provenance) != is_untrained(two.provenance):
             found[f"only one of {a} and {b} is trained"] = None
     if not found:
         return ""
     return f"Be careful: {'; '.join(found)}. TNS grows with depth before any training."
 
 
-def _data(result: Result) -> tuple[Any, Any]:
-    source = result.get("provenance") or {}
-    return source.get("data_checksum"), result["inputs"]
+def _data(result: StiffnessResult) -> tuple[str, int]:
+    source = result.provenance
+    return "" if source is None else source.data_checksum, result.inputs
 
 
-def _tokens(result: Result) -> str:
-    """Files of earlier versions do not say: all."""
-    return str(result.get("tokens", "all"))
+def _degrees(found: StiffnessResult) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return found.relative_degrees, found.absolute_degrees
 
 
-def _degrees(found: Result) -> tuple[Any, Any]:
-    return found["relative_degrees"], found["absolute_degrees"]
-
-
-def step_table(result: Result) -> Table:
-    """Every step with its numbers."""
-    values = ("mean", "spread", "quantile_05", "quantile_95")
-    rows = [
-        [
-            Cell(step["label"]),
-            Cell(step["name"]),
-            *(number_cell(step[value], "{:.3f}") for value in values),
-            Cell(f"{100 * step['stiffest_share']:.0f} %", order=step["stiffest_share"])
-            if step["kept"]
-            else Cell("not counted", tone="quiet"),
-        ]
-        for step in result["nsi"]
-    ]
-    columns = ["step", "module", "NSI", "spread", "5 %", "95 %", "stiffest of"]
-    return Table(columns, rows, names=2)
-
-
-def _alerts(results: Mapping[str, Result]) -> Section:
+def _alerts(results: Mapping[str, StiffnessResult]) -> Section:
     parts: list[Part | Folded] = []
     for name, result in results.items():
-        notes = [Chip(note, "warn") for note in result["notes"]]
+        notes = [Chip(note, "warn") for note in result.notes]
         if name and notes:
             parts.append(Heading(name))
         parts += [Notes(notes)] if notes else []

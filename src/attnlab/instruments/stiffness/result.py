@@ -1,26 +1,24 @@
-"""What a measurement found: one object that prints, plots, and goes to JSON and back."""
+"""What was measured of the steps of a network."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab._files import write_whole
-from attnlab.instruments.stiffness import result_figures as figures
+from attnlab._errors import OptionError
+from attnlab.instruments.stiffness import figures
 from attnlab.instruments.stiffness.conventions import Convention
 from attnlab.instruments.stiffness.granularity import Granularity
 from attnlab.instruments.stiffness.tokens import Tokens
-from attnlab.page.plot import Spec, to_svg
-from attnlab.results.provenance import Provenance, read_provenance
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Number, Result
 
 if TYPE_CHECKING:
     import pandas
-
-FORMAT = "attnlab stiffness 1"
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,14 @@ class StepResult:
     """Whether it counts for TNS; the first step of every stage does not."""
     gated: bool
     """Whether attnlab inserted a gate on its branch, at its end or further inside."""
-    mean: float
-    spread: float
-    minimum: float
-    quantile_05: float
-    median: float
-    quantile_95: float
-    maximum: float
-    stiffest_share: float
+    mean: Number
+    spread: Number
+    minimum: Number
+    quantile_05: Number
+    median: Number
+    quantile_95: Number
+    maximum: Number
+    stiffest_share: Number
     """Share of the inputs of which it is the stiffest step."""
     si: float | None = None
     """Mean SI of the branch over the sampled inputs."""
@@ -71,8 +69,10 @@ def most_often_stiffest(steps: Sequence[StepResult]) -> StiffestStep | None:
 
 
 @dataclass(frozen=True)
-class StiffnessResult:
+class StiffnessResult(Result):
     """The stiffness of a network on a data set."""
+
+    FORMAT: ClassVar[str] = "attnlab stiffness 1"
 
     network: str
     convention: Convention
@@ -81,11 +81,11 @@ class StiffnessResult:
     inputs: int
     skipped: int
     """Inputs left out because a norm was zero or not finite."""
-    tns: float
+    tns: Number
     """Total neural stiffness, exact, mean over inputs."""
-    tns_spread: float
+    tns_spread: Number
     """Its standard deviation over inputs."""
-    stiffest_share_of_tns: float
+    stiffest_share_of_tns: Number
     """Mean share of an input's TNS that its stiffest step has on its own."""
     stiffest: StiffestStep | None
     """None where no stage keeps a step after its first."""
@@ -94,26 +94,54 @@ class StiffnessResult:
     """M₁ of the grid."""
     absolute_degrees: tuple[float, ...]
     """M₂ of the grid."""
-    surface: tuple[tuple[float, ...], ...]
+    surface: tuple[tuple[Number, ...], ...]
     """δ(M): share of inputs that are stiff with degree M, M₁ × M₂."""
-    proportion: tuple[tuple[float, ...], ...]
+    proportion: tuple[tuple[Number, ...], ...]
     """p̂(M): share of the kept steps that are, M₁ × M₂."""
-    proportion_integral: float
+    proportion_integral: Number
     """∫ p̂(M) dM over all M ≥ 0, with L the number of kept steps."""
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
-    """What to know when reading the numbers."""
     granularity: Granularity = "step"
     """What one step is: a residual addition, or all additions of a block."""
     tokens: Tokens = "all"
     """Which tokens of a transformer's states were counted."""
-    provenance: Provenance | None = None
-    """Where it comes from, if a command measured it."""
 
     @property
     def depth(self) -> int:
         """The number of steps."""
         return len(self.nsi)
+
+    @property
+    def tns_error(self) -> float:
+        """The standard error of TNS over inputs."""
+        return self.tns_spread / max(self.inputs, 1) ** 0.5
+
+    @property
+    def verdict(self) -> str:
+        """TNS, the stiffest step, and what was counted."""
+        text = (
+            f"TNS {self.tns:.4f} ± {self.tns_error:.4f} (standard error over {self.inputs} inputs)"
+        )
+        if self.stiffest is not None:
+            share = self.stiffest_share_of_tns
+            own = f"{100 * share:.0f} % of its TNS on its own"
+            text += (
+                f"; stiffest step {self.stiffest.label}, of {100 * self.stiffest.share:.0f} % of "
+                f"the inputs; an input's stiffest step has "
+                f"{own if isfinite(share) else 'no share of a TNS of 0'}"
+            )
+        text += f". ∫p̂ {self.proportion_integral:.4f} (L counts kept steps)."
+        skipped = f" {self.skipped} inputs with a norm that is zero or not finite were skipped."
+        return text + (skipped if self.skipped else "")
+
+    def table(self) -> Table:
+        """A row per step; with SI, if that was measured."""
+        has_si = any(step.si is not None for step in self.nsi)
+        columns = ["step", "module", "NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
+        columns += ["SI", "residual"] if has_si else []
+        rows = [[*_cells(step), *(_si_cells(step) if has_si else ())] for step in self.nsi]
+        title = f"{self.network}, NSI by convention {self.convention!r}, {self.plan}"
+        title += f", {self.tokens} tokens" if self.tokens != "all" else ""
+        return Table(columns, rows, title, names=2)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary per step."""
@@ -130,54 +158,19 @@ class StiffnessResult:
             ) from None
         return pandas.DataFrame(self.rows()).set_index("label")
 
-    def to_json(self) -> str:
-        """All of it as JSON text; NaN is null."""
-        return json.dumps({"format": FORMAT, **_without_nan(asdict(self))}, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> StiffnessResult:
-        """The result that `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        steps = tuple(StepResult(**_with_nan(step, StepResult)) for step in data.pop("nsi"))
-        for key in ("surface", "proportion"):
-            data[key] = tuple(tuple(row) for row in data[key])
-        for key in ("relative_degrees", "absolute_degrees", "notes"):
-            data[key] = tuple(data[key])
-        # Files of version 0.1 do not say which step is the stiffest.
-        stiffest = most_often_stiffest(steps)
-        if data.get("stiffest") is not None:
-            stiffest = StiffestStep(**data["stiffest"])
-        data["provenance"] = read_provenance(data.get("provenance"))
-        return cls(nsi=steps, **{**_with_nan(data, cls), "stiffest": stiffest})
-
-    def save(self, path: str | Path) -> Path:
-        """Write `to_json()` to `path`, whole or not at all."""
-        return write_whole(Path(path), self.to_json() + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> StiffnessResult:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
-
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications: `nsi` (the paper's Fig. 3), `surface` (2), `proportion` (6)."""
         return {
-            "nsi": figures.nsi_figure(self),
+            "nsi": figures.nsi_figure(self.nsi, figures.title(self, "NSI per step")),
             "surface": figures.surface_figure(self),
             "proportion": figures.proportion_figure(self),
         }
 
-    def plot(self, figure: str = "nsi") -> str:
-        """One of `figures()` as SVG text."""
-        specs = self.figures()
-        if figure not in specs:
-            raise unknown_name("figure", figure, specs)
-        return to_svg(specs[figure])
+    def page(self) -> Page:
+        """How stiff each step is, how many inputs and steps are stiff, and all numbers."""
+        from attnlab.instruments.stiffness.page import stiffness_page
 
-    def _repr_svg_(self) -> str:
-        return self.plot()
+        return stiffness_page(self)
 
     def __repr__(self) -> str:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
@@ -191,15 +184,16 @@ class StiffnessResult:
         )
 
 
-def _without_nan(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _without_nan(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_without_nan(value) for value in tree]
-    return None if isinstance(tree, float) and tree != tree else tree
+def _cells(step: StepResult) -> list[Cell]:
+    values = (step.mean, step.spread, step.quantile_05, step.median, step.quantile_95)
+    share = Cell(f"{100 * step.stiffest_share:.0f} %", order=step.stiffest_share)
+    return [
+        Cell(step.label),
+        Cell(step.name),
+        *(number_cell(value, "{:.3f}") for value in values),
+        share if step.kept else Cell("not counted", tone="quiet"),
+    ]
 
 
-def _with_nan(data: dict[str, Any], of: type) -> dict[str, Any]:
-    """null is NaN again where the field is a plain float."""
-    plain = {f.name for f in fields(of) if f.type == "float"}
-    return {k: float("nan") if v is None and k in plain else v for k, v in data.items()}
+def _si_cells(step: StepResult) -> list[Cell]:
+    return [number_cell(step.si, "{:.3f}"), number_cell(step.si_residual, "{:.0e}")]

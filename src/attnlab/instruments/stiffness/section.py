@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean
-from typing import Any
 
 from attnlab._extras import needs
 from attnlab._ranks import rank_test
 from attnlab.instruments.block_figures import counts_figure, heat_figure, stiffness_figure
 from attnlab.instruments.place.section import placement_answer, placement_parts
-from attnlab.instruments.stiffness.figures import stiffest_step
+from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.instruments.stiffness.surfaces import surface_parts
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
@@ -80,10 +80,10 @@ def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]
     cells = []
     for row in group.rows:
         by_block: dict[str, list[float]] = {}
-        for found in record.found(group, row.label, "stiffness"):
-            for step in found["nsi"]:
-                if step["mean"] is not None:
-                    by_block.setdefault(step["label"], []).append(step["mean"])
+        for found in record.measured(group, row.label, StiffnessResult):
+            for step in found.nsi:
+                if isfinite(step.mean):
+                    by_block.setdefault(step.label, []).append(step.mean)
         cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
     return cells
 
@@ -116,12 +116,12 @@ def _against_result(record: StudyRecord) -> list[Figure]:
         for group in (group for group in record.table.groups if group.data == data):
             for row in group.rows:
                 value = row.values.get(metric.name)
-                measured = record.found(group, row.label, "stiffness")
+                measured = record.measured(group, row.label, StiffnessResult)
                 if row.tns is None or value is None or not measured:
                     continue
                 label = f"{group.backbone} {row.label}" if several else row.label
                 points.append((label, row.tns.mean, value.mean))
-                depths.append(float(len(measured[0]["nsi"])))
+                depths.append(float(measured[0].depth))
                 sizes.append(float(row.parameters or 0))
         if not points:
             continue
@@ -141,7 +141,9 @@ _FEW_OR_MANY = "Few gates against many."
 def where_section(record: StudyRecord) -> Section:
     """Where?"""
     title = "Where?"
-    measured = [found for run in record.finished if (found := run.found("stiffness"))]
+    measured = [
+        found for run in record.finished if (found := run.measured(StiffnessResult)) is not None
+    ]
     placements = [part for group in record.table.groups for part in placement_parts(record, group)]
     if not measured and not placements:
         missing = "No run measured stiffness, so no block is known to be stiff."
@@ -194,9 +196,9 @@ def _where_answer(counts: Sequence[tuple[str, int]], measured: bool) -> str:
     return f"Block {block} moves the features most, in {number} of {total} networks."
 
 
-def stiffest_counts(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+def stiffest_counts(measured: Sequence[StiffnessResult]) -> list[tuple[str, int]]:
     """(block, number of networks of which it is the stiffest), in the order of the blocks; empty
     where none says it."""
-    stiffest = Counter(step["label"] for found in measured if (step := stiffest_step(found)))
-    blocks = dict.fromkeys(step["label"] for found in measured for step in found["nsi"])
+    stiffest = Counter(step.label for found in measured if (step := found.stiffest) is not None)
+    blocks = dict.fromkeys(step.label for found in measured for step in found.nsi)
     return [(block, stiffest[block]) for block in blocks] if stiffest else []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from attnlab.instruments.stiffness.figures import surface_multiple
+from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.page.parts import Figure, Folded, Heading, Part, Text
 from attnlab.results.record import StudyRecord
 
@@ -15,13 +15,11 @@ _SHOWN = 6
 
 def surface_parts(record: StudyRecord) -> list[Part | Folded]:
     """δ(M) of the rows of the first group, first seed; p̂(M) behind a line."""
-    networks: dict[str, Mapping[str, Any]] = {}
+    networks: dict[str, StiffnessResult] = {}
     group = record.table.groups[0]
     for row in group.rows[:_SHOWN]:
-        every = record.found(group, row.label, "stiffness")
-        whole = next((found for found in every if "surface" in found), None)
-        if whole is not None:
-            networks[row.label] = whole
+        for found in record.measured(group, row.label, StiffnessResult)[:1]:
+            networks[row.label] = found
     if not networks:
         text = (
             "The surfaces δ(M) and p̂(M) are not on disk: no run has stored them. For one network, "
@@ -39,7 +37,7 @@ def surface_parts(record: StudyRecord) -> list[Part | Folded]:
     return [Heading("How many images meet a stiff step?"), *surface_figures(alike, text)]
 
 
-def surface_figures(networks: Mapping[str, Mapping[str, Any]], text: str) -> list[Part | Folded]:
+def surface_figures(networks: Mapping[str, StiffnessResult], text: str) -> list[Part | Folded]:
     """Of networks that were measured on the same M."""
     images, steps = surface_multiple(networks)
     return [
@@ -55,5 +53,5 @@ def surface_figures(networks: Mapping[str, Mapping[str, Any]], text: str) -> lis
     ]
 
 
-def _degrees(found: Mapping[str, Any]) -> tuple[Any, Any]:
-    return found["relative_degrees"], found["absolute_degrees"]
+def _degrees(found: StiffnessResult) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return found.relative_degrees, found.absolute_degrees

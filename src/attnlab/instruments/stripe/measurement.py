@@ -10,8 +10,9 @@ from torch import Tensor
 
 from attnlab._files import write_whole
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.instruments.stripe import gate_statistics, gate_values
+from attnlab.subject import Subject
 from attnlab.surgery.insertion import attachments
 
 _SAMPLE = 48

@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.instruments.provenance import (
-    is_untrained,
-    network_title,
-    provenance_chips,
-    provenance_section,
-)
 from attnlab.instruments.stripe.figures import (
     gates_figure,
     maps_figure,
@@ -32,7 +26,13 @@ from attnlab.page.parts import (
     number_cell,
 )
 from attnlab.page.rendering import render
-from attnlab.results.provenance import UNTRAINED
+from attnlab.results.origin import (
+    is_untrained,
+    network_title,
+    provenance_chips,
+    provenance_section,
+)
+from attnlab.results.provenance import UNTRAINED, read_provenance
 
 _ALIKE = 0.5
 """Median ratio below which a constant is worth a trial."""
@@ -60,7 +60,7 @@ def stripe_page(result: Mapping[str, Any]) -> str:
     columns = ["block", "gate", "channels", "mean", "spread, images", "spread, channels", "ratio"]
     constant = sum(site["constant"] for site in sites)
     chips = [
-        *provenance_chips(result),
+        *provenance_chips(read_provenance(result.get("provenance"))),
         Chip(f"{result['images']} images"),
         Chip(f"{number} gates"),
         Chip(f"{constant} exactly constant", "good" if constant == number else "neutral"),
@@ -89,11 +89,23 @@ def stripe_page(result: Mapping[str, Any]) -> str:
         lead = "Spatial attention of a few images, side by side."
         sections.append(Section("Where does it look?", lead, maps))
     numbers = Section("All numbers", "", [Table(columns, rows, names=2)])
-    sections += [numbers, _notes(result["notes"]), provenance_section(result)]
+    sections += [
+        numbers,
+        _notes(result["notes"]),
+        provenance_section(read_provenance(result.get("provenance"))),
+    ]
     verdict = stripes_in_words(ratios)
-    if is_untrained(result):
+    if is_untrained(read_provenance(result.get("provenance"))):
         verdict += f" {UNTRAINED}"
-    return render(Page(network_title(result), verdict, chips, sections, "Gates over images"))
+    return render(
+        Page(
+            network_title(str(result["network"]), read_provenance(result.get("provenance"))),
+            verdict,
+            chips,
+            sections,
+            "Gates over images",
+        )
+    )
 
 
 def _to_do(ratios: Sequence[float | None], constant: bool) -> str:

@@ -14,8 +14,8 @@ from attnlab._files import write_whole
 from attnlab.data import Batch, Facts
 from attnlab.data.decode import decoded
 from attnlab.data.pictures import as_tensor, png, scaled
-from attnlab.lab.training.directory import read_config, read_facts
-from attnlab.lab.training.network import load_network
+from attnlab.lab.training.directory import read_config
+from attnlab.subject.run import load_network, read_facts
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold
 from attnlab.tasks import Task, build_task

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from attnlab.data import class_names
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.lab.training.directory import read_config
+from attnlab.subject import Subject
 from attnlab.tasks import task_class
 
 MOST = 1000
@@ -30,8 +31,8 @@ class Classes(Measurement):
 
     def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
         del config
-        facts = subject.data.facts
-        if facts.targets != "class" or subject.task.targets != "class":
+        facts = subject.images().facts
+        if facts.targets != "class" or subject.learned().targets != "class":
             return Finding(None)
         if facts.outputs > MOST:
             return Finding(None, (f"{facts.outputs} classes: no confusion matrix is stored.",))
@@ -39,8 +40,8 @@ class Classes(Measurement):
         chunks = list(torch.arange(facts.test).split(subject.batch_size))
         subject.network.eval()
         with torch.inference_mode():
-            for batch in subject.data.testing(chunks, subject.device):
-                scores = subject.task.predict(subject.network, batch)
+            for batch in subject.images().testing(chunks, subject.device):
+                scores = subject.learned().predict(subject.network, batch)
                 if not isinstance(scores, Tensor) or scores.shape[1:] != (facts.outputs,):
                     return Finding(None, ("The task predicts no score per class.",))
                 places = batch.targets.cpu() * facts.outputs + scores.argmax(1).cpu()

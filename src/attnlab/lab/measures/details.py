@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.lab.training.directory import read_config
+from attnlab.subject import Subject
 from attnlab.tasks import Task, task_class
 
 
@@ -26,9 +27,9 @@ class DetailsOfTask(Measurement):
 
     def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
         del config, folder
-        chunks = list(torch.arange(subject.data.facts.test).split(subject.batch_size))
-        batches = subject.data.testing(chunks, subject.device)
+        chunks = list(torch.arange(subject.images().facts.test).split(subject.batch_size))
+        batches = subject.images().testing(chunks, subject.device)
         subject.network.eval()
         with torch.inference_mode():
-            found = subject.task.details(subject.network, batches)
+            found = subject.learned().details(subject.network, batches)
         return Finding(None if found is None else found.model_dump(mode="json"))

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from attnlab._errors import StepsNotFoundError
 from attnlab.data import Data
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Subject
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stripe import gate_values
+from attnlab.subject import Subject
 from attnlab.surgery.insertion import attachments
 from attnlab.tasks import Task
 
@@ -27,7 +27,7 @@ def epoch_record(
     config: MeasureConfig, network: nn.Module, task: Task, data: Data, device: torch.device
 ) -> dict[str, Any]:
     """TNS and the mean gates of a network that trains."""
-    subject = Subject(network, task, data, _BATCH, device)
+    subject = Subject("", network, data, task=task, batch_size=_BATCH, device=device)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StiffnessWarning)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from attnlab._errors import FoldError
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement, Subject
+from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.lab.training.evaluate import evaluate
+from attnlab.subject import Subject
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold
 
@@ -29,7 +30,9 @@ class Fold(Measurement):
             plain, receipt = fold(subject.network, example=next(subject.inputs(1)))
         except FoldError as error:
             return Finding(None, (f"Not folded: {str(error).splitlines()[0]}",))
-        values = evaluate(plain, subject.task, subject.data, subject.batch_size, subject.device)
+        values = evaluate(
+            plain, subject.learned(), subject.images(), subject.batch_size, subject.device
+        )
         return Finding(
             {
                 "error": receipt.float64_change,

@@ -13,14 +13,12 @@ from torch import nn
 
 from attnlab._errors import AttnlabError, FoldError
 from attnlab._files import whole_file
-from attnlab.instruments.measurement import Subject
-from attnlab.lab.measures.subject import run_subject
-from attnlab.lab.training.directory import read_facts
 from attnlab.lab.training.evaluate import evaluate
-from attnlab.lab.training.network import load_network, untrained_network
 from attnlab.networks.backbones.weights import load_weights
 from attnlab.networks.checkpoint import to_bytes
 from attnlab.results import Metric, StoredRun
+from attnlab.subject import Subject, open_run
+from attnlab.subject.run import load_network, read_facts, untrained_network
 from attnlab.surgery.answer import leaves
 from attnlab.surgery.folding import FoldReceipt, restructure
 from attnlab.surgery.folding.fold import fold
@@ -81,7 +79,7 @@ def fold_run(folder: str | Path, *, fuse: bool = False, add_affine: bool = False
     metrics = StoredRun(folder).result.metrics
     subject, note = None, ""
     try:
-        subject = run_subject(folder)
+        subject = open_run(folder, trust=True)
     except AttnlabError as error:
         note = str(error)
     network = load_network(folder) if subject is None else subject.network
@@ -119,7 +117,9 @@ def _images(folder: Path) -> torch.Tensor:
 
 
 def _values(subject: Subject, network: nn.Module) -> Values:
-    return evaluate(network, subject.task, subject.data, subject.batch_size, subject.device)
+    return evaluate(
+        network, subject.learned(), subject.images(), subject.batch_size, subject.device
+    )
 
 
 def _same(one: nn.Module, other: nn.Module, images: torch.Tensor) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-import torch
-
 from attnlab._errors import unknown_name
-from attnlab.data import Batch, load_data
 from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.corruptions.measurement import Corruptions
 from attnlab.instruments.measurement import Measurement
@@ -19,10 +16,9 @@ from attnlab.instruments.stripe.measurement import Gates
 from attnlab.lab.measures.classes import Classes
 from attnlab.lab.measures.details import DetailsOfTask
 from attnlab.lab.measures.fold import Fold
-from attnlab.lab.measures.subject import run_subject
-from attnlab.lab.training.directory import read_config
 from attnlab.lab.training.surroundings import deterministic
 from attnlab.results import Measured, StoredRun
+from attnlab.subject import open_run
 
 MEASUREMENTS: dict[str, Measurement] = {
     each.name: each
@@ -74,7 +70,7 @@ def measure_run(
     asked = {name: MEASUREMENTS[name].settings(config) for name in wanted}
     if not any(settings is not None for settings in asked.values()):
         return []
-    subject, done = run_subject(folder), []
+    subject, done = open_run(folder, trust=True), []
     with deterministic(threads):
         for name, settings in asked.items():
             if settings is None:
@@ -91,13 +87,3 @@ def measure_run(
             StoredRun(folder).write_measured(found)
             done.append(found)
     return done
-
-
-def images_of_run(
-    directory: str | Path, *, limit: int | None = None, batch: int = 64
-) -> Iterator[Batch]:
-    """Batches of a run's own test images, `limit` of them, evenly spread; once."""
-    data = load_data(read_config(Path(directory)).data)
-    number = data.facts.test if limit is None else min(limit, data.facts.test)
-    chosen = torch.linspace(0, data.facts.test - 1, number).round().long()
-    return data.testing(list(chosen.split(batch)), torch.device("cpu"))

@@ -11,11 +11,11 @@ from torch import nn
 
 from attnlab._errors import FoldError
 from attnlab.data import load_data
-from attnlab.instruments.measurement import Subject
 from attnlab.lab.training.directory import read_config
-from attnlab.lab.training.network import load_network
 from attnlab.results.environment import processor
 from attnlab.results.speed import GroupSpeed, Timed
+from attnlab.subject import Subject
+from attnlab.subject.run import load_network
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold
 from attnlab.tasks import build_task
@@ -42,7 +42,8 @@ def time_in_turns(
     networks = {row: load_network(folder).to(device) for row, folder in directories.items()}
     number = min(images, config.recipe.test_batch_size, data.facts.test)
     task = build_task(config.task, data.facts)
-    subject = Subject(next(iter(networks.values())), task, data, number, device)
+    first = next(iter(networks.values()))
+    subject = Subject("", first, data, task=task, batch_size=number, device=device)
     example, one = next(subject.inputs(number)), next(subject.inputs(1))
     plain = {
         row: made

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.instruments.provenance import is_untrained, provenance_chips, provenance_section
 from attnlab.lab.pages.budget_section import WORDS, budget_section
 from attnlab.page.parts import (
     Cell,
@@ -23,7 +22,8 @@ from attnlab.page.parts import (
 )
 from attnlab.page.plot import BLUE, Spec
 from attnlab.page.rendering import render
-from attnlab.results.provenance import UNTRAINED
+from attnlab.results.origin import is_untrained, provenance_chips, provenance_section
+from attnlab.results.provenance import UNTRAINED, read_provenance
 
 _EXACT = 1e-8
 """Relative change in float64 up to which a fold is called exact: the limit of its own check."""
@@ -53,7 +53,7 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
     sections.append(
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
     )
-    sections.append(provenance_section(receipt))
+    sections.append(provenance_section(read_provenance(receipt.get("provenance"))))
     others = {
         key: value for key, value in receipt.items() if key not in ("rows", "provenance", "curve")
     }
@@ -61,7 +61,7 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
     sections.append(Section("Receipt", "", [Code(text)]))
     title = f"{receipt['action'][:1].upper()}{receipt['action'][1:]}"
     verdict = _verdict(receipt)
-    if is_untrained(receipt):
+    if is_untrained(read_provenance(receipt.get("provenance"))):
         verdict += f" {UNTRAINED}"
     return render(Page(title, verdict, _chips(receipt, len(kept)), sections, "Fold"))
 
@@ -104,7 +104,7 @@ def _chips(receipt: Mapping[str, Any], kept: int) -> list[Chip]:
     error = receipt["float64_change"]
     exact = error is not None and error < _EXACT and not any(map(_is_replaced, receipt["rows"]))
     chips = [
-        *provenance_chips(receipt),
+        *provenance_chips(read_provenance(receipt.get("provenance"))),
         Chip("exact" if exact else "approximate", "good" if exact else "warn"),
         Chip(f"parameters {receipt['parameters_before']:,} → {receipt['parameters_after']:,}"),
     ]

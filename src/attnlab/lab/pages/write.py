@@ -13,7 +13,8 @@ from attnlab.instruments.maps.page import maps_page
 from attnlab.instruments.noise.page import noise_page
 from attnlab.instruments.place.page import place_page
 from attnlab.instruments.removal.page import shorten_page
-from attnlab.instruments.stiffness.page import comparison_page, names_of, stiffness_page
+from attnlab.instruments.stiffness import StiffnessResult
+from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.instruments.stripe.page import stripe_page
 from attnlab.lab.pages.compare_page import compare_page
 from attnlab.lab.pages.fold_page import fold_page
@@ -21,12 +22,12 @@ from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.tables import to_csv, to_latex
 from attnlab.page.rendering import render
+from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
 from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab stiffness 1": stiffness_page,
     "attnlab stripe 1": stripe_page,
     "attnlab maps 1": maps_page,
     "attnlab fold 1": fold_page,
@@ -59,18 +60,19 @@ def write_comparison_page(files: Sequence[str | Path], out: Path) -> Path:
     """The page of two or more stiffness.json side by side."""
     found = []
     for file in files:
-        path = Path(file)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            found.append(StiffnessResult.load(file))
         except (ValueError, OSError):
-            content = None
-        if not isinstance(content, dict) or content.get("format") != "attnlab stiffness 1":
             raise InputError(
                 f"Expected several files to be stiffness.json (attnlab stiffness --out), which one "
-                f"page compares, but {str(path)!r} is not one."
-            )
-        found.append(content)
-    return write_whole(out, comparison_page(dict(zip(names_of(found), found, strict=True))))
+                f"page compares, but {str(file)!r} is not one."
+            ) from None
+    return write_whole(out, render(comparison_page(found)))
+
+
+def write_result_page(result: Result, out: Path) -> Path:
+    """The page of a result."""
+    return write_whole(out, render(result.page()))
 
 
 def write_file_page(file: str | Path, out: Path) -> Path:
@@ -81,6 +83,8 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     except ValueError:
         raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
     kind = str(found.get("format", "")) if isinstance(found, dict) else ""
+    if kind in FORMATS:
+        return write_result_page(FORMATS[kind].from_json(json.dumps(found)), out)
     if kind in _PAGES:
         try:
             return write_whole(out, _PAGES[kind](found))
@@ -90,7 +94,9 @@ def write_file_page(file: str | Path, out: Path) -> Path:
                 f"wrote it."
             ) from missing
     # "attnlab fold 2": the number is the version.
-    known = [name for name in _PAGES if name.rpartition(" ")[0] == kind.rpartition(" ")[0]]
+    known = [
+        name for name in (*FORMATS, *_PAGES) if name.rpartition(" ")[0] == kind.rpartition(" ")[0]
+    ]
     if known:
         raise InputError(
             f"{str(path)!r} has the format {kind!r}, expected {known[0]!r}: another version of "

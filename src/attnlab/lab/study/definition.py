@@ -16,9 +16,9 @@ from attnlab._strict import Strict
 from attnlab.data import DataConfig
 from attnlab.instruments.config import MeasureConfig
 from attnlab.lab.tracking import TrackConfig, chosen
-from attnlab.lab.training.config import Value
 from attnlab.residuals.where import EVERYWHERE
 from attnlab.results.table import Figure
+from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 

@@ -18,8 +18,8 @@ from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.measured_where import stand_in
-from attnlab.lab.training.network import build_network
 from attnlab.results.study import Cell, RunEntry
+from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
 Basis = Literal["finished runs", "measured step", "step of the plain backbone", "none"]

@@ -7,10 +7,10 @@ from attnlab.lab.training.diagnose import NonFiniteLossError as NonFiniteLossErr
 from attnlab.lab.training.identity import Identity as Identity
 from attnlab.lab.training.identity import identify as identify
 from attnlab.lab.training.loop import train as train
-from attnlab.lab.training.network import load_network as load_network
 from attnlab.lab.training.recipe import Recipe as Recipe
 from attnlab.lab.training.recipe import list_recipes as list_recipes
 from attnlab.lab.training.recipe import load_recipe as load_recipe
 from attnlab.lab.training.schedule import Schedule as Schedule
 from attnlab.results import RunResult as RunResult
+from attnlab.subject.run import load_network as load_network
 from attnlab.tasks import TaskConfig as TaskConfig

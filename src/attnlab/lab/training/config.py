@@ -4,58 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import NonNegativeInt, PositiveFloat, field_validator, model_validator
+from pydantic import model_validator
 
-from attnlab._errors import OptionError, SelectionError
-from attnlab._strict import Strict
+from attnlab._errors import OptionError
 from attnlab.data import Augmentation, DataConfig
 from attnlab.lab.training.recipe import MOVED, Recipe, load_parts
-from attnlab.residuals.where import measured_word, parse_where
-from attnlab.surgery.noise import NoiseConfig
+from attnlab.subject.network_config import NetworkConfig
 from attnlab.tasks import TaskConfig
 
-Value = bool | int | float | str
-"""An option of a network or a gate."""
 
-
-class RunConfig(Strict):
+class RunConfig(NetworkConfig):
     """One training with one seed. `recipe` may be given as the name of one of `list_recipes()`,
     or as a table that starts from one: `{name = "digits", epochs = 3}`; what that recipe says about
     augmentation and task holds unless `data` and `task` say otherwise."""
 
-    task: TaskConfig = TaskConfig()
-    data: DataConfig = DataConfig()
-    backbone: str
-    """A name for `attnlab.create`."""
-    backbone_options: dict[str, Value] = {}
-    attention: str = "none"
-    """A gate for `attnlab.insert`, or `none`: the plain backbone."""
-    gate_options: dict[str, Value] = {}
-    where: str | tuple[str, ...] | None = None
-    start: Literal["paper", "identity"] = "paper"
-    place: Literal["auto", "branch", "norm"] = "branch"
-    """Not `insert`'s default, which came later: a run that does not say it means what it meant."""
-    shared: bool = False
-    """Whether the chosen blocks of a stage have one gate in common, as in EAN."""
-    branch_scale: PositiveFloat | None = None
-    """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
-    network as short as most gates do at first, the control for them. As built when None."""
-    noise: NoiseConfig | None = None
-    """In every norm of the network, between normalisation and affine; see
-    `attnlab.surgery.noise`."""
-    seed: NonNegativeInt = 0
     recipe: Recipe
-
-    @field_validator("where")
-    @classmethod
-    def _selects(cls, where: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-        try:
-            measured_word(parse_where(where))
-        except SelectionError as error:
-            raise OptionError(str(error)) from None
-        return where
 
     @model_validator(mode="before")
     @classmethod

@@ -29,8 +29,7 @@ from attnlab.lab.training.directory import begin, write_metrics
 from attnlab.lab.training.evaluate import evaluate, in_layout, summed
 from attnlab.lab.training.gate_norms import check_gate_norms
 from attnlab.lab.training.identity import Identity, check_stored, identify
-from attnlab.lab.training.measured_where import source_config, with_placement
-from attnlab.lab.training.network import build_network, description
+from attnlab.lab.training.measured_where import source_config
 from attnlab.lab.training.placement import choose
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
 from attnlab.lab.training.schedule import base_rate, learning_rate, warmup
@@ -41,6 +40,8 @@ from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
 from attnlab.results import RunResult, StoredRun
 from attnlab.results.placement import PlacementRecord
+from attnlab.subject.building import build_network, description
+from attnlab.subject.run import with_placement
 from attnlab.surgery.receipt import count_parameters
 from attnlab.tasks import Task, build_task
 
@@ -171,7 +172,9 @@ def _run(
     placed = config if placement is None else with_placement(config, folder)
     with deterministic(threads):
         task = build_task(config.task, data.facts)
-        network = build_network(placed, task, data.facts.shape)
+        network = build_network(
+            placed, task, data.facts.shape, sync_batchnorm=config.recipe.sync_batchnorm
+        )
         check_gate_norms(network, data.facts.shape, config.recipe.batch_size // fabric.world_size)
         if fabric.is_global_zero:
             begin(folder, config, identity, data.facts)

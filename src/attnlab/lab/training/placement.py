@@ -21,11 +21,11 @@ from attnlab.data import Data
 from attnlab.data.batches import training_chunks
 from attnlab.instruments.place import place_by_word
 from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.measured_where import measures_gates, word_of
-from attnlab.lab.training.network import load_network
+from attnlab.lab.training.measured_where import measures_gates
 from attnlab.lab.training.surroundings import deterministic
 from attnlab.results import StoredRun
 from attnlab.results.placement import FILE, PlacementRecord
+from attnlab.subject.run import load_network
 from attnlab.tasks import build_task
 
 IMAGES = 512
@@ -41,7 +41,7 @@ def choose(
     before = StoredRun(folder).placement  # made again where the file is damaged
     if before is not None and before.source == run_id and before.word == config.where:
         return before
-    where = word_of(config)
+    where = config.asks_for_measurement
     assert where is not None
     with deterministic(threads):
         network = load_network(source)

@@ -19,6 +19,8 @@ from attnlab._errors import WeightsError
 from attnlab.networks.backbones.unwrap import ENTRIES, entry_of, is_state, without_prefix
 
 SHOWN = 3
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
+"""How files of weights end."""
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:

@@ -6,15 +6,17 @@ import inspect
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from attnlab._errors import OptionError
+from attnlab._errors import OptionError, WeightsError
 from attnlab._imported import is_path
 from attnlab.networks.create import create
+from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import example_input
 from attnlab.surgery.folding import restructure
 from attnlab.surgery.insertion import attachments, remove_attachments
@@ -72,6 +74,8 @@ class Description:
     """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None
     """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
+    preprocessing: Preprocessing | None = None
+    """How images were prepared when it was trained; None where that is not known."""
     shortened: dict[str, str] = field(default_factory=dict)
     """After steps were removed, what took the place of which module: `{"layer1.2": "identity"}`."""
 
@@ -133,12 +137,19 @@ class Description:
             affine=[*self.affine, *receipt.affine],
         )
 
+    def check_trust(self, source: str | Path, trust: bool) -> None:
+        """Refuse to import classes that are not attnlab's, which `source` names, without trust."""
+        if self.own_classes and not trust:
+            raise WeightsError(
+                f"{str(source)!r} names classes that are not attnlab's "
+                f"({', '.join(self.own_classes)}), and a file of weights may not have code "
+                f"imported. If you trust them, pass trust=True, in a command --trust."
+            )
+
     @property
     def own_classes(self) -> list[str]:
         """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
-        library, _, _ = self.model.rpartition(":")
-        gates = [] if self.gate is None else re.split(r"[+:*]", self.gate)
-        return [name for name in (*([] if library else [self.model]), *gates) if is_path(name)]
+        return own_classes(self.model, self.gate)
 
     def example(self, network: nn.Module, batch: int = 1) -> Tensor:
         """An input of the described size for `network`, the same each time."""
@@ -157,17 +168,28 @@ class Description:
     def to_json(self) -> str:
         """What a file holds."""
         try:
-            return json.dumps({"model": self.model, **self._changed()})
+            return json.dumps({"model": self.model, **self._changed(), **self._prepared()})
         except TypeError as error:
             raise OptionError(
                 f"{self.shown()} cannot be written to a file: {error}. Expected texts, numbers and "
                 f"lists of them; for `where`, name the modules: where=list(receipt.sites)."
             ) from error
 
+    def _prepared(self) -> dict[str, Any]:
+        known = self.preprocessing
+        return {} if known is None else {"preprocessing": asdict(known)}
+
     def _changed(self) -> dict[str, Any]:
         default = Description(self.model)
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: v for name, v in values.items() if v != getattr(default, name)}
+
+
+def own_classes(model: str, gate: str | None) -> list[str]:
+    """The classes that are not attnlab's among a network and its gates."""
+    library, _, _ = model.rpartition(":")
+    gates = [] if gate is None else re.split(r"[+:*]", gate)
+    return [name for name in (*([] if library else [model]), *gates) if is_path(name)]
 
 
 def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,12 +80,7 @@ def load(
                 f"{str(path)!r} does not say which network it belongs to. Expected a file written "
                 f"by attnlab.save, a run's folder, or a description of the network."
             )
-        if description.own_classes and not trust:
-            raise WeightsError(
-                f"{str(path)!r} names classes that are not attnlab's "
-                f"({', '.join(description.own_classes)}), and a file of weights may not have code "
-                f"imported. If you trust them, pass trust=True, in a command --trust."
-            )
+        description.check_trust(path, trust)
     return filled(description, read_state(file), str(file)).eval()
 
 

@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import OptionError
 from attnlab._seeds import derive
-from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.directory import read_config, read_facts
-from attnlab.lab.training.measured_where import with_placement
-from attnlab.networks.backbones.weights import load_weights
-from attnlab.networks.checkpoint import Description, options_for_loading, without_weights
+from attnlab.networks.checkpoint import Description, without_weights
+from attnlab.networks.preprocessing import Preprocessing
+from attnlab.subject.network_config import NetworkConfig
 from attnlab.surgery.insertion import attachments, set_branch_scale
 from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.noise import attach as attach_noise
-from attnlab.tasks import CreatedTask, Task, build_task
+from attnlab.tasks import CreatedTask, Task
 
 
-def build_network(config: RunConfig, task: Task, shape: Sequence[int]) -> nn.Module:
+def build_network(
+    config: NetworkConfig, task: Task, shape: Sequence[int], *, sync_batchnorm: bool = False
+) -> nn.Module:
     """The network of `config` for images of `shape`. What it shares with the plain backbone has
     the same first values whatever the gate is, so runs with one seed pair."""
     example = torch.zeros(1, *shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
-        if config.recipe.sync_batchnorm:
+        if sync_batchnorm:
             _refuse_other_norms(network)
-            # Before the gates go in, so that a norm that is no plain one is refused at insertion.
+            # Before the gates go in, so that other norms than plain ones are refused there.
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         if config.branch_scale is not None:
             set_branch_scale(network, config.branch_scale, example)
         if config.attention != "none":
-            network = _with_gates(config, network, example)
+            network = _with_gates(config, network, example, sync_batchnorm)
     if config.noise is not None:
         attach_noise(network, config.noise.build(), config.noise.during)
     return network
 
 
-def _with_gates(config: RunConfig, network: nn.Module, example: torch.Tensor) -> nn.Module:
+def _with_gates(
+    config: NetworkConfig, network: nn.Module, example: torch.Tensor, sync_batchnorm: bool
+) -> nn.Module:
     torch.manual_seed(derive(config.seed, "gate"))
     where = list(config.where) if isinstance(config.where, tuple) else config.where
     network, _ = insert(
@@ -56,7 +57,7 @@ def _with_gates(config: RunConfig, network: nn.Module, example: torch.Tensor) ->
         inplace=True,
         **config.gate_options,
     )
-    if config.recipe.sync_batchnorm:
+    if sync_batchnorm:
         for _, attachment in attachments(network):
             for name, child in list(attachment.named_children()):
                 setattr(attachment, name, nn.SyncBatchNorm.convert_sync_batchnorm(child))
@@ -74,10 +75,11 @@ def _refuse_other_norms(network: nn.Module) -> None:
         )
 
 
-def description(config: RunConfig, task: Task) -> Description | None:
+def description(config: NetworkConfig, task: Task) -> Description | None:
     """How anybody builds the network; None where only its task can."""
     if not isinstance(task, CreatedTask):
         return None
+    facts = task.facts
     return Description(
         config.backbone,
         task.num_classes,
@@ -86,35 +88,9 @@ def description(config: RunConfig, task: Task) -> Description | None:
         list(config.where) if isinstance(config.where, tuple) else config.where,
         config.start,
         dict(config.gate_options),
-        list(task.facts.shape),
+        list(facts.shape),
         place=config.place,
         shared=config.shared,
         noise=None if config.noise is None else config.noise.model_dump(exclude_none=True),
+        preprocessing=Preprocessing(facts.shape, facts.mean, facts.std),
     )
-
-
-def load_network(directory: str | Path) -> nn.Module:
-    """The trained network of a finished run, in eval mode."""
-    folder = Path(directory)
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
-    network = untrained_network(folder)
-    load_weights(network, weights)
-    return network.eval()
-
-
-def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module:
-    """The network of a run with its first weights, if nothing had to be read or fetched for them;
-    with `gates=False`, the plain one."""
-    folder = Path(directory)
-    config = with_placement(read_config(folder), folder)
-    changed: dict[str, object] = {
-        "backbone_options": without_weights(config.backbone_options),
-        "gate_options": options_for_loading(config.attention, config.gate_options),
-    }
-    if not gates:
-        changed |= {"attention": "none", "gate_options": {}, "where": None}
-    config = config.model_copy(update=changed)
-    facts = read_facts(folder)
-    return build_network(config, build_task(config.task, facts), facts.shape)

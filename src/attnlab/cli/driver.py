@@ -1,0 +1,256 @@
+"""One driver for every instrument: open the source, measure, show, write, and print the Python.
+
+A command is made of two signatures, that of `attnlab.open` and that of the instrument: their
+keyword arguments are the options, their docstrings the help. So a new instrument needs no command.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from docstring_parser import parse
+
+from attnlab._errors import OptionError
+from attnlab.cli._provenance import command_line
+from attnlab.cli._show import check_drawing, console, print_python, rich_table
+
+if TYPE_CHECKING:
+    from attnlab.instruments.registry import Instrument
+    from attnlab.results.base import Result
+    from attnlab.subject import Subject
+
+SOURCES = "names, files of weights, or folders of finished runs."
+_EACH = "weights"
+"""The option that each of several networks has for itself."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What every command can be told about its output."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+    out: Path | None = None
+    """Folder for the page, the JSON file and SVG figures; one below it for each of several
+    networks."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What every command can be told about its process."""
+
+    import_from: Path | None = None
+    """Import your own classes from this folder."""
+    threads: int | None = None
+    """Threads of this process; torch's own choice if left out."""
+
+    def prepare(self) -> None:
+        """Let the user's own classes be found, and set the number of threads."""
+        if self.import_from is not None:
+            if not self.import_from.is_dir():
+                raise OptionError(f"There is no folder {str(self.import_from)!r} to import from.")
+            sys.path.insert(0, str(self.import_from.resolve()))
+        if self.threads is not None:
+            import torch
+
+            from attnlab._checked import check_whole
+
+            check_whole("--threads", self.threads, 1)
+            torch.set_num_threads(self.threads)
+
+
+def instrument_command(instrument: Instrument) -> Callable[..., None]:
+    """The command of an instrument, for tyro."""
+    measure, compare = instrument.measure, instrument.compare
+
+    def run(
+        sources: tuple[str, ...],
+        opening: object,
+        chosen: object,
+        comparing: object,
+        output: Output,
+        process: Process,
+    ) -> None:
+        check_drawing(output.out)
+        process.prepare()
+        asked = Asking(instrument, sources, changed(opening), changed(chosen), changed(comparing))
+        subjects, found = [], []
+        for source, subject in asked.subjects():
+            subjects.append(subject)
+            found.append(by_this_command(measure(subject, **asked.settings)))
+            show(found[-1], output)
+            write(found[-1], output, asked.folder_of(source))
+        if len(found) > 1 and compare is not None:
+            together = compare(subjects, found, **asked.compared)
+            show(by_this_command(together), output)
+            write(together, output, "")
+        if not output.json:
+            print()
+            print_python(*asked.python())
+
+    run.__doc__ = inspect.getdoc(measure)
+    run.__annotations__ = {
+        "sources": Annotated[
+            tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help=SOURCES, metavar="NETWORK")
+        ],
+        "opening": tyro.conf.OmitArgPrefixes[opening_options()],
+        "chosen": tyro.conf.OmitArgPrefixes[
+            options_of(measure, 1, leave_out=instrument.only_in_python)
+        ],
+        "comparing": tyro.conf.OmitArgPrefixes[
+            _nothing() if compare is None else options_of(compare, 2)
+        ],
+        "output": tyro.conf.OmitArgPrefixes[Output],
+        "process": tyro.conf.OmitArgPrefixes[Process],
+    }
+    return run
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a command was asked: which networks, and all options that do not have their default."""
+
+    instrument: Instrument
+    sources: Sequence[str]
+    opened: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    compared: Mapping[str, Any]
+
+    def each(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every source with its options: `--weights` has one for each, or none."""
+        if not self.sources:
+            raise OptionError(
+                f"Expected at least one network, for example: {self.instrument.example}."
+            )
+        weights = self.opened.get(_EACH, ())
+        if weights and len(weights) != len(self.sources):
+            raise OptionError(
+                f"Expected one of --weights per network but got {len(weights)} for "
+                f"{len(self.sources)} networks; write none for a network without."
+            )
+        for place, source in enumerate(self.sources):
+            options = {name: value for name, value in self.opened.items() if name != _EACH}
+            if weights and weights[place] != "none":
+                options[_EACH] = weights[place]
+            yield source, options
+
+    def subjects(self) -> Iterator[tuple[str, Subject]]:
+        """Every source, opened."""
+        from attnlab.subject import open as open_subject
+
+        for source, options in self.each():
+            yield source, open_subject(source, **options)
+
+    def folder_of(self, source: str) -> str:
+        """The folder below `--out` of one of several networks; a single one has that for itself."""
+        if len(self.sources) == 1:
+            return ""
+        names = [Path(each).name.replace(":", "-") for each in self.sources]
+        place = list(self.sources).index(source)
+        number = "" if names.count(names[place]) == 1 else f"-{place + 1}"
+        return f"{names[place]}{number}"
+
+    def python(self) -> list[str]:
+        """The Python that does the same."""
+        name, words = self.instrument.name, _words(self.settings)
+        opened = [f"attnlab.open({source!r}{_words(options)})" for source, options in self.each()]
+        if len(opened) == 1:
+            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]
+        lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
+        lines.append(f"results = [attnlab.{name}(each{words}) for each in subjects]")
+        if self.instrument.comparison:
+            function = self.instrument.comparison
+            lines.append(f"comparison = {function}(subjects, results{_words(self.compared)})")
+        return lines
+
+
+def opening_options() -> type:
+    """The options of `attnlab.open`, the same for every command."""
+    from attnlab.subject import open as open_subject
+
+    return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
+
+
+def options_of(
+    function: Callable[..., Any],
+    first: int,
+    other_types: Mapping[str, Any] | None = None,
+    leave_out: Sequence[str] = (),
+) -> type:
+    """A dataclass of the arguments of `function` from number `first` on, with their defaults and
+    the texts of its docstring, for tyro."""
+    others = other_types or {}
+    texts = {
+        each.arg_name: each.description for each in parse(inspect.getdoc(function) or "").params
+    }
+    found = []
+    for each in list(inspect.signature(function, eval_str=True).parameters.values())[first:]:
+        if each.name in leave_out:
+            continue
+        kind = Annotated[
+            others.get(each.name, each.annotation), tyro.conf.arg(help=texts[each.name])
+        ]
+        found.append((each.name, kind, field(default=() if each.name in others else each.default)))
+    return make_dataclass(f"{function.__name__.capitalize()}Options", found, frozen=True)
+
+
+def changed(options: object) -> dict[str, Any]:
+    """The options that do not have their default."""
+    pairs = ((each, getattr(options, each.name)) for each in fields(options))  # type: ignore[arg-type]
+    return {each.name: value for each, value in pairs if value != each.default}
+
+
+def by_this_command(result: Result) -> Result:
+    """The result, with the command that made it in its provenance."""
+    if result.provenance is None:
+        return result
+    return replace(result, provenance=replace(result.provenance, command=command_line()))
+
+
+def show(result: Result, output: Output) -> None:
+    """Print the table, the verdict and the notes; or all of it as JSON."""
+    from attnlab.results.provenance import UNTRAINED
+
+    if output.json:
+        print(result.to_json())
+        return
+    console().print(rich_table(result.table()))
+    print(result.verdict)
+    if result.provenance is not None and not result.provenance.trained:
+        print(UNTRAINED)
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"{result.seconds:.1f} s")
+
+
+def write(result: Result, output: Output, below: str) -> None:
+    """Write the file, the figures and the page of a result. Where standard output is JSON, the
+    names of the files go to standard error."""
+    from attnlab.lab.pages.write import write_result_page
+    from attnlab.page.plot import write_svg
+
+    if output.out is None:
+        return
+    folder, where = output.out / below, sys.stderr if output.json else sys.stdout
+    figures = result.figures()
+    for name, spec in figures.items():
+        write_svg(spec, folder / f"{name.replace(' ', '-')}.svg")
+    saved = result.save(folder / f"{result.instrument()}.json")
+    page = write_result_page(result, saved.with_suffix(".html"))
+    number = f" and {len(figures)} figures" if figures else ""
+    print(f"wrote {saved}\nwrote {page}{number}", file=where)
+
+
+def _words(options: Mapping[str, Any]) -> str:
+    texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
+    return "".join(f", {name}={value!r}" for name, value in texts.items())
+
+
+def _nothing() -> type:
+    return make_dataclass("NoOptions", [], frozen=True)

@@ -1,0 +1,106 @@
+"""How an image becomes an input of a network, and what libraries say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from attnlab._errors import OptionError
+from attnlab.residuals.example import example_input
+
+Interpolation = Literal["bilinear", "bicubic"]
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What is done to an image before the network sees it."""
+
+    size: tuple[int, int, int]
+    """Channels, height and width of an input."""
+    mean: tuple[float, ...]
+    """What is subtracted from each channel, of pixels 0 to 1."""
+    std: tuple[float, ...]
+    """What each channel is then divided by."""
+    crop: float = 1.0
+    """Which share of the short side of a photograph the input shows: 0.875 is 224 of 256."""
+    interpolation: Interpolation = "bilinear"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop <= 1:
+            raise OptionError(f"Expected crop to be above 0 and at most 1 but got {self.crop}.")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != self.size[0]:
+                raise OptionError(
+                    f"Expected {self.size[0]} values as {name}, one per channel, but got "
+                    f"{len(values)}."
+                )
+            finite = all(abs(value) < float("inf") for value in values)
+            if not finite or (name == "std" and min(values) <= 0):
+                kind = "finite" if name == "mean" else "finite and above 0"
+                raise OptionError(f"Expected {name} to be {kind} but got {list(values)}.")
+
+    def __str__(self) -> str:
+        _, height, width = self.size
+        mean, std = (", ".join(f"{value:.4g}" for value in v) for v in (self.mean, self.std))
+        return f"{height}×{width} pixels, mean {mean}, standard deviation {std}"
+
+
+def library_preprocessing(
+    name: str, network: nn.Module, weights: str | None
+) -> Preprocessing | None:
+    """What the library that `name` belongs to says of its trained weights; None if it has none.
+
+    timm says it with the network, torchvision with each of its published weights.
+    """
+    library, _, rest = name.rpartition(":")
+    if library == "timm":
+        return _of_timm(network)
+    if library == "torchvision":
+        return _of_torchvision(rest, weights)
+    return None
+
+
+def _of_timm(network: nn.Module) -> Preprocessing | None:
+    found = getattr(network, "pretrained_cfg", None)
+    if not isinstance(found, Mapping) or not found.get("mean"):
+        return None
+    channels, height, width = example_input(network).shape[1:]
+    if len(found["mean"]) != channels:
+        return None  # built for other images than the published weights
+    bicubic = found.get("interpolation") == "bicubic"
+    return Preprocessing(
+        (channels, height, width),
+        tuple(found["mean"]),
+        tuple(found["std"]),
+        float(found.get("crop_pct") or 1.0),
+        "bicubic" if bicubic else "bilinear",
+    )
+
+
+def _of_torchvision(name: str, weights: str | None) -> Preprocessing | None:
+    from torchvision.models import get_model_weights
+
+    published = get_model_weights(name)
+    if weights is not None and weights in published.__members__:
+        chosen = published[weights]
+    elif published.__members__:
+        chosen = next(iter(published))
+    else:
+        return None
+    transform = chosen.transforms()
+    sides = [getattr(transform, each, None) for each in ("crop_size", "resize_size")]
+    if not all(sides) or not hasattr(transform, "mean"):
+        return None  # detectors and segmenters take images of any size
+    (crop,), (resize,) = sides
+    bicubic = getattr(transform, "interpolation", None)
+    return Preprocessing(
+        (3, crop, crop),
+        tuple(transform.mean),
+        tuple(transform.std),
+        crop / resize,
+        "bicubic" if bicubic is not None and bicubic.value == "bicubic" else "bilinear",
+    )

@@ -1,0 +1,163 @@
+"""The folder of a run, opened: its network with its weights, its own images, and its task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from attnlab._errors import InputError, WeightsError
+from attnlab._imported import is_path
+from attnlab.data import Data, Facts, load_data
+from attnlab.networks.backbones.weights import load_weights
+from attnlab.networks.checkpoint import options_for_loading, own_classes, without_weights
+from attnlab.results import StoredRun
+from attnlab.results.damage import reading
+from attnlab.results.placement import FILE as PLACEMENT
+from attnlab.results.provenance import provenance
+from attnlab.subject.building import build_network, description
+from attnlab.subject.network_config import NetworkConfig
+from attnlab.subject.subject import Subject
+from attnlab.tasks import build_task
+
+_ANEW = "Train the run anew, in another directory."
+_WEIGHTS = "model.safetensors"
+_BATCH = 256
+Config = TypeVar("Config", bound=NetworkConfig)
+
+
+def open_run(directory: str | Path, *, trust: bool = False) -> Subject:
+    """The network of a finished run on its own test images.
+
+    Args:
+        directory: the run's folder.
+        trust: whether classes that are not attnlab's, which the run names, may be imported.
+    """
+    folder = Path(directory)
+    config = read_network_config(folder)
+    _check_trust(folder, config, trust)
+    data = load_data(config.data)
+    check_data(folder, data)
+    task = build_task(config.task, data.facts)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Subject(
+        name=folder.resolve().name,
+        network=load_network(folder).to(device),
+        data=data,
+        task=task,
+        description=description(config, task),
+        provenance=provenance(
+            config.backbone,
+            gate=None if config.attention == "none" else config.attention,
+            weights=folder / _WEIGHTS,
+            data=f"{data.facts.name} (test images of the run)",
+            data_checksum=data.facts.checksum,
+        ),
+        batch_size=_test_batch_size(folder),
+        device=device,
+    )
+
+
+def read_network_config(directory: str | Path) -> NetworkConfig:
+    """What decides the network of a run, with the blocks that a measurement chose for its gates."""
+    folder = Path(directory)
+    settings = stored_settings(folder)
+    with reading(folder / "config.json", _ANEW):
+        known = {name: settings[name] for name in NetworkConfig.model_fields if name in settings}
+        return with_placement(NetworkConfig(**known), folder)
+
+
+def stored_settings(folder: Path) -> dict[str, Any]:
+    """All settings of a run, as its config.json holds them."""
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"There is no {str(folder / 'config.json')!r}, so {str(folder)!r} is not a run's "
+            f"folder."
+        )
+    stored = StoredRun(folder)
+    stored.check("config.json")
+    return stored.config
+
+
+def read_facts(folder: Path) -> Facts:
+    """What the run's data were."""
+    stored = StoredRun(folder)
+    stored.check("data.json")
+    found = stored.data
+    with reading(folder / "data.json", _ANEW):
+        lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
+        lists["categories"] = tuple(found.get("categories", ()))  # of detection only
+        return Facts(**{**found, **lists})
+
+
+def check_data(folder: Path, data: Data) -> None:
+    """Refuse data that are not those of the run."""
+    before, now = read_facts(folder).checksum, data.facts.checksum
+    if before != now:
+        raise InputError(
+            f"The data changed since the run in {folder} began: checksum {before[:12]}… then, "
+            f"{now[:12]}… now. Give it the data that it was trained with, or train anew."
+        )
+
+
+def load_network(directory: str | Path) -> nn.Module:
+    """The trained network of a finished run, in eval mode."""
+    folder = Path(directory)
+    weights = folder / _WEIGHTS
+    if not weights.is_file():
+        raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
+    network = untrained_network(folder)
+    load_weights(network, weights)
+    return network.eval()
+
+
+def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module:
+    """The network of a run with its first weights, if nothing had to be read or fetched for them;
+    with `gates=False`, the plain one."""
+    folder = Path(directory)
+    config = read_network_config(folder)
+    changed: dict[str, object] = {
+        "backbone_options": without_weights(config.backbone_options),
+        "gate_options": options_for_loading(config.attention, config.gate_options),
+    }
+    if not gates:
+        changed |= {"attention": "none", "gate_options": {}, "where": None}
+    config = config.model_copy(update=changed)
+    facts = read_facts(folder)
+    return build_network(config, build_task(config.task, facts), facts.shape)
+
+
+def with_placement(config: Config, folder: Path) -> Config:
+    """`config` with the blocks that were chosen for it, where that was by a measurement."""
+    if config.asks_for_measurement is None:
+        return config
+    stored = StoredRun(folder)
+    found = stored.placement
+    if found is None:
+        stored.check(PLACEMENT)
+        raise InputError(
+            f"There is no {str(folder / PLACEMENT)!r}, which says what where={config.where!r} "
+            f"chose for this run."
+        )
+    return config.model_copy(update={"where": found.where})
+
+
+def _check_trust(folder: Path, config: NetworkConfig, trust: bool) -> None:
+    names = [config.data.name, config.task.name, config.data.augmentation.transform or ""]
+    gate = None if config.attention == "none" else config.attention
+    own = [*own_classes(config.backbone, gate), *(name for name in names if is_path(name))]
+    if own and not trust:
+        raise WeightsError(
+            f"The run {str(folder)!r} names classes that are not attnlab's ({', '.join(own)}), "
+            f"and a folder may not have code imported. If you trust it, pass trust=True, in a "
+            f"command --trust."
+        )
+
+
+def _test_batch_size(folder: Path) -> int:
+    """As many images at a time as the run itself was tested with."""
+    recipe = stored_settings(folder).get("recipe")
+    found = recipe.get("test_batch_size") if isinstance(recipe, dict) else None
+    return found if isinstance(found, int) else _BATCH

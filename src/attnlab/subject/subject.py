@@ -1,0 +1,129 @@
+"""What is examined: a network with its images, its preprocessing, its task and its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from attnlab._errors import InputError
+from attnlab._spread import evenly_spread
+from attnlab.data import Batch, Data
+from attnlab.data.batches import Chunk
+from attnlab.networks.checkpoint import Description
+from attnlab.results.base import Result
+from attnlab.results.provenance import Provenance
+from attnlab.tasks import Task
+
+R = TypeVar("R", bound=Result)
+Part = Literal["test", "train"]
+CPU = torch.device("cpu")
+BATCH = 64
+"""Images at a time, where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network in eval mode with all that an instrument needs to know about it.
+
+    `attnlab.open` makes one of a name, a file, a run's folder or a module.
+    """
+
+    name: str
+    """What people call it: the name, or that of the file or folder."""
+    network: nn.Module
+    data: Data | None = None
+    """Its images, with their preprocessing, as a study would read them."""
+    loader: Iterable[Any] | None = None
+    """Batches of the user's own, in the place of `data`."""
+    task: Task | None = None
+    """What the network learned; None where the labels are not known to be the network's own."""
+    description: Description | None = None
+    """How to build the network again; None where only its task can."""
+    provenance: Provenance | None = None
+    notes: tuple[str, ...] = ()
+    """What was assumed when it was opened, for the notes of every result."""
+    part: Part = "test"
+    limit: int | None = None
+    """How many images, evenly spread; what the instrument asks for if None."""
+    batch_size: int = BATCH
+    device: torch.device = CPU
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights are any but random ones; unknown weights count as trained."""
+        return self.provenance is None or self.provenance.trained
+
+    def untrained(self, seed: int = 0) -> Subject:
+        """The same architecture with fresh weights on the same images: the control."""
+        if self.description is None or self.provenance is None:
+            raise InputError(f"How {self.name!r} is built is not known, so it has no control.")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = self.description.build().eval().to(self.device)
+        source = replace(self.provenance, weights="", weights_checksum="")
+        return replace(self, network=network, provenance=source)
+
+    def sign(self, result: R) -> R:
+        """The result of a measurement of this subject: with its provenance, and with what was
+        assumed when it was opened as the first notes."""
+        return replace(result, provenance=self.provenance, notes=(*self.notes, *result.notes))
+
+    def batches(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
+        """Batches of images with what is known of them.
+
+        Args:
+            otherwise: how many images if the subject was opened without a limit; all when None.
+            part: another part than the subject was opened with. Training images come augmented,
+                as in an epoch of training.
+        """
+        if self.loader is not None:
+            yield from self.loader
+            return
+        data = self.images()
+        number = self.limit if self.limit is not None else otherwise
+        if (part or self.part) == "train":
+            chunks = self._chunks(data.facts.train, number)
+            yield from data.training([Chunk(c, 1.0) for c in chunks], 0, 0, self.device)
+        else:
+            yield from data.testing(self._chunks(data.facts.test, number), self.device)
+
+    def inputs(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
+        """The same, but only what the network takes of each batch."""
+        for batch in self.batches(otherwise, part):
+            own = self.task is not None and isinstance(batch, Batch)
+            yield self.task.inputs(batch) if self.task is not None and own else batch
+
+    def number_of_batches(self, otherwise: int | None = None) -> int | None:
+        """How many batches there are, as far as that is known before they are read."""
+        if self.loader is not None:
+            return len(self.loader) if isinstance(self.loader, Sized) else None
+        facts = self.images().facts
+        there = facts.train if self.part == "train" else facts.test
+        return len(self._chunks(there, self.limit if self.limit is not None else otherwise))
+
+    def learned(self) -> Task:
+        """What the network learned; an error where the labels are not known to be its own."""
+        if self.task is None:
+            raise InputError(
+                f"{self.name!r} has no images with labels of its own classes, so it has no result: "
+                f"pass data with as many classes as it has outputs, such as digits or an .npz."
+            )
+        return self.task
+
+    def images(self) -> Data:
+        """Its data; an error if it was opened without any."""
+        if self.data is None:
+            raise InputError(
+                f"{self.name!r} was opened without images: pass data, such as a folder of images "
+                f"or digits."
+            )
+        return self.data
+
+    def _chunks(self, there: int, wanted: int | None) -> list[torch.Tensor]:
+        # Evenly spread, because many sets are sorted by class.
+        chosen = evenly_spread(there, there if wanted is None else min(wanted, there))
+        return list(torch.tensor(chosen).split(self.batch_size))
