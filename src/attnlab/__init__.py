@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attnlab.residuals.step import Step as Step
     from attnlab.residuals.steps import steps as steps
     from attnlab.subject import Subject as Subject
-    from attnlab.subject import open as open  # noqa: A004
+    from attnlab.subject import open as open  # type: ignore[no-redef]  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
     from attnlab.surgery.insertion.host import remove as remove
     from attnlab.surgery.insertion.insert import insert as insert

@@ -70,10 +70,17 @@ def _of_subject(
     size: int | None,
     limit: int,
 ) -> _Made:
-    from attnlab.lab.measures import subject_of
-    from attnlab.networks.checkpoint import Description
+    from attnlab.subject import open as open_subject
 
-    subject = subject_of(network, data, weights=weights, root=root, size=size)
+    subject = open_subject(
+        network,
+        data,
+        weights=weights,
+        root=root,
+        size=size,
+        batch=_BATCH,
+        trust=Path(network).is_dir(),
+    )
     description = _described(network)
     if description is None:
         facts = subject.images().facts

@@ -99,15 +99,11 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
         "sources": Annotated[
             tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help=SOURCES, metavar="NETWORK")
         ],
-        "opening": tyro.conf.OmitArgPrefixes[opening_options()],
-        "chosen": tyro.conf.OmitArgPrefixes[
-            options_of(measure, 1, leave_out=instrument.only_in_python)
-        ],
-        "comparing": tyro.conf.OmitArgPrefixes[
-            _nothing() if compare is None else options_of(compare, 2)
-        ],
-        "output": tyro.conf.OmitArgPrefixes[Output],
-        "process": tyro.conf.OmitArgPrefixes[Process],
+        "opening": _flat(opening_options()),
+        "chosen": _flat(options_of(measure, 1, leave_out=instrument.only_in_python)),
+        "comparing": _flat(_nothing() if compare is None else options_of(compare, 2)),
+        "output": _flat(Output),
+        "process": _flat(Process),
     }
     return run
 
@@ -193,9 +189,8 @@ def options_of(
     for each in list(inspect.signature(function, eval_str=True).parameters.values())[first:]:
         if each.name in leave_out:
             continue
-        kind = Annotated[
-            others.get(each.name, each.annotation), tyro.conf.arg(help=texts[each.name])
-        ]
+        given: Any = others.get(each.name, each.annotation)
+        kind = Annotated[given, tyro.conf.arg(help=texts[each.name])]
         found.append((each.name, kind, field(default=() if each.name in others else each.default)))
     return make_dataclass(f"{function.__name__.capitalize()}Options", found, frozen=True)
 
@@ -250,6 +245,11 @@ def write(result: Result, output: Output, below: str) -> None:
 def _words(options: Mapping[str, Any]) -> str:
     texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
     return "".join(f", {name}={value!r}" for name, value in texts.items())
+
+
+def _flat(options: Any) -> Any:
+    """The options of a dataclass, without its name before each."""
+    return tyro.conf.OmitArgPrefixes[options]
 
 
 def _nothing() -> type:

@@ -92,10 +92,10 @@ def _of_torchvision(name: str, weights: str | None) -> Preprocessing | None:
     else:
         return None
     transform = chosen.transforms()
-    sides = [getattr(transform, each, None) for each in ("crop_size", "resize_size")]
-    if not all(sides) or not hasattr(transform, "mean"):
+    crops, resizes = (getattr(transform, each, None) for each in ("crop_size", "resize_size"))
+    if not crops or not resizes or not hasattr(transform, "mean"):
         return None  # detectors and segmenters take images of any size
-    (crop,), (resize,) = sides
+    (crop,), (resize,) = crops, resizes
     bicubic = getattr(transform, "interpolation", None)
     return Preprocessing(
         (3, crop, crop),

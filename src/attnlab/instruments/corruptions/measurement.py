@@ -27,7 +27,7 @@ class Corruptions(Measurement):
 
     def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
         del folder
-        if not task_of_classes(subject.task):
+        if not task_of_classes(subject.learned()):
             return Finding(None, ("Corruptions are measured of networks that tell classes apart.",))
         clean = _figures(subject, subject.images(), config.corruptions)
         figures = {

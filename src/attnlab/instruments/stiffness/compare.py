@@ -145,7 +145,7 @@ def rank(
 
     `untrained` are measurements of the same architectures with fresh weights on the same data.
     """
-    known = list(accuracy) or [None] * len(results)
+    known: list[float | None] = [*accuracy] or [None] * len(results)
     if len(known) != len(results):
         raise InputError(
             f"Expected one accuracy per network but got {len(known)} for {len(results)} of them."
