@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.compare import logs as made_logs
+from tests.lab.comparison import logs as made_logs
 from tests.tools.entries import noise as noises
 from tests.tools.entries import place as places
 from tests.tools.entries import shorten as shortened

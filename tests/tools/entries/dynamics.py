@@ -6,7 +6,7 @@ import numpy as np
 
 
 def indices() -> object:
-    from attnlab.dynamics import PROBLEMS, solve, stiffness_aware_index, stiffness_index
+    from attnlab.instruments.dynamics import PROBLEMS, solve, stiffness_aware_index, stiffness_index
 
     found = {}
     for problem in PROBLEMS.values():
@@ -20,7 +20,12 @@ def indices() -> object:
 
 
 def theorem2() -> object:
-    from attnlab.dynamics.theorem2 import check_identity, decay, rank_correlations, step_bias
+    from attnlab.instruments.dynamics.theorem2 import (
+        check_identity,
+        decay,
+        rank_correlations,
+        step_bias,
+    )
 
     identity = check_identity(systems=20)
     return {
@@ -33,14 +38,14 @@ def theorem2() -> object:
 
 
 def three_body() -> object:
-    from attnlab.dynamics.three_body import energy, initial_states, least_distance
+    from attnlab.instruments.dynamics.three_body import energy, initial_states, least_distance
 
     states = initial_states(5, np.random.default_rng(0))
     return {"states": states, "energy": energy(states), "distance": least_distance(states)}
 
 
 def encounters() -> object:
-    from attnlab.dynamics.three_body import encounter_statistics
+    from attnlab.instruments.dynamics.three_body import encounter_statistics
 
     found = encounter_statistics(6)
     names = ["trajectories", "with_encounter", "with_encounter_error", "time", "time_error"]

@@ -93,7 +93,7 @@ def budget() -> object:
 
 
 def cost_curve() -> object:
-    from attnlab.fold import cost_curve
+    from attnlab.surgery.folding import cost_curve
 
     data = labelled(32)
     found = {
@@ -107,7 +107,7 @@ def cost_curve() -> object:
 
 
 def repaired() -> object:
-    from attnlab.repair import Distil
+    from attnlab.surgery.repair import Distil
 
     data = labelled(32)
     return _folded(_gated(), constants=data, budget="all", repair=Distil(epochs=1))

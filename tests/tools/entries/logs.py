@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.compare import logs
+from tests.lab.comparison import logs
 from tests.tools.entries.shared import picked
 from tests.tools.entries.statistics import DIFFERENCE
 
 import attnlab
 
 if TYPE_CHECKING:
-    from attnlab.stored import StoredComparison
-    from attnlab.stored.table import Row
+    from attnlab.results import StoredComparison
+    from attnlab.results.table import Row
 
 
 def shown(found: StoredComparison) -> dict[str, object]:

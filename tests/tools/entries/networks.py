@@ -21,7 +21,7 @@ def created() -> object:
 
 
 def round_trip() -> object:
-    from attnlab.checkpoint import Description, describe
+    from attnlab.networks.checkpoint import Description, describe
 
     found: dict[str, object] = {}
     for gate in ("se", "asr:se", "step"):
@@ -39,7 +39,7 @@ def round_trip() -> object:
 
 
 def round_trip_of_a_fold() -> object:
-    from attnlab.checkpoint import Description
+    from attnlab.networks.checkpoint import Description
 
     gated = network(gate="asr:se", place="branch").float()
     plain, made = attnlab.fold(gated, fuse=True)

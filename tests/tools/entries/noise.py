@@ -35,7 +35,7 @@ def _answers(found: nn.Module) -> object:
 
 
 def attached() -> object:
-    from attnlab import noise
+    from attnlab.surgery import noise
 
     kinds = {
         "constant": noise.constant(0.8, 0.5),
@@ -55,8 +55,9 @@ def attached() -> object:
 
 
 def response() -> object:
-    from attnlab import noise
-    from attnlab.measure import noise_response, subject_of
+    from attnlab.instruments.noise import noise_response
+    from attnlab.lab.measures import subject_of
+    from attnlab.surgery import noise
 
     torch.manual_seed(0)
     subjects = {"resnet20": subject_of("resnet20", "digits")}

@@ -55,7 +55,7 @@ def repaired() -> object:
 
 
 def curves() -> object:
-    from attnlab.shorten import removal_curves
+    from attnlab.instruments.removal import removal_curves
 
     found = removal_curves(network(gate="se"), labelled(), test=labelled(seed=2), most=2)
     return shown_curves(found)

@@ -13,7 +13,7 @@ EQUIVALENCE = "to margin mean low high p_value seeds sequential adjusted_p verdi
 
 
 def paired() -> object:
-    from attnlab.statistics import paired_difference, summarize
+    from attnlab.lab.statistics import paired_difference, summarize
 
     return {
         "better": picked(paired_difference(BETTER, PLAIN), DIFFERENCE),
@@ -25,14 +25,14 @@ def paired() -> object:
 
 
 def unpaired() -> object:
-    from attnlab.statistics import unpaired_difference
+    from attnlab.lab.statistics import unpaired_difference
 
     found = unpaired_difference(list(BETTER.values()), list(PLAIN.values())[:4])
     return picked(found, DIFFERENCE)
 
 
 def anytime() -> object:
-    from attnlab.statistics import anytime_p_value, e_value
+    from attnlab.lab.statistics import anytime_p_value, e_value
 
     differences = [BETTER[seed] - PLAIN[seed] for seed in PLAIN]
     return {
@@ -43,7 +43,7 @@ def anytime() -> object:
 
 
 def equivalent() -> object:
-    from attnlab.statistics import equivalence, judge
+    from attnlab.lab.statistics import equivalence, judge
 
     family = {
         "better": equivalence(BETTER, PLAIN, 0.3, to="plain"),
@@ -54,7 +54,7 @@ def equivalent() -> object:
 
 
 def compared() -> object:
-    from attnlab.statistics import compare, holm, paired_difference
+    from attnlab.lab.statistics import compare, holm, paired_difference
 
     family = {name: paired_difference(each, PLAIN) for name, each in _family().items()}
     found: dict[str, object] = {"holm": holm([0.01, 0.04, 0.03, 0.5])}
@@ -73,7 +73,7 @@ def _family() -> dict[str, dict[int, float]]:
 
 
 def power() -> object:
-    from attnlab.statistics import seeds_needed
+    from attnlab.lab.statistics import seeds_needed
 
     return [
         seeds_needed(effect, 0.3, sequential=sequential)

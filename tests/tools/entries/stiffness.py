@@ -65,14 +65,14 @@ def index() -> object:
 
 
 def grid() -> object:
-    from attnlab.trajectory import regular_grid
+    from attnlab.instruments.stiffness import regular_grid
 
     given = regular_grid(relative=3.0, absolute=1.0, points=5)
     return _measured(network(), images(), grid=given)
 
 
 def step_index() -> object:
-    from attnlab.trajectory import step_indices
+    from attnlab.instruments.stiffness import step_indices
 
     found = step_indices(network(gate="se"), images(2), example=images(1))
     return [
@@ -86,7 +86,7 @@ def step_index() -> object:
 
 
 def spectrum() -> object:
-    from attnlab.trajectory import stiffness_index
+    from attnlab.instruments.stiffness import stiffness_index
 
     generator = torch.Generator().manual_seed(3)
     matrix = torch.randn(12, 12, generator=generator, dtype=torch.float64)
@@ -96,7 +96,8 @@ def spectrum() -> object:
 
 
 def of_given_nsi() -> object:
-    from attnlab.trajectory import proportion_integral, stiffest, tns, usable
+    from attnlab.instruments.stiffness import proportion_integral, tns, usable
+    from attnlab.instruments.stiffness.stiffest import stiffest
 
     generator = torch.Generator().manual_seed(4)
     values = torch.rand(6, 9, generator=generator, dtype=torch.float64)
@@ -113,7 +114,7 @@ def of_given_nsi() -> object:
 
 
 def compared() -> object:
-    from attnlab.trajectory import compare
+    from attnlab.instruments.stiffness.compare import compare
 
     names = ("resnet20", "resnet32", "resnet44")
     results = [

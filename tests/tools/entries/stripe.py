@@ -57,19 +57,19 @@ def own_gates() -> object:
 
 
 def maps() -> object:
-    from attnlab.stripe import attention_maps
+    from attnlab.instruments.maps import attention_maps
 
     return shown_maps(attention_maps(network("timm:test_vit"), list(images(6, 160).split(3))))
 
 
 def mean_maps() -> object:
-    from attnlab.stripe import mean_maps
+    from attnlab.instruments.maps import mean_maps
 
     return mean_maps(network("timm:test_vit"), [images(4, 160)])
 
 
 def statistics() -> object:
-    from attnlab.stripe import gate_statistics, gate_values
+    from attnlab.instruments.stripe import gate_statistics, gate_values
 
     found = network(gate="se")
     values = gate_values(found, [images()])
@@ -80,6 +80,6 @@ def statistics() -> object:
 
 
 def first_difference() -> object:
-    from attnlab.stripe import first_difference
+    from attnlab.instruments.stripe import first_difference
 
     return first_difference([[0.5, 0.4, 0.3], [0.6, 0.4, 0.1], [0.65, 0.5, 0.2]])

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from tests.study._small import HereExecutor, small_study
+from tests.lab.study._small import HereExecutor, small_study
 from tests.tools.entries.shared import picked, plain, rounding
 from tests.tools.entries.statistics import DIFFERENCE
 
@@ -28,7 +28,7 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 @functools.cache
 def _runs() -> Path:
     """The folder of the runs; trained once in a process."""
-    from attnlab.study import run_study
+    from attnlab.lab.study import run_study
 
     _KEPT.append(tempfile.TemporaryDirectory(prefix="ledger"))
     out = Path(_KEPT[0].name) / "runs"
@@ -49,7 +49,7 @@ def _study() -> object:
 
 def _run(gate: str) -> Path:
     """The run of `gate` with seed 0, which the commands take."""
-    from attnlab.stored import StoredRun
+    from attnlab.results import StoredRun
 
     found = {
         (run.config["attention"], run.config["seed"]): run.directory
@@ -68,7 +68,7 @@ def _record(value: object) -> object:
 
 
 def runs() -> object:
-    from attnlab.stored import StoredRun
+    from attnlab.results import StoredRun
 
     found = {}
     for file in sorted(_runs().glob("*/result.json")):
@@ -82,7 +82,7 @@ def runs() -> object:
 
 
 def measured() -> object:
-    from attnlab.stored import StoredRun
+    from attnlab.results import StoredRun
 
     run = StoredRun(_run("asr:se"))
     found: dict[str, object] = {}
@@ -95,7 +95,7 @@ def measured() -> object:
 
 
 def table() -> object:
-    from attnlab.study import show_study
+    from attnlab.lab.study import show_study
 
     made = show_study(_study(), _runs())
     found = []
@@ -111,8 +111,8 @@ def table() -> object:
 
 
 def markdown() -> object:
-    from attnlab.study import show_study
-    from attnlab.study.show import markdown
+    from attnlab.lab.study import show_study
+    from attnlab.lab.study.show import markdown
 
     lines = markdown(show_study(_study(), _runs())).splitlines()
     return _columns([line.strip("| ").split(" | ") for line in lines if line.startswith("| ")])
@@ -161,13 +161,13 @@ def latex_file() -> object:
 
 
 def verdict() -> object:
-    from attnlab.report.read import find_study, read_record
-    from attnlab.report.verdict import study_verdict
+    from attnlab.lab.pages.verdict import study_verdict
+    from attnlab.results.record import find_study, read_record
 
     return study_verdict(read_record(*find_study(_runs())))
 
 
 def planned() -> object:
-    from attnlab.study import planned_runs
+    from attnlab.lab.study import planned_runs
 
     return [[run.cell.row, run.seed, run.cell.group] for run in planned_runs(_study())]
