@@ -77,11 +77,9 @@ OF_CLASSES = {
 }
 """Files that may speak of classes; no page of a study is made there."""
 PAGES = (
-    *("results/*.py", "page/*.py", "lab/pages/*.py", "instruments/*_figures.py"),
-    *(
-        f"instruments/*/*{name}.py"
-        for name in ("figures", "page", "section", "surfaces", "stripes")
-    ),
+    *("results/*.py", "page/*.py", "lab/pages/*.py", "instruments/block_figures.py"),
+    *(f"instruments/*/{name}.py" for name in ("figures", "page", "section", "section_figures")),
+    *("instruments/stiffness/surfaces.py", "instruments/stripe/stripes.py"),
 )
 """What pages are made of, and the parts of them."""
 

@@ -38,7 +38,7 @@ def test_a_page_needs_no_network_and_no_task(tmp_path):
     command = [sys.executable, "-c", _FORBIDDEN, str(tmp_path), study.name, str(page)]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert done.stderr == ""
-    assert done.stdout.split() == ["plot", "report", "stored", "False"]
+    assert done.stdout.split() == ["instruments", "lab", "page", "results", "False"]
     assert page.is_file()
 
 
