@@ -8,9 +8,8 @@ Per network, with random weights that are nowhere zero, `asr:se` is inserted at 
 folded with `partial=True` and `add_affine=True`. A gate counts as folded only in a network that was
 handed out, so one that was checked at every site in float64. Three columns:
 
-* branch, plainly: gates at the end of the branch, and no layer that divides by the gate, as
-  attnlab 0.1 folded;
-* branch: the same place, now;
+* branch, plainly: gates at the end of the branch, and no layer that divides by the gate;
+* branch: the same place, with such layers;
 * auto: where `insert` puts them by default.
 
 The networks are those of `coverage_truth.json` (one small network of every timm family), on images

@@ -27,9 +27,15 @@ class _Step(BaseModel):
     mean: float | None
 
 
+class _Stiffest(BaseModel):
+    label: str
+    share: float
+
+
 class _Stiffness(BaseModel):
     nsi: list[_Step]
     tns: float | None
+    stiffest: _Stiffest | None
 
 
 class _Gates(BaseModel):
@@ -40,10 +46,6 @@ class _Fold(BaseModel):
     error: float
     parameters: int
     values: dict[str, float | None]
-
-
-class _Speed(BaseModel):
-    images_per_second: float
 
 
 class _Picture(BaseModel):
@@ -67,7 +69,6 @@ _FOUND: dict[str, type[BaseModel]] = {
     "stiffness": _Stiffness,
     "gates": _Gates,
     "fold": _Fold,
-    "speed": _Speed,
     "classes": Classes,
     "corruptions": Corruptions,
     "details": Details,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_batches, check_module, check_whole
 from attnlab._errors import InputError
+from attnlab._spread import evenly_spread
 from attnlab.instruments.stripe._observer import GateStreams, usable_gates
 from attnlab.instruments.stripe._stream import GateStream
 from attnlab.instruments.stripe.result import SiteStripe, StripeResult
@@ -69,7 +69,7 @@ def stripe(
 
 def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
     number = len(stream.mean)
-    kept = torch.linspace(0, number - 1, min(number, channels)).round().long()
+    kept = evenly_spread(number, channels)
     slots = sorted(stream.sample)
     return SiteStripe(
         label=gate.label,

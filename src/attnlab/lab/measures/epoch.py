@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import StepsNotFoundError
+from attnlab._spread import evenly_spread
 from attnlab.data import Data
 from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
@@ -44,5 +45,5 @@ def epoch_record(
 
 def _rounded(values: Tensor) -> list[float]:
     """Of some channels, with four digits: the metrics of a long run must stay readable."""
-    channels = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _CHANNELS)).round()
-    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels.long()].tolist()]
+    channels = evenly_spread(values.shape[1], _CHANNELS)
+    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels].tolist()]
