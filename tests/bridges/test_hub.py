@@ -16,7 +16,7 @@ from attnlab.bridges.hub import Verdict, pull, push, save_folder
 from attnlab.lab.statistics import compare, paired_difference, summarize
 from attnlab.networks.checkpoint import Description
 from attnlab.results import Metric
-from attnlab.results.table import Group, Row, StudyTable
+from attnlab.results.table import Group, StudyRow, StudyTable
 
 
 class LocalHub:
@@ -47,7 +47,7 @@ def table() -> StudyTable:
     plain, se = {0: 70.0, 1: 71.0, 2: 70.5}, {0: 72.0, 1: 72.8, 2: 72.6}
     (comparison,) = compare({"SE": paired_difference(se, plain)}).values()
     rows = tuple(
-        Row(
+        StudyRow(
             label,
             label == "plain",
             (0, 1, 2),

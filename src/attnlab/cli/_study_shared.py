@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import tyro
 
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, console, print_python, rich_table, table
 
 if TYPE_CHECKING:
     from attnlab.lab.study import Study, StudyTable
@@ -62,15 +63,16 @@ def python_lines(action: Asked, *lines: str) -> None:
 
 def print_table(made: StudyTable) -> None:
     """All groups, and the footnotes."""
-    from attnlab.lab.study.show import all_cells, footnotes
+    from attnlab.lab.study.show import study_footnotes
+    from attnlab.results.columns import StudyColumns
 
-    screen = console()
+    screen, columns = console(), StudyColumns(made)
     for group in made.groups:
-        title: str | None = f"\n{made.title}: {group.name}"
-        for cells in all_cells(made, group):
-            screen.print(table_of(*cells, title))
-            title = None
-    for line in footnotes(made):
+        caption = f"\n{made.title}: {group.name}"
+        for each in columns.terminal(group):
+            screen.print(rich_table(replace(each, caption=caption)))
+            caption = ""
+    for line in study_footnotes(made):
         screen.print(f"* {line}")
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from attnlab._errors import InputError, unknown_name
 from attnlab.results import Metric, RunResult, StoredRun
 from attnlab.results.base import Result
+from attnlab.results.columns import StudyColumns
 from attnlab.results.study import (
     PlanRecord,
     RunEntry,
@@ -85,6 +86,11 @@ class StudyRecord:
     def metric(self) -> Metric:
         """The result's."""
         return self.table.metric
+
+    @cached_property
+    def columns(self) -> StudyColumns:
+        """The columns of the table, from which all of its forms follow."""
+        return StudyColumns(self.table, self.name_of)
 
     @property
     def level(self) -> str:

@@ -16,13 +16,13 @@ from attnlab.lab.comparison.seeds import place
 
 
 def row(found, label):
-    (group,) = found.table.groups
+    (group,) = found.judged.groups
     return next(row for row in group.rows if row.label == label)
 
 
 def test_ultralytics_is_paired_by_seed(tmp_path: Path) -> None:
     found = attnlab.compare(logs.study(tmp_path), by="model", baseline="plain.yaml")
-    assert found.table.metric.label == logs.ULTRALYTICS
+    assert found.judged.metric.label == logs.ULTRALYTICS
     assert row(found, "plain.yaml").by_seed == dict(enumerate(logs.PLAIN))
     difference = row(found, "cbam.yaml").comparison.difference
     expected = stats.ttest_rel(logs.CBAM, logs.PLAIN)
@@ -41,8 +41,8 @@ def test_looked_takes_the_wider_interval(tmp_path: Path) -> None:
     )
     narrow, wide = (row(found, "cbam.yaml").comparison for found in (fixed, looked))
     assert wide.low < narrow.low < narrow.high < wide.high
-    assert looked.table.sequential
-    assert not fixed.table.sequential
+    assert looked.judged.sequential
+    assert not fixed.judged.sequential
 
 
 def test_lightning_by_the_name_without_its_seed(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_seed_of_the_settings_goes_before_the_name(tmp_path: Path) -> None:
         for seed, value in enumerate(values)
     ]
     found = attnlab.compare(files, "val_acc")
-    assert [each.label for each in found.table.groups[0].rows] == ["plain", "se"]
+    assert [each.label for each in found.judged.groups[0].rows] == ["plain", "se"]
     assert row(found, "se").seeds == (0, 1)
 
 
@@ -115,7 +115,7 @@ def test_without_shared_seeds_there_is_welch_and_a_note(tmp_path: Path) -> None:
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
     assert difference.anytime_low is None
     assert "se is not paired with plain (no seeds are known): Welch's interval, wider" in (
-        found.table.notes
+        found.notes
     )
 
 
@@ -125,7 +125,7 @@ def test_seeds_that_both_have_are_paired_and_it_is_said(tmp_path: Path) -> None:
     file.write_text("model,seed,top1\n" + "\n".join(f"{m},{s},{v}" for m, s, v in rows))
     found = attnlab.compare([file], "top1", by="model")
     assert row(found, "se").comparison.difference.seeds == (1, 2)
-    assert "se is paired with plain over the 2 seeds that both have" in found.table.notes
+    assert "se is paired with plain over the 2 seeds that both have" in found.notes
 
 
 def test_holm_over_the_rows(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_loss_is_better_when_lower(tmp_path: Path) -> None:
     file.write_text("model,seed,val/loss\n" + "\n".join(lines))
     found = attnlab.compare([file], "val/loss", by="model")
     assert row(found, "se").comparison.verdict == "better"
-    assert "lower is better, by the name 'val/loss': --better higher if not" in found.table.notes
+    assert "lower is better, by the name 'val/loss': --better higher if not" in found.notes
     higher = attnlab.compare([file], "val/loss", by="model", better="higher")
     assert row(higher, "se").comparison.verdict == "worse"
 
@@ -183,7 +183,7 @@ def test_bad_files_are_named_and_counted(tmp_path: Path) -> None:
     why = {Path(file).name: reason for file, reason in found.left_out}
     expected = {name: reason for name, (_, reason) in bad.items()}
     assert why == {**expected, "gone.csv": "cannot be read: No such file or directory"}
-    assert "11 of 23 logs are left out" in found.table.notes
+    assert "11 of 23 logs are left out" in found.notes
     assert len(found.runs) == 12
 
 
@@ -201,7 +201,7 @@ def test_unfinished_runs_are_said(tmp_path: Path) -> None:
     assert (
         "1 runs have fewer values than the 2 of the longest, such as se-seed1 with 1: unfinished "
         "runs do not belong here"
-    ) in found.table.notes
+    ) in found.notes
 
 
 def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ]
     found = attnlab.compare(files, "val_acc", at="best")
     assert row(found, "plain").by_seed == {0: 75.0, 1: 74.0}
-    assert "the best value of each run was chosen by looking: it is optimistic" in found.table.notes
+    assert "the best value of each run was chosen by looking: it is optimistic" in found.notes
 
 
 @pytest.mark.parametrize(

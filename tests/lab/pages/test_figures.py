@@ -18,10 +18,10 @@ from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
-from attnlab.lab.pages.tables import latex
 from attnlab.page.plot import BLUE, GREY, RED, to_svg
 from attnlab.page.raster import data_uri, raster_figure, viridis
 from attnlab.page.scatter import label_sides
+from attnlab.page.tables import latex
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),

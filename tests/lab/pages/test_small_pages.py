@@ -16,9 +16,9 @@ import attnlab
 from attnlab.instruments.classes.section import confusion_figure, in_words, mixed_up, shares, summed
 from attnlab.instruments.stiffness.page import names_of
 from attnlab.lab.pages.run_page import is_run
-from attnlab.lab.pages.tables import distinct_digits
 from attnlab.page.plot import to_svg
 from attnlab.page.rendering import bold, narrow
+from attnlab.results.columns import distinct_digits
 from attnlab.results.record import data_title, read_record
 
 

@@ -12,13 +12,13 @@ from typing import Literal
 from attnlab._errors import InputError, unknown_name
 from attnlab.lab.comparison.log import Log
 from attnlab.lab.comparison.read import read_logs
+from attnlab.lab.comparison.result import ComparedRun, ComparisonResult
 from attnlab.lab.comparison.seeds import Placed, place
 from attnlab.lab.statistics.paired import LEVEL, paired_difference, summarize, unpaired_difference
 from attnlab.lab.statistics.paired import compare as verdicts
 from attnlab.lab.statistics.power import seeds_needed
 from attnlab.results import Metric
-from attnlab.results.comparison import ComparedRun, StoredComparison
-from attnlab.results.table import Comparison, Group, PairedDifference, Row, StudyTable
+from attnlab.results.table import Comparison, Group, PairedDifference, StudyRow, StudyTable
 
 BASELINES = ("plain", "baseline", "none", "base")
 """Names of rows that are taken for the one that others are compared with."""
@@ -39,7 +39,7 @@ def compare(
     at: Literal["last", "best"] = "last",
     looked: bool = False,
     preset: str = "auto",
-) -> StoredComparison:
+) -> ComparisonResult:
     """Compare trainings that any program logged, row by row with a baseline, over their seeds.
 
     Args:
@@ -78,9 +78,10 @@ def compare(
     rows = _by_row(placed)
     plain = _baseline(baseline, rows, by)
     table, needed = _table(shown, rows, plain, at, looked)
-    notes = (*_notes(shown, better, at, placed, rows, plain, left_out), *table.notes)
-    return StoredComparison(
-        table=StudyTable(**{**vars(table), "notes": notes}),
+    notes = _notes(shown, better, at, placed, rows, plain, left_out)
+    return ComparisonResult(
+        judged=table,
+        notes=tuple(notes),
         runs=tuple(
             ComparedRun(str(p.log.file), p.log.name, p.row, p.seed, tuple(p.log.columns[name]))
             for p in placed
@@ -208,7 +209,6 @@ def _table(
         groups=(Group("logs", "logs", plain, tuple(found)),),
         paper_source="",
         paper_note="",
-        notes=(),
         sequential=looked,
         planned=every,
     )
@@ -244,9 +244,9 @@ def _row(
     best: Sequence[float],
     compared: Mapping[str, Comparison],
     by_best: Mapping[str, Comparison],
-) -> Row:
+) -> StudyRow:
     numbered = [n if seed is None else seed for n, seed in enumerate(seeds)]
-    return Row(
+    return StudyRow(
         label=label,
         plain=plain,
         seeds=tuple(numbered),

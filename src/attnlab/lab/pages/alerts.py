@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from attnlab.lab.pages.standing import standing_of
 from attnlab.lab.pages.verdict import baseline_gap, short_commit
 from attnlab.page.parts import Chip
 from attnlab.results.record import StudyRecord
@@ -137,7 +136,7 @@ def _best_epoch(record: StudyRecord) -> Iterator[Chip]:
 def _correction(record: StudyRecord) -> Iterator[Chip]:
     for group in record.table.groups:
         compared = [(row.label, row.comparison) for row in group.rows if row.comparison]
-        only = [name for name, c in compared if standing_of(c) == "before correction only"]
+        only = [name for name, c in compared if c.standing == "before correction only"]
         if only:
             yield Chip(
                 f"{record.name_of(group)}: {', '.join(only)} not significant after Holm.",

@@ -12,8 +12,7 @@ from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Secti
 from attnlab.results import Metric
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.speed import Timed
-from attnlab.results.table import Group
-from attnlab.results.table import Row as TableRow
+from attnlab.results.table import Group, StudyRow
 
 
 def cost_section(record: StudyRecord) -> Section:
@@ -150,7 +149,7 @@ def _to_do(record: StudyRecord) -> str:
 
 def curves_of(record: StudyRecord, group: Group) -> list[Curve]:
     """Of every module, the plain backbone first."""
-    rows: list[TableRow] = sorted(group.rows, key=lambda row: not row.plain)
+    rows: list[StudyRow] = sorted(group.rows, key=lambda row: not row.plain)
     found = [_curve(row.label, record.of(group, row.label), record.metric) for row in rows]
     return [curve for curve in found if curve is not None]
 

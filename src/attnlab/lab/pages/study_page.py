@@ -15,10 +15,10 @@ from attnlab.lab.pages.alerts import alerts, checksums, plan_alerts
 from attnlab.lab.pages.cost import cost_section
 from attnlab.lab.pages.help import findings, help_section
 from attnlab.lab.pages.progress import is_open, progress_section
-from attnlab.lab.pages.tables import full_table, interval_kind, main_table, to_csv, to_latex
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.page.glossary import words
 from attnlab.page.parts import Chip, Code, Download, Folded, Notes, Page, Part, Section
+from attnlab.results.columns import interval_kind
 from attnlab.results.record import StudyRecord
 from attnlab.results.study import PlanRecord
 
@@ -66,10 +66,10 @@ def _numbers(record: StudyRecord, name: str) -> Section:
         f"error: relative change of the output when folded, in float64."
     )
     parts: list[Part | Folded] = [
-        main_table(record),
-        Folded("Every number, by data set", [full_table(record)]),
-        Download(f"{name}.csv", to_csv(record)),
-        Download(f"{name}.tex", to_latex(record)),
+        record.columns.main(),
+        Folded("Every number, by data set", [record.columns.full()]),
+        Download(f"{name}.csv", record.columns.values().to_csv()),
+        Download(f"{name}.tex", record.columns.for_latex().to_latex()),
         words("Δ", "TNS", "fold"),
     ]
     to_do = "Take them into your paper or notebook: the CSV has every digit, the LaTeX a table."

@@ -17,7 +17,7 @@ from attnlab.data import DataConfig
 from attnlab.instruments.config import MeasureConfig
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
-from attnlab.results.table import Figure
+from attnlab.results.table import PaperFigure
 from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
@@ -77,7 +77,7 @@ class Paper(Strict):
 
     source: str
     note: str = ""
-    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    figures: dict[str, dict[str, dict[str, PaperFigure]]] = {}
     """By metric, group and row. In a file each metric is a table of its own:
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 

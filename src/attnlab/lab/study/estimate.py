@@ -18,7 +18,7 @@ from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.measured_where import stand_in
-from attnlab.results.study import Cell, RunEntry
+from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -48,7 +48,7 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     states: tuple[State, ...]
     """Of the runs, in their order."""
-    estimates: dict[Cell, Estimate]
+    estimates: dict[StudyCell, Estimate]
     problem: str = ""
     """Why it is not known which runs are done."""
 
@@ -68,9 +68,9 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
     """What is done and what is left; measures steps for about `budget` seconds."""
     store = Store(Path(out))
     runs = planned_runs(study)
-    estimates: dict[Cell, Estimate] = {}
+    estimates: dict[StudyCell, Estimate] = {}
     try:
-        entries: dict[tuple[Cell, int], RunEntry] = {
+        entries: dict[tuple[StudyCell, int], RunEntry] = {
             (entry.cell, entry.seed): entry for entry in store.entries(runs)
         }
         problem = ""
@@ -94,7 +94,7 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
     return Plan(tuple(runs), tuple(states), estimates, problem)
 
 
-def _measured(cell: Cell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
+def _measured(cell: StudyCell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
     """`plain` holds the seconds per image of the plain backbones, by group."""
     try:
         facts = facts_of(config)
