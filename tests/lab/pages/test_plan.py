@@ -17,11 +17,11 @@ from attnlab.lab.pages.figures import forest_figure
 from attnlab.lab.pages.standing import forest_rows
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.verdict import study_chips, study_verdict
-from attnlab.results.verdict import verdict_sentence
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.plot import BLUE, GREY, to_svg
 from attnlab.results.record import StudyRecord, read_record
 from attnlab.results.study import read_table, write_table
+from attnlab.results.verdict import verdict_sentence
 
 ADDED = "seeds 3, 4 were added on 2023-11-15, after 6 runs had been seen: verdicts are by …"
 ONE = {"data": ("cifar10",), "epochs": 4}
@@ -108,7 +108,7 @@ def test_changes_stand_beside_the_verdict(looked, tmp_path):
     assert f'<li class="warn"><strong>S{ADDED[1:]}.</strong></li>' in header
 
 
-def test_both_p_values_are_in_the_looked.columns.full():
+def test_both_p_values_are_in_the_full_table(looked):
     table = looked.columns.full()
     compared = looked.table.groups[0].rows[1].comparison  # Holm doubles the smaller of two
     place = table.columns.index("p (t-test)")
