@@ -53,13 +53,13 @@ def of_run(folder: Path) -> Provenance:
     from attnlab.results.provenance import provenance
 
     run = StoredRun(folder)
-    gate = str(run.config.get("attention", ""))
+    gate = run.config.attention
     return provenance(
-        str(run.config.get("backbone", folder.name)),
+        run.config.backbone or folder.name,
         gate=None if gate == "none" else gate,
         weights=folder / "model.safetensors",
-        data=f"{run.data.get('name', '')} (test images of the run)",
-        data_checksum=str(run.data.get("checksum", "")),
+        data=f"{run.data.name if run.data else ''} (test images of the run)",
+        data_checksum=run.data.checksum if run.data else "",
         command=_COMMAND.get(),
     )
 

@@ -52,7 +52,7 @@ class RunRecord:
     @cached_property
     def failure(self) -> str:
         """Why the last attempt ended; empty where none failed."""
-        return str(self.stored.failure.get("error", ""))
+        return "" if self.stored.failure is None else self.stored.failure.error
 
     @property
     def state(self) -> str:
@@ -136,7 +136,9 @@ class StudyRecord:
         """What the data are called: a folder by its own name, unless the study's file names it."""
         entries = self.study.definition.get("data", ())
         own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
-        return data_title(own[0]) if own and group.data in _SOURCES else group.data
+        if not own or group.data not in _SOURCES:
+            return group.data
+        return data_title(str(own[0].get("name", "")), own[0].get("root"))
 
     def label_of(self, run: RunRecord) -> str:
         """`photos resnet20 se, seed 0`."""
@@ -149,12 +151,11 @@ class StudyRecord:
         return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
 
 
-def data_title(config: dict[str, Any]) -> str:
+def data_title(name: str, root: str | None) -> str:
     """`photos` of images in the folder some/photos, instead of `folder`."""
-    name, root = str(config.get("name", "")), config.get("root")
     if name not in _SOURCES or not root:
         return name
-    path = Path(str(root))
+    path = Path(root)
     return path.stem if name == "npz" else path.name or name
 
 

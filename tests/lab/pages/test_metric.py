@@ -122,7 +122,7 @@ def test_curves_are_of_the_metric(faces):
         runs = faces.of(group, row)
         for epoch in range(1, 5):
             (shown,) = (c for c in curves if (c["module"], c["epoch"]) == (row, epoch))
-            values = [1000 * run.stored.history[epoch - 1]["test"]["mae"] for run in runs]
+            values = [1000 * run.stored.history[epoch - 1].test["mae"] for run in runs]
             found = (shown["mean"], shown["low"], shown["high"])
             assert found == pytest.approx((sum(values) / 5, min(values), max(values)))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-import numpy as np
-
 from attnlab.instruments.block_figures import heat_figure
-from attnlab.instruments.stripe.figures import difference_figure, stripe_ratio
+from attnlab.instruments.stripe.figures import stripe_ratio
+from attnlab.instruments.stripe.history import GateHistory
 from attnlab.instruments.stripe.stripes import run_stripes, spaced
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
@@ -128,12 +127,7 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
 
 def _history(run: RunRecord) -> list[Figure]:
     """How the mean gates moved from epoch to epoch."""
-    records = [record for record in run.stored.history if "gates" in record]
-    if len(records) < 2:
+    history = GateHistory.of_records(run.stored.history)
+    if len(history.epochs) < 2:
         return []
-    epochs = [record["epoch"] for record in records]
-    figures = []
-    for name in spaced(list(records[0]["gates"])):
-        moved = np.abs(np.diff([record["gates"][name] for record in records], axis=0))
-        figures.append(Figure(difference_figure(name, epochs, moved)))
-    return figures
+    return [Figure(history.figure(name)) for name in spaced(list(history.means))]

@@ -156,7 +156,11 @@ def curves_of(record: StudyRecord, group: Group) -> list[Curve]:
 
 def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
     histories = [
-        [metric.shown(record["test"][metric.name]) for record in run.stored.history]
+        [
+            metric.shown(value)
+            for record in run.stored.history
+            if (value := record.test[metric.name]) is not None
+        ]
         for run in runs
         if run.stored.history
     ]
@@ -170,5 +174,5 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | Non
 def _drops(record: StudyRecord, group: Group) -> list[int]:
     """Epochs at which the learning rate falls by more than a third."""
     run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
-    rates = [] if run is None else [record["lr"] for record in run.stored.history]
+    rates = [] if run is None else [record.lr for record in run.stored.history]
     return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]

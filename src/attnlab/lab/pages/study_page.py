@@ -92,8 +92,8 @@ def _alerts(record: StudyRecord) -> Section:
 def _reproduce(record: StudyRecord) -> Section:
     study = record.study
     changed = [f"{setting}: {before} → {after}" for setting, before, after in study.deviations]
-    environment = next((e for run in record.finished if (e := run.stored.environment)), {})
-    shown = {key: value for key, value in environment.items() if key not in ("command", "host")}
+    environment = next((e for run in record.finished if (e := run.stored.environment)), None)
+    shown = {} if environment is None else environment.shown()
     sums = [f"{each}  {data}" for data, found in checksums(record).items() for each in found]
     runs = [f"{run.entry.run_id}  {run.state:8} {run.entry}" for run in record.runs]
     definition = json.dumps(study.definition, indent=1, ensure_ascii=False)

@@ -38,8 +38,8 @@ def study_chips(record: StudyRecord) -> list[Chip]:
     done, total = len(record.finished), len(record.runs)
     seeds = len(record.study.seeds)
     hours = sum(run.result.seconds for run in record.finished if run.result) / 3600
-    names = {str(run.stored.environment.get("accelerator", "none")) for run in record.finished}
-    device = "GPU" if names - {"none"} else "CPU"
+    machines = [run.stored.environment for run in record.finished if run.stored.environment]
+    device = "GPU" if any(each.accelerator != "none" for each in machines) else "CPU"
     gaps = {record.name_of(g): baseline_gap(g, record.metric) for g in record.table.groups}
     known = {name: gap for name, gap in gaps.items() if gap is not None}
     chips = [
@@ -116,7 +116,8 @@ def short_commit(commit: str) -> str:
 
 
 def _commit_chips(record: StudyRecord) -> list[Chip]:
-    commits = sorted({str(run.stored.environment.get("commit") or "") for run in record.finished})
+    machines = [run.stored.environment for run in record.finished]
+    commits = sorted({(each.commit if each else None) or "" for each in machines})
     if not record.finished:
         return []
     if len(commits) > 1:

@@ -16,7 +16,7 @@ from attnlab._strict import Strict
 from attnlab.lab.tracking.csv_file import CsvTracker
 from attnlab.lab.tracking.mlflow_run import MlflowTracker
 from attnlab.lab.tracking.tensorboard import TensorBoardTracker
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker
 from attnlab.lab.tracking.wandb_run import WandbTracker
 
 TRACKERS: dict[str, type[Tracker]] = {
@@ -96,7 +96,7 @@ class Tracking:
                     f"Correct that, or leave it out of 'track'."
                 ) from error
 
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         """Hand on all epochs so far."""
         for name, tracker in list(self.open.items()):
             with self._leaving_out(name):

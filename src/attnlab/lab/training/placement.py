@@ -34,7 +34,7 @@ _PLAIN = "the plain backbone of the same seed, data and recipe, after its last e
 _FULL = "the network with gates everywhere, of the same seed, data and recipe, after its last epoch"
 
 
-def choose(
+def choose_placement(
     config: RunConfig, folder: Path, source: Path, run_id: str, data: Data, threads: int | None
 ) -> PlacementRecord:
     """Measure the finished run in `source` and write down what its word chooses; once per run."""

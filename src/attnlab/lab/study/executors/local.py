@@ -16,7 +16,7 @@ from attnlab._checked import check_whole
 from attnlab._words import counted
 from attnlab.lab.study.executors._base import Executor, cores
 from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
-from attnlab.lab.study.store import read_failure, write_failure
+from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import BUSY, Job, Outcome
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -130,7 +130,7 @@ def _outcome(job: Job, code: int) -> Outcome:
         message = f"its process was ended by {signal.Signals(number).name}"
         write_failure(directory, message)
         return Outcome(job, "failed", message)
-    failure = read_failure(directory)
+    failure = StoredRun(directory).failure
     message = failure.error if failure else f"its process ended with code {code}; see log.txt"
     return Outcome(job, "failed", message)
 
