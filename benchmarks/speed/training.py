@@ -23,9 +23,9 @@ from attnlab.data import Facts, load_data
 from attnlab.data.batches import training_chunks
 from attnlab.lab.training import RunConfig
 from attnlab.lab.training.loop import train_epoch
-from attnlab.lab.training.network import build_network
 from attnlab.lab.training.reporters import Calls
 from attnlab.lab.training.state import build_state
+from attnlab.subject.building import build_network
 from attnlab.tasks import Task, build_task
 from benchmarks._common import Table, interleave, timed, write_json
 from benchmarks.speed.memory import sgd_step

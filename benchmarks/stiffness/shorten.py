@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.instruments.removal import RANKINGS, Trial, removal_order
 from attnlab.instruments.removal.figures import shorten_figure
-from attnlab.lab.measures import subject_of
 from attnlab.lab.training import RunConfig, train
 from attnlab.page.plot import write_svg
 from benchmarks._common import Table, read_json, settings, write_json
@@ -61,7 +60,7 @@ def _cases(
     for name in names:
         if not (folder / name / "result.json").is_file():
             train(_config(name, cifar10), folder / name, threads=1)
-        subject = subject_of(folder / name)
+        subject = attnlab.open(folder / name, trust=True)
         images = list(subject.training(ranked, BATCH))
         yield ShortenCase(name, subject.network, images, list(subject.batches(judged, BATCH)))
 
