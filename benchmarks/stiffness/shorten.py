@@ -60,9 +60,9 @@ def _cases(
     for name in names:
         if not (folder / name / "result.json").is_file():
             train(_config(name, cifar10), folder / name, threads=1)
-        subject = attnlab.open(folder / name, trust=True)
-        images = list(subject.training(ranked, BATCH))
-        yield ShortenCase(name, subject.network, images, list(subject.batches(judged, BATCH)))
+        subject = attnlab.open(folder / name, batch=BATCH)
+        images = list(subject.batches(ranked, "train"))
+        yield ShortenCase(name, subject.network, images, list(subject.batches(judged)))
 
 
 def _public_images(cifar10: Path, part: str, number: int) -> list[tuple[Tensor, Tensor]]:
