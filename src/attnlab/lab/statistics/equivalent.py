@@ -5,7 +5,8 @@ Equivalence is a claim of its own, that the true mean difference δ lies within 
 both δ ≤ −m and δ ≥ m are rejected (Schuirmann, 1987), each by a one-sided paired t-test, so its
 p-value is the larger of the two. It is below α exactly when the interval of level 1 − 2α lies
 within the margin. For those who looked and then added seeds, each of the two tests is the one-sided
-e-process of `attnlab.lab.statistics.anytime`; docs/explanation/equivalence.md shows its size and power.
+e-process of `attnlab.lab.statistics.anytime`; docs/explanation/equivalence.md shows its size and
+power.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def _welch(
 
 
 def _too_few_for_welch(one: int, other: int) -> str:
-    """Why there is no interval of so many runs; empty if there is one. tests/lab/statistics simulates
-    the coverage that the limits are chosen by."""
+    """Why so few runs have no interval; empty if they have one. The limits are chosen by the
+    coverage that tests/lab/statistics simulates."""
     least = 3 if one == other else 4 if max(one, other) <= 2 * min(one, other) else 5
     if min(one, other) >= least:
         return ""
