@@ -25,7 +25,7 @@ from attnlab.networks.backbones.weights import SUFFIXES, read_state
 from attnlab.networks.checkpoint import Description, describe, filled
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
-from attnlab.residuals.example import evaluating, example_input
+from attnlab.residuals.example import evaluating, example_input, uncompiled
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.run import open_run
 from attnlab.subject.subject import Part, Subject
@@ -178,6 +178,7 @@ def subject_of(source: Source, images: Iterable[Any] | None = None) -> Subject:
 
 def _of_module(network: nn.Module, asked: Asked) -> Subject:
     asked.refuse(("model", "weights", *_BUILDING), "a network that is already built")
+    network = uncompiled(network)
     images, notes = _images(asked, network, None, None, trained=True)
     return asked.applied(
         Subject(

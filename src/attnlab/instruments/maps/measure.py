@@ -15,7 +15,7 @@ from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.instruments.maps._attention import MapKey, handling_maps
 from attnlab.instruments.maps._mean_maps import MeanMap, distance
 from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult, picture
-from attnlab.residuals.example import as_call, call, evaluating
+from attnlab.residuals.example import as_call, call, evaluating, uncompiled
 from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 
@@ -52,6 +52,7 @@ def attention_maps(
     """
     began = time.perf_counter()
     check_module(model)
+    model = uncompiled(model)
     check_batches(loader)
     batches = [inputs for batch in loader for inputs in inputs_of(batch, model)]
     if not batches:
@@ -102,6 +103,7 @@ def mean_maps(model: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
     """The mean attention map of every head over `loader`, (heads, queries, keys) in float64, by the
     name of the module that computes it."""
     check_module(model)
+    model = uncompiled(model)
     check_batches(loader)
     runs = _Runs(model, [inputs for batch in loader for inputs in inputs_of(batch, model)])
     with evaluating(model):

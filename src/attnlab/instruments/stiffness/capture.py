@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.instruments.stiffness.block_sums import BlockSums
 from attnlab.instruments.stiffness.conventions import StepNorms
@@ -19,7 +20,7 @@ from attnlab.instruments.stiffness.plan import Plan, plan
 from attnlab.instruments.stiffness.stages import Stages
 from attnlab.instruments.stiffness.tokens import Tokens, check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
-from attnlab.residuals.example import Example
+from attnlab.residuals.example import Example, uncompiled
 from attnlab.residuals.inputs import number_of_inputs
 from attnlab.residuals.padding import named_arguments, valid_tokens
 from attnlab.residuals.watching import watching
@@ -215,8 +216,11 @@ def capture(
     Every forward of the network replaces what the one before showed. `example` is an input to find
     the steps with; one is made up when None. `granularity="block"` takes the steps of a block
     together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
-    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted.
+    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted. A
+    compiled network runs uncompiled inside the block.
     """
+    check_module(model)
+    model = uncompiled(model)
     captured = Captured(plan(model, example, granularity=granularity, tokens=tokens))
     with watching(model, captured, found=captured.plan.found):
         yield captured

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from attnlab.instruments.stripe.result import SiteStripe as SiteStripe
     from attnlab.instruments.stripe.result import StripeResult as StripeResult
     from attnlab.instruments.stripe.values import GateStatistics as GateStatistics
+    from attnlab.instruments.stripe.values import GateValues as GateValues
     from attnlab.instruments.stripe.values import gate_statistics as gate_statistics
     from attnlab.instruments.stripe.values import gate_values as gate_values
 
@@ -25,6 +26,7 @@ __getattr__, __dir__ = handed_on(
     ),
     values=(
         "GateStatistics",
+        "GateValues",
         "gate_statistics",
         "gate_values",
     ),

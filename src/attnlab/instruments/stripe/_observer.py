@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.gates import ConvolutionalBlockAttention
 from attnlab.instruments.stripe._stream import GateStream, Reservoir
+from attnlab.instruments.stripe.figures import FEWEST_IMAGES
 from attnlab.residuals import GateSource, Observer, SeenGate
-from attnlab.residuals.inputs import number_of_inputs
+from attnlab.residuals.inputs import DifferentInputs, number_of_inputs
 
 
 def usable_gates(
@@ -47,6 +48,7 @@ class GateStreams(Observer):
         self.gates = gates
         self.streams = {gate.name: GateStream(gate.channel_axis) for gate in gates}
         self.reservoir = Reservoir(sample)
+        self.inputs = DifferentInputs(FEWEST_IMAGES)
         self._batch = 0
         self._chosen: list[tuple[int, int]] = []
         self._spatial: dict[str, Tensor] = {}
@@ -54,6 +56,7 @@ class GateStreams(Observer):
     def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
+        self.inputs.see(arguments, keywords)
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.name in self.streams:

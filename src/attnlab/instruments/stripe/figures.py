@@ -19,6 +19,30 @@ MAPS = 6
 """How many images a picture of spatial maps shows, as the supplement does."""
 
 
+FEWEST_IMAGES = 8
+"""Different images below which no gate is called constant: one image, or copies of one, prove
+nothing."""
+
+
+def too_few_images(different: int) -> str:
+    """Why gates seen on this many different images are not called constant; empty where they are
+    enough."""
+    if different >= FEWEST_IMAGES:
+        return ""
+    images = "different image was" if different == 1 else "different images were"
+    return (
+        f"Only {different} {images} seen: with fewer than {FEWEST_IMAGES} it cannot be said "
+        f"whether a gate is the same for every image."
+    )
+
+
+def different_images(found: Mapping[str, Any]) -> int:
+    """On how many different images a run's gates were measured; enough where a run was measured
+    before they were counted."""
+    number: int = found.get("different", FEWEST_IMAGES)
+    return number
+
+
 def stripe_ratio(site: Site) -> float | None:
     """Spread across images relative to spread across channels; 0 is a pure stripe. None where the
     channels do not differ either, so that there is no stripe to see."""
@@ -26,8 +50,10 @@ def stripe_ratio(site: Site) -> float | None:
     return site["image_spread"] / across if across > 1e-9 else None
 
 
-def stripes_in_words(ratios: Sequence[float | None]) -> str:
-    """One line: how far gates with such ratios are from constant."""
+def stripes_in_words(ratios: Sequence[float | None], different: int) -> str:
+    """One line: how far gates with such ratios on this many different images are from constant."""
+    if few := too_few_images(different):
+        return few
     known = sorted(ratio for ratio in ratios if ratio is not None)
     if not known:
         return (

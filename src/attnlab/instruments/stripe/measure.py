@@ -14,9 +14,10 @@ from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
 from attnlab.instruments.stripe._observer import GateStreams, usable_gates
 from attnlab.instruments.stripe._stream import GateStream
+from attnlab.instruments.stripe.figures import FEWEST_IMAGES, too_few_images
 from attnlab.instruments.stripe.result import SiteStripe, StripeResult
 from attnlab.residuals import GateSource, watchable
-from attnlab.residuals.example import call, evaluating
+from attnlab.residuals.example import call, evaluating, uncompiled
 from attnlab.residuals.inputs import head, inputs_of
 from attnlab.residuals.watching import watching
 
@@ -44,6 +45,7 @@ def stripe(
         name: of the network, for the report.
     """
     check_module(model)
+    model = uncompiled(model)
     check_batches(loader)
     check_whole("sample", sample, 1)
     check_whole("channels", channels, 1)
@@ -58,16 +60,19 @@ def stripe(
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
         for batch in chain([first], batches):
             call(model, batch)
+    different = seen.inputs.number
+    notes += [few] if (few := too_few_images(different)) else []
     return StripeResult(
         network=name or type(model).__name__,
         images=seen.reservoir.seen,
-        sites=tuple(_site(gate, seen.streams[gate.name], channels) for gate in gates),
+        different=different,
+        sites=tuple(_site(gate, seen.streams[gate.name], channels, different) for gate in gates),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
 
 
-def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
+def _site(gate: GateSource, stream: GateStream, channels: int, different: int) -> SiteStripe:
     number = len(stream.mean)
     kept = evenly_spread(number, channels)
     slots = sorted(stream.sample)
@@ -81,7 +86,7 @@ def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
         largest=stream.high.max().item(),
         image_spread=stream.spread().mean().item(),
         channel_spread=stream.mean.std(correction=0).item(),
-        constant=bool((stream.low == stream.high).all()),
+        constant=different >= FEWEST_IMAGES and bool((stream.low == stream.high).all()),
         channel_means=_rounded(stream.mean),
         sampled_channels=tuple(kept.tolist()),
         sample=tuple(_rounded(stream.sample[slot][kept]) for slot in slots),

@@ -13,7 +13,6 @@ from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.measurement import Finding, Measurement
 from attnlab.instruments.stripe import gate_statistics, gate_values
 from attnlab.subject import Subject
-from attnlab.surgery.insertion import attachments
 
 _SAMPLE = 48
 """Images whose gates are kept for pictures."""
@@ -28,12 +27,12 @@ class Gates(Measurement):
         return {"images": config.images} if config.images else None
 
     def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
-        if not any(True for _ in attachments(subject.network)):
+        found = gate_values(subject.network, subject.inputs(config.images))
+        if not found.values:
             return Finding(None)
-        values = gate_values(subject.network, subject.inputs(config.images))
-        write_whole(folder / "gates.safetensors", save(_tensors(values)))
-        rows = gate_statistics(subject.network, values)
-        return Finding({"gates": [row._asdict() for row in rows]})
+        write_whole(folder / "gates.safetensors", save(_tensors(found.values)))
+        rows = [row._asdict() for row in gate_statistics(found)]
+        return Finding({"gates": rows, "different": found.different})
 
 
 def _tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnlab.instruments.stripe.figures import (
+    FEWEST_IMAGES,
     gates_figure,
     maps_figure,
     spread_figure,
@@ -70,13 +71,14 @@ def stripe_page(result: Mapping[str, Any]) -> str:
     pictures = (
         f"Gates, image × channel. Vertical stripes: the channel decides, not the image.{left_out}"
     )
+    verdict = stripes_in_words(ratios, result["different"])
     sections = [
         Section(
             "Is it constant?",
             "Spread of every gate across images, and across channels.",
             [Figure(spread_figure(sites), wide=True), words("gate", "ratio", "fold")],
-            stripes_in_words(ratios),
-            _to_do(ratios, constant == number),
+            verdict,
+            _to_do(ratios, constant == number, result["different"]),
         ),
         Section(
             "What do the gates look like?",
@@ -94,7 +96,6 @@ def stripe_page(result: Mapping[str, Any]) -> str:
         _notes(result["notes"]),
         provenance_section(read_provenance(result.get("provenance"))),
     ]
-    verdict = stripes_in_words(ratios)
     if is_untrained(read_provenance(result.get("provenance"))):
         verdict += f" {UNTRAINED}"
     return render(
@@ -108,7 +109,9 @@ def stripe_page(result: Mapping[str, Any]) -> str:
     )
 
 
-def _to_do(ratios: Sequence[float | None], constant: bool) -> str:
+def _to_do(ratios: Sequence[float | None], constant: bool, different: int) -> str:
+    if different < FEWEST_IMAGES:
+        return f"Measure again on at least {FEWEST_IMAGES} different images."
     if constant:
         return "Fold the gates away: `attnlab fold NETWORK -o plain.safetensors`."
     known = [ratio for ratio in ratios if ratio is not None]

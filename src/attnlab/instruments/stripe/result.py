@@ -33,7 +33,8 @@ class SiteStripe:
     channel_spread: float
     """Standard deviation over channels of the mean over images."""
     constant: bool
-    """Whether every image had the same gate to the last bit."""
+    """Whether every image had the same gate to the last bit; never where fewer than eight
+    different images were seen."""
     channel_means: tuple[float, ...]
     sampled_channels: tuple[int, ...]
     sample: tuple[tuple[float, ...], ...]
@@ -55,6 +56,8 @@ class StripeResult:
 
     network: str
     images: int
+    different: int
+    """How many of them differ from all others in a bit, counted up to eight."""
     sites: tuple[SiteStripe, ...]
     seconds: float
     notes: tuple[str, ...] = field(default=())
@@ -64,7 +67,7 @@ class StripeResult:
     @property
     def verdict(self) -> str:
         """One line: how far the gates are from constant."""
-        return gates.stripes_in_words([site.ratio for site in self.sites])
+        return gates.stripes_in_words([site.ratio for site in self.sites], self.different)
 
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications: `spread`, and per gate `gates LABEL` and `maps LABEL`."""

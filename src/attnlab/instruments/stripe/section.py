@@ -8,7 +8,13 @@ from statistics import fmean
 import numpy as np
 
 from attnlab.instruments.block_figures import heat_figure
-from attnlab.instruments.stripe.figures import difference_figure, stripe_ratio
+from attnlab.instruments.stripe.figures import (
+    FEWEST_IMAGES,
+    difference_figure,
+    different_images,
+    stripe_ratio,
+    too_few_images,
+)
 from attnlab.instruments.stripe.stripes import run_stripes, spaced
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
@@ -39,10 +45,20 @@ def gates_section(record: StudyRecord) -> Section:
         "its place and fold away; 1 and above, it depends on the image as much as on the channel. "
         "An empty field: no gate."
     )
+    few = too_few_images(_different(record))
+    if few:
+        again = f"Measure at least {FEWEST_IMAGES} images: `images` in the study's [measure]."
+        return Section("Is it constant?", lead, parts, few, again)
     constant, alike, vary = _kinds(record)
     return Section(
         "Is it constant?", lead, parts, _answer(constant, alike, vary), _to_do(constant, alike)
     )
+
+
+def _different(record: StudyRecord) -> int:
+    """On how many different images the gates of the run with the fewest were seen."""
+    found = [run.found("gates") for run in record.finished]
+    return min((different_images(each) for each in found if each), default=0)
 
 
 def _kinds(record: StudyRecord) -> tuple[list[str], list[str], list[str]]:

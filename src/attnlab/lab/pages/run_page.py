@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness.figures import nsi_figure
-from attnlab.instruments.stripe.figures import stripe_ratio, stripes_in_words
+from attnlab.instruments.stripe.figures import different_images, stripe_ratio, stripes_in_words
 from attnlab.instruments.stripe.stripes import run_stripes
 from attnlab.lab.pages.figures import Curve, curves_figure
 from attnlab.page.glossary import words
@@ -164,7 +164,8 @@ def _gates(run: StoredRun) -> list[Section]:
     figures = run_stripes(run)
     parts: list[Part | Folded] = [Row(figures)] if figures else []
     parts += [Table(columns, rows), words("gate", "ratio")]
-    return [Section("Are its gates constant?", "", parts, stripes_in_words(ratios))]
+    answer = stripes_in_words(ratios, different_images(found))
+    return [Section("Are its gates constant?", "", parts, answer)]
 
 
 def _fold(run: StoredRun) -> list[Section]:
