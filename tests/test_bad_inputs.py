@@ -756,12 +756,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-none",
         lambda x: attnlab.stiffness(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "stiffness-str",
-        lambda x: attnlab.stiffness("resnet20", x.images),
-        "Expected the model to be a torch.nn.Module but got the text 'resnet20'.",
+        lambda x: attnlab.stiffness("resnet2", x.images),
+        "Unknown network 'resnet2'. Did you mean '",
     ),
     (
         "stiffness-loader-none",
@@ -1126,7 +1126,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-cifar",
         lambda x: attnlab.data.load_data(attnlab.data.DataConfig(name="cifar10", root=str(x.tmp))),
-        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted). S",
+        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted), an",
     ),
     (
         "run-epochs-0",
