@@ -120,7 +120,7 @@ def base_install(folder: Path) -> Path:
         ]
     for link in links:
         (folder / link.name).symlink_to(link)
-    described = folder / "attnlab-0.1.0.dist-info"
+    described = folder / "attnlab-0.2.0.dist-info"
     described.mkdir()
     (described / "METADATA").write_text(_metadata())
     return folder

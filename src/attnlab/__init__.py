@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from attnlab.surgery.receipt import Receipt as Receipt
     from attnlab.timing import latency as latency
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when first used, so that `attnlab --help` need not wait for torch. Functions are verbs
 # and rooms are nouns: no file or folder here has a function's name, which importing it would hide.
