@@ -6,20 +6,19 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab._errors import StepsNotFoundError
 from attnlab.data import Data
 from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
-from attnlab.instruments.stripe import gate_values
+from attnlab.instruments.stripe import SiteStripe
+from attnlab.instruments.stripe.measure import stripe
+from attnlab.residuals.gates import has_gates
 from attnlab.subject import Subject
-from attnlab.surgery.insertion import attachments
 from attnlab.tasks import Task
 
-_CHANNELS = 64
-"""Channels of a gate whose means are kept epoch by epoch."""
 _BATCH = 256
 
 
@@ -36,13 +35,15 @@ def epoch_record(
             ).tns
     except StepsNotFoundError:
         tns = None
-    if not any(True for _ in attachments(network)):
+    if not has_gates(network):
         return {"tns": tns}
-    values = gate_values(network, subject.inputs(config.images))
-    return {"tns": tns, "gates": {name: _rounded(value) for name, value in values.items()}}
+    try:
+        found = stripe(network, subject.inputs(config.images), sample=1)
+    except StepsNotFoundError:
+        return {"tns": tns}
+    return {"tns": tns, "gates": {site.name: _rounded(site) for site in found.sites}}
 
 
-def _rounded(values: Tensor) -> list[float]:
-    """Of some channels, with four digits: the metrics of a long run must stay readable."""
-    channels = torch.linspace(0, values.shape[1] - 1, min(values.shape[1], _CHANNELS)).round()
-    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels.long()].tolist()]
+def _rounded(site: SiteStripe) -> list[float]:
+    """The means of some channels with four digits: the metrics of a long run stay readable."""
+    return [float(f"{site.channel_means[place]:.4g}") for place in site.sampled_channels]
