@@ -80,6 +80,15 @@ def gate_values(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]
     return {name: _values(stream) for name, stream in seen.streams.items()}
 
 
+def gate_means(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
+    """The mean over images of every gate that `stripe` sees, by its module's name: one number per
+    channel, in float64 with all digits."""
+    check_module(network)
+    check_batches(batches)
+    seen, _ = _watched(network, batches, 1)
+    return {name: stream.mean for name, stream in seen.streams.items()}
+
+
 def _watched(
     model: nn.Module, batches: Iterable[Any], sample: int
 ) -> tuple[GateStreams, list[str]]:

@@ -6,19 +6,21 @@ import warnings
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab._errors import StepsNotFoundError
+from attnlab._spread import evenly_spread
 from attnlab.data import Data
 from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
-from attnlab.instruments.stripe import SiteStripe
-from attnlab.instruments.stripe.measure import stripe
+from attnlab.instruments.stripe import gate_means
 from attnlab.residuals.gates import has_gates
 from attnlab.subject import Subject
 from attnlab.tasks import Task
 
+_CHANNELS = 64
+"""Channels of a gate whose means are kept epoch by epoch."""
 _BATCH = 256
 
 
@@ -38,12 +40,13 @@ def epoch_record(
     if not has_gates(network):
         return {"tns": tns}
     try:
-        found = stripe(network, subject.inputs(config.images), sample=1)
+        means = gate_means(network, subject.inputs(config.images))
     except StepsNotFoundError:
         return {"tns": tns}
-    return {"tns": tns, "gates": {site.name: _rounded(site) for site in found.sites}}
+    return {"tns": tns, "gates": {name: _rounded(mean) for name, mean in means.items()}}
 
 
-def _rounded(site: SiteStripe) -> list[float]:
-    """The means of some channels with four digits: the metrics of a long run stay readable."""
-    return [float(f"{site.channel_means[place]:.4g}") for place in site.sampled_channels]
+def _rounded(means: Tensor) -> list[float]:
+    """Some channels with four digits: the metrics of a long run must stay readable."""
+    chosen = means[evenly_spread(len(means), _CHANNELS)]
+    return [float(f"{mean:.4g}") for mean in chosen.tolist()]
