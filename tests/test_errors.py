@@ -99,7 +99,7 @@ def test_wrong_option(net: nn.Module, gate: str, options: dict[str, object], mes
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, "
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, any:3@0, "
             "norms, in:module.",
         ),
         (

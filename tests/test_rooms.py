@@ -14,17 +14,18 @@ PACKAGE = Path(__file__).parents[1] / "src" / "attnlab"
 # A room may import those that it knows, and the root. Nothing points backwards.
 KNOWS = {
     "gates": set(),
-    "results": set(),
+    # A result shows itself: as a table, figures and a page.
+    "results": {"page"},
     "page": set(),
     "residuals": {"gates"},
     "surgery": {"gates", "residuals", "results"},
     "evolution": {"residuals", "surgery"},
     "testing": {"gates", "surgery"},
     "networks": {"residuals", "surgery"},
-    # The shape of the images that a network expects is found by looking at the network.
-    "data": {"residuals"},
+    # Images are prepared as a network was trained with them.
+    "data": {"networks"},
     "tasks": {"data", "networks", "results"},
-    # A measurement is made on a network with its data and its task.
+    "subject": {"data", "networks", "residuals", "results", "surgery", "tasks"},
     "instruments": {
         "data",
         "gates",
@@ -32,6 +33,7 @@ KNOWS = {
         "page",
         "residuals",
         "results",
+        "subject",
         "surgery",
         "tasks",
     },
@@ -43,6 +45,7 @@ KNOWS = {
         "page",
         "residuals",
         "results",
+        "subject",
         "surgery",
         "tasks",
     },

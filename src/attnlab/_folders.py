@@ -1,10 +1,11 @@
-"""Rooms that consist of folders: each folder is imported when it is first reached."""
+"""What packages hand on without importing it: folders and names, found when they are first used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def reached(
@@ -20,5 +21,25 @@ def reached(
 
     def names() -> list[str]:
         return sorted(folders)
+
+    return attribute, names
+
+
+def handed_on(
+    package: str, **files: tuple[str, ...]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of an instrument, whose names are in these files.
+
+    Its page needs no network: importing the package for it must not import what measures.
+    """
+    homes = {name: file for file, names in files.items() for name in names}
+
+    def attribute(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(f"{package}.{homes[name]}"), name)
+        raise AttributeError(f"{package} has no {name!r}. It has: {', '.join(names())}.")
+
+    def names() -> list[str]:
+        return sorted(homes)
 
     return attribute, names

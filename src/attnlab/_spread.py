@@ -1,11 +1,17 @@
-"""An evenly spread choice: the same number from every part of something that may be sorted."""
+"""Some of many, evenly spread: of images, because sets are often sorted by class; of channels."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 
-def evenly_spread(there: int, wanted: int) -> list[int]:
-    """`wanted` of the places 0 to `there` - 1, the first and the last among them; all of them if
-    there are no more."""
-    return torch.linspace(0, there - 1, min(wanted, there)).round().long().tolist()
+def evenly_spread(count: int, chosen: int | None) -> Tensor:
+    """The numbers of `chosen` out of `count` things, from the first to the last, equally far apart;
+    all of them if `chosen` is None or larger than `count`.
+
+    `evenly_spread(10, 4)` is `tensor([0, 3, 6, 9])`; of one, it is the first.
+    """
+    if chosen is None or chosen >= count:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, chosen).round().long()

@@ -120,7 +120,7 @@ TABLE = [
         "import json; assert placement.where == json.load(open('t/place.json'))['where']",
     ),
     Entry(
-        "place resnet20 --budget 1 --per-stage --strategy random --seed 3",
+        "place resnet20 --budget 1 --per-stage --strategy effect --data digits --limit 8",
         "assert len(receipt.sites) == 3",
     ),
     Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),

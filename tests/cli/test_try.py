@@ -145,7 +145,7 @@ def test_weights_size_and_classes_reach_the_network(
             ["se", "--where", "stage:1"],
             "attnlab: Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one "
             "of: stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, "
-            "random:1@0, norms, in:module.\n",
+            "random:1@0, any:3@0, norms, in:module.\n",
         ),
         (["se", "--batch", "0"], "attnlab: Expected batch to be at least 1 but got 0.\n"),
         (["se", "--size", "0"], "attnlab: Expected size to be at least 1 but got 0.\n"),

@@ -101,7 +101,10 @@ def public_names(package: str) -> list[str]:
     """The names that a package's `__init__` hands on (`X as X`) or defines."""
     path = ROOT.joinpath("src", "attnlab", *package.split("."), "__init__.py")
     names: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    # Instruments import what they hand on at its first use, and say so to a type checker alone.
+    lazy = [node for each in tree.body if isinstance(each, ast.If) for node in each.body]
+    for node in (*tree.body, *lazy):
         if isinstance(node, ast.ImportFrom):
             names += [alias.name for alias in node.names if alias.asname == alias.name]
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -34,6 +34,7 @@ def chosen(network, where, gate="ie"):
         ("code:100010001", [(1, 0), (2, 1), (3, 2)]),
         ("random:1@0", [(1, 2), (2, 1), (3, 1)]),  # pinned: the same on every machine
         ("random:2@0", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]),
+        ("any:9@0", [(s, b) for s in (1, 2, 3) for b in (0, 1, 2)]),
         (lambda site: site.kind == "projection", [(2, 0), (3, 0)]),
         (lambda site: site.channels == 16 and site.block, [(1, 1), (1, 2)]),
     ],
@@ -104,6 +105,17 @@ EXISTS = (
             "where='random:2': a random choice needs its seed, so that it can be made again: "
             "random:2@0.",
         ),
+        (
+            "any:10@0",
+            SelectionError,
+            "where='any:10@0': expected 1 to 9 blocks but got 10.",
+        ),
+        ("any:0@0", SelectionError, "where='any:0@0': expected 1 to 9 blocks but got 0."),
+        (
+            "any:2",
+            SelectionError,
+            "where='any:2': a random choice needs its seed, so that it can be made again: any:2@0.",
+        ),
         ("random:2@x", SelectionError, "where='random:2@x': expected a number but got 'x'."),
         (
             "stiffest:2",
@@ -122,7 +134,7 @@ EXISTS = (
             "stage:1",
             UnknownNameError,
             "Unknown selection where = 'stage:1'. Did you mean 'stages:1,2'? Expected one of: "
-            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, "
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, any:3@0, "
             "norms, in:module.",
         ),
         (

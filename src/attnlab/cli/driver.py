@@ -249,7 +249,7 @@ def _words(options: Mapping[str, Any]) -> str:
 
 def _flat(options: Any) -> Any:
     """The options of a dataclass, without its name before each."""
-    return tyro.conf.OmitArgPrefixes[options]
+    return Annotated[options, tyro.conf.OmitArgPrefixes]
 
 
 def _nothing() -> type:

@@ -23,8 +23,6 @@ def place(
     weights: str | None = None,
     shortcut: Literal["projection", "zero_pad"] | None = None,
     per_stage: bool = False,
-    seed: int | None = None,
-    where: str | None = None,
     gate: str | None = None,
     limit: int | None = 512,
     batch: int = 64,
@@ -35,27 +33,25 @@ def place(
 ) -> None:
     """Propose the blocks in which gates belong, with the reason and the margin of each choice.
 
-    Strategies: all, hand, every and random need no images; stiffest, softest, tns and nsi-spread
-    measure how far the steps move the features; spread warms a network with gates up and takes
-    those that differ between images; effect is one backward pass.
+    Strategies: stiffest, softest, tns and nsi-spread measure how far the steps move the features;
+    spread warms a network with gates up and takes those that differ between images; effect is one
+    backward pass. Blocks that need no measurement are written as --where of attnlab insert: all,
+    every:3, code:1001, random:1@0, any:3@0.
 
     Examples:
       attnlab place resnet20 --budget 3 --data digits
       attnlab place resnet20 --budget 1 --per-stage --strategy effect --data digits
       attnlab place timm:resnet50 --weights pretrained --budget 4 --data PHOTOS --out where
-      attnlab place resnet56 --budget 2 --per-stage --strategy random --seed 0
 
     Args:
         network: a network of attnlab, 'timm:NAME' or 'torchvision:NAME'.
         budget: how many blocks get a gate.
-        strategy: all, hand, every, random, stiffest, softest, tns, nsi-spread, spread or effect.
+        strategy: stiffest, softest, tns, nsi-spread, spread or effect.
         data: training images: a folder, or digits, cifar10, fake. Labels of a folder are its
             folders, in the order of their names.
         weights: a file, timm's "pretrained", torchvision's "DEFAULT"; random if left out.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
         per_stage: this many blocks in every stage, so that every choice costs the same.
-        seed: of the strategy random.
-        where: of the strategy hand: blocks:0,3 | code:1001 and the like.
         gate: of the strategy spread; se if left out.
         limit: use this many images, evenly spread.
         batch: images per batch.
@@ -72,7 +68,7 @@ def place(
 
     check_drawing(out)
     needs = strategy_named(strategy).needs
-    if needs != "nothing" and data is None:
+    if data is None:
         raise OptionError(
             f"Strategy {strategy!r} measures on images: pass training images, --data FOLDER or "
             f"--data digits."
@@ -85,26 +81,14 @@ def place(
     asked = Asked(shortcut=shortcut, size=size)
     model = asked.build(network, weights)
     lines = asked.python(repr(network), None if weights is None else repr(weights))
-    loader = None
-    if data is not None:
-        options: dict[str, Any] = {"limit": limit, "batch": batch, "root": str(root), "size": size}
-        loader = images_for(model, data, part="train", **options)
-        lines = [
-            "from attnlab.data import images_for",
-            *lines,
-            images_line(data, **options, part="train"),
-        ]
-    found = propose(
-        model,
-        budget,
-        strategy,
-        loader,
-        per_stage=per_stage,
-        seed=seed,
-        where=where,
-        gate=gate,
-        name=network,
-    )
+    options: dict[str, Any] = {"limit": limit, "batch": batch, "root": str(root), "size": size}
+    loader = images_for(model, data, part="train", **options)
+    lines = [
+        "from attnlab.data import images_for",
+        *lines,
+        images_line(data, **options, part="train"),
+    ]
+    found = propose(model, budget, strategy, loader, per_stage=per_stage, gate=gate, name=network)
     found = replace(found, provenance=of_name(network, None, weights, data, root))
     if json:
         print(found.to_json())
@@ -114,12 +98,11 @@ def place(
         _save(found, out, quiet=json)
     if json:
         return
-    given = {"strategy": strategy, "per_stage": per_stage, "seed": seed, "where": where}
-    default = {"strategy": "stiffest", "per_stage": False, "seed": None, "where": None}
-    words = [] if budget is None else [str(budget)]
-    words += [f"{key}={value!r}" for key, value in given.items() if value != default[key]]
+    words = [str(budget)]
+    words += [] if strategy == "stiffest" else [f"strategy={strategy!r}"]
+    words += ["per_stage=True"] if per_stage else []
     words += [] if gate is None else [f"gate={gate!r}"]
-    words += [] if loader is None else ["loader=loader"]
+    words += ["loader=loader"]
     print()
     print_python(
         "import attnlab",
@@ -134,7 +117,7 @@ def _print(found: Placement, trained: bool) -> None:
     from attnlab.results.provenance import UNTRAINED
 
     columns: list[tuple[str, Justify]] = [("block", "left"), ("module", "left")]
-    columns += [("", "left"), (found.quantity or "strategy", "right")]
+    columns += [("", "left"), (found.quantity, "right")]
     rows = [
         (
             block.label,
@@ -144,12 +127,11 @@ def _print(found: Placement, trained: bool) -> None:
         )
         for block in found.blocks
     ]
-    images = f", {found.images} images" if found.images else ""
-    title = f"{found.network}: {found.strategy}, {found.what}{images}"
+    title = f"{found.network}: {found.strategy}, {found.what}, {found.images} images"
     console().print(table(columns, rows, title))
     for line in found.reasons():
         print(line)
-    if found.quantity and not trained:
+    if not trained:
         print(UNTRAINED)
     for note in found.notes:
         print(f"note: {note}")

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from attnlab._checksums import files_checksum
+from attnlab._spread import evenly_spread
 from attnlab.data.box_checks import FoundImage
 
 
@@ -33,6 +32,4 @@ class FoundSets:
 
 def some(images: list[FoundImage], number: int | None) -> list[FoundImage]:
     """`number` of them, evenly spread; all when None or when there are no more."""
-    if number is None or number >= len(images):
-        return images
-    return [images[i] for i in torch.linspace(0, len(images) - 1, number).round().int().tolist()]
+    return [images[i] for i in evenly_spread(len(images), number).tolist()]

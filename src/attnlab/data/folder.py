@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError, OptionError
+from attnlab._spread import evenly_spread
 from attnlab.data.config import DataConfig
 from attnlab.data.data import Data, Facts
 from attnlab.data.decode import SUFFIXES, decoded, verify
@@ -111,15 +112,13 @@ def _files(folder: Path, classes: Sequence[str], limit: int | None) -> list[_Fil
             f"There is no image in {str(folder)!r}. Expected one folder per class with files that "
             f"end in {', '.join(SUFFIXES)}."
         )
-    if limit is not None and limit < len(found):
-        # Evenly spread, which is the same share of every class: they are sorted by class.
-        return [found[i] for i in torch.linspace(0, len(found) - 1, limit).round().int().tolist()]
-    return found
+    # Evenly spread, which is the same share of every class: they are sorted by class.
+    return [found[i] for i in evenly_spread(len(found), limit).tolist()]
 
 
 def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
     _, height, width = preprocessing.size
-    fit = fitted((height, width), preprocessing.crop, preprocessing.interpolation)
+    fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
     images = torch.stack([fit(decoded(path)) for path, _ in files])
     return Pixels(images, torch.tensor([label for _, label in files]))
 

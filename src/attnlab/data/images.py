@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from attnlab._checked import check_module, check_path, check_whole
 from attnlab._errors import InputError, OptionError, unknown_name
+from attnlab._spread import evenly_spread
 from attnlab.data.config import DataConfig
 from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.known import SETS, read_archive
@@ -124,7 +125,7 @@ def image_batches(
     number = len(dataset)  # type: ignore[arg-type]
     if limit is not None and limit < number:
         # Evenly spread, because folders are sorted by class.
-        dataset = Subset(dataset, torch.linspace(0, number - 1, limit).round().long().tolist())
+        dataset = Subset(dataset, evenly_spread(number, limit).tolist())
     return DataLoader(dataset, batch_size=batch)
 
 

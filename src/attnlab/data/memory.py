@@ -105,10 +105,6 @@ class MemoryData(Data):
             images = self._test.images[chosen].to(device)
             yield Batch(normalised(images, mean, std), self._test.targets[chosen].to(device))
 
-    def pixel_checksum(self) -> str:
-        """Of the images and targets as they are used."""
-        return pixel_checksum(self._train, self._test)
-
     def _statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
         return (
             torch.tensor(self.facts.mean, device=device),

@@ -83,7 +83,11 @@ def result_kind(form: str) -> type[Result] | None:
     from attnlab.results.base import FORMATS
 
     for each in INSTRUMENTS.values():
-        importlib.import_module(each.module)  # which makes the formats of its results known
+        # Makes its formats known. What measures is not imported: a page needs no network.
+        importlib.import_module(f"{each.module.rpartition('.')[0]}.result")
+    if form not in FORMATS:
+        for each in INSTRUMENTS.values():
+            _ = each.compare  # a comparison of networks has a format of its own
     return FORMATS.get(form)
 
 

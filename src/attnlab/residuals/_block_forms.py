@@ -52,24 +52,39 @@ def by_code(where: str, text: str, blocks: Sequence[Block], exists: str) -> set[
 
 def by_chance(where: str, text: str, blocks: Sequence[Block], exists: str) -> set[Block]:
     """`2@7`: two blocks in every stage, drawn with seed 7."""
+    count, seed = _count_and_seed(where, text)
+    check_per_stage(where, count, blocks, exists)
+    return {
+        block
+        for stage in dict(blocks)
+        for block in _drawn([b for b in blocks if b[0] == stage], count, seed)
+    }
+
+
+def by_chance_anywhere(where: str, text: str, blocks: Sequence[Block], exists: str) -> set[Block]:
+    """`4@7`: four blocks of the network, whatever their stages, drawn with seed 7."""
+    del exists
+    count, seed = _count_and_seed(where, text)
+    if not 1 <= count <= len(blocks):
+        raise SelectionError(
+            f"where={where!r}: expected 1 to {len(blocks)} blocks but got {count}."
+        )
+    return set(_drawn(blocks, count, seed))
+
+
+def _count_and_seed(where: str, text: str) -> tuple[int, int]:
     number, at, seed = text.partition("@")
     if not at or not seed.strip():
         raise SelectionError(
             f"where={where!r}: a random choice needs its seed, so that it can be made again: "
-            f"random:{number.strip()}@0."
+            f"{where.rpartition(':')[0]}:{number.strip()}@0."
         )
-    count, drawn = whole_number(where, number), whole_number(where, seed)
-    check_per_stage(where, count, blocks, exists)
+    return whole_number(where, number), whole_number(where, seed)
 
-    def order(block: Block) -> int:
-        # By a hash, not a generator: the same on every machine and for every version of Python.
-        return derive(drawn, "place", *block)
 
-    return {
-        block
-        for stage in dict(blocks)
-        for block in sorted((b for b in blocks if b[0] == stage), key=order)[:count]
-    }
+def _drawn(blocks: Sequence[Block], count: int, seed: int) -> list[Block]:
+    # By a hash, not a generator: the same on every machine and for every version of Python.
+    return sorted(blocks, key=lambda block: derive(seed, "place", *block))[:count]
 
 
 FORMS: Mapping[str, Callable[[str, str, Sequence[Block], str], set[Block]]] = {
@@ -78,6 +93,7 @@ FORMS: Mapping[str, Callable[[str, str, Sequence[Block], str], set[Block]]] = {
     "every": by_stride,
     "code": by_code,
     "random": by_chance,
+    "any": by_chance_anywhere,
 }
 
 

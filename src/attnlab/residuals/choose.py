@@ -13,7 +13,7 @@ from attnlab.residuals.site import Place, Site
 from attnlab.residuals.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
 from attnlab.residuals.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.residuals.trunk import trunk
-from attnlab.residuals.where import RANDOM, Where, lies_in, parse_where, select, split_inside
+from attnlab.residuals.where import DRAWN, Where, lies_in, parse_where, select, split_inside
 
 
 def find_sites(
@@ -44,7 +44,7 @@ def find_sites(
             )
         if place != "branch":
             sites = sites_at_norms(model, run.graph, sites, place)
-        if identity_only and isinstance(where, str) and where.startswith(RANDOM):
+        if identity_only and isinstance(where, str) and where.startswith(DRAWN):
             sites = [site for site in sites if site.kind == "identity"]
         return select(sites, where)
     if place == "norm":

@@ -9,6 +9,7 @@
 * `"every:3"`: the first block and every third after it;
 * `"code:1001…"`: a bit per block of the network, as searched schemes are written;
 * `"random:2@7"`: two blocks in every stage, drawn with seed 7, the same on every machine;
+* `"any:4@7"`: four blocks of the network, whatever their stages, drawn likewise;
 * a list of module names, or a text with spaces between them: behind the output of each;
 * `"norms"`: behind each norm that feeds an activation, the papers' placement for VGG;
 * `"in:backbone.body"`: every site inside this module; with one of the above behind a space, those
@@ -38,13 +39,15 @@ _FORMS = (
     "every:2",
     "code:1001",
     "random:1@0",
+    "any:3@0",
     "norms",
     "in:module",
 )
 INSIDE = "in:"
 MEASURED = ("stiffest", "softest", "spread")
 """Words for that many blocks in every stage, chosen by a measurement."""
-RANDOM = "random:"
+DRAWN = ("random:", "any:")
+"""How selections begin that are drawn with a seed."""
 
 
 def parse_where(given: str | Sequence[str] | None) -> str | list[str] | None:
@@ -78,8 +81,9 @@ def split_inside(where: Where) -> tuple[str | None, Where]:
     rest = parse_where(text.strip() or None)
     if isinstance(rest, list) or (rest and rest != "norms" and ":" not in rest):
         raise SelectionError(
-            f"where={where!r}: expected stages:, blocks:, every:, code:, random: or norms behind "
-            f"{INSIDE}{module} but got {text.strip()!r}. Modules are named whole, without {INSIDE}"
+            f"where={where!r}: expected stages:, blocks:, every:, code:, random:, any: or norms "
+            f"behind {INSIDE}{module} but got {text.strip()!r}. Modules are named whole, without "
+            f"{INSIDE}"
         )
     return module, rest
 

@@ -1,4 +1,4 @@
-"""What is on disk: results, measurements and studies, as files of this and earlier versions.
+"""What is on disk: results, measurements and studies, as files.
 
 Knows no network and no task, so that pages and tables can be made of what is stored alone.
 """

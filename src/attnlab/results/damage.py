@@ -55,6 +55,18 @@ def parsed_object(text: str) -> dict[str, Any]:
     return found
 
 
+def check_format(found: dict[str, Any], expected: int = 2) -> None:
+    """Refuse what a file holds if it is not of the expected format."""
+    number = found.get("format")
+    if number == expected:
+        return
+    if number is None:
+        raise ValueError(f"it does not say its format, expected {expected}")
+    newer = isinstance(number, int) and number > expected
+    why = ": a newer attnlab wrote it" if newer else ""
+    raise ValueError(f"it has format {number!r}, expected {expected}{why}")
+
+
 def _not_json(error: json.JSONDecodeError) -> str:
     if not error.doc.strip("\0 \t\r\n"):
         return "it is empty"

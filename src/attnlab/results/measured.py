@@ -28,19 +28,21 @@ class _Step(BaseModel):
     mean: float | None
 
 
+class _Stiffest(BaseModel):
+    label: str
+    share: float
+
+
 class _Stiffness(BaseModel):
     nsi: list[_Step]
     tns: float | None
+    stiffest: _Stiffest | None
 
 
 class _Fold(BaseModel):
     error: float
     parameters: int
     values: dict[str, float | None]
-
-
-class _Speed(BaseModel):
-    images_per_second: float
 
 
 class _Picture(BaseModel):
@@ -63,7 +65,6 @@ class _Pictures(BaseModel):
 _FOUND: dict[str, type[BaseModel]] = {
     "stiffness": _Stiffness,
     "fold": _Fold,
-    "speed": _Speed,
     "classes": Classes,
     "corruptions": Corruptions,
     "details": Details,

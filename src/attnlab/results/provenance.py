@@ -63,5 +63,5 @@ def provenance(
 
 
 def read_provenance(found: dict[str, Any] | None) -> Provenance | None:
-    """Of a file; None of files that do not say it, as those of version 0.1."""
+    """The provenance in a file; None for a file that does not say it, as Python writes them."""
     return None if found is None else Provenance(**found)

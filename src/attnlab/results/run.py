@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.results import v0_1
 from attnlab.results._beside import check_picture, check_tensors
 from attnlab.results.base import Result
-from attnlab.results.damage import DamagedFileError, parsed_object, read_object, reading
+from attnlab.results.damage import (
+    DamagedFileError,
+    check_format,
+    parsed_object,
+    read_object,
+    reading,
+)
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
 from attnlab.results.measured import Measured, check_found
@@ -45,8 +50,8 @@ class StoredRun:
     part that is damaged is taken as missing: `damage` names it."""
 
     directory: Path
-    expected: tuple[str, ...] = ()
-    """The ids that its result may have; any, where it is empty."""
+    expected: str = ""
+    """The id that its result must have; that of identity.json beside it, if this is empty."""
 
     @property
     def has_result(self) -> bool:
@@ -180,14 +185,14 @@ class StoredRun:
         path = self.directory / "result.json"
         found = read_object(path, _RESUME)
         with reading(path, _RESUME):
-            _check_format(found)
-            result = RunResult(**(v0_1.result(found) if v0_1.is_result(found) else found))
+            check_format(found)
+            result = RunResult(**found)
             if result.values[result.metric.name] is None:
                 raise ValueError(f"it has no value of {result.metric.name}")
             own = self._identity()
-            expected = self.expected or ((run_id_of(own),) if own else ())
-            if expected and result.run_id not in expected:
-                raise ValueError(f"it is of run {result.run_id}, expected {expected[0]}")
+            expected = self.expected or (run_id_of(own) if own else result.run_id)
+            if result.run_id != expected:
+                raise ValueError(f"it is of run {result.run_id}, expected {expected}")
         return result
 
     def _identity(self) -> dict[str, Any]:
@@ -201,23 +206,20 @@ class StoredRun:
             lines = path.read_text(encoding="utf-8").splitlines()
             if not lines:
                 raise ValueError("it is empty")
-            records = [parsed_object(line) for line in lines if line.strip()]
-            found = tuple(v0_1.record(r) if v0_1.is_record(r) else r for r in records)
+            found = tuple(parsed_object(line) for line in lines if line.strip())
             for record in found:
                 float(record["lr"]), dict(record["test"])
         return found
 
     def _config(self) -> dict[str, Any]:
-        found = self._json("config.json", _ALL)
-        with reading(self.directory / "config.json", _ALL):
-            return v0_1.config(found) if found and v0_1.is_config(found) else found
+        return self._json("config.json", _ALL)
 
     def _data(self) -> dict[str, Any]:
         found = self._json("data.json", _LEFT_OUT)
         with reading(self.directory / "data.json", _LEFT_OUT):
             if found:
                 str(found["checksum"])
-            return v0_1.facts(found) if found and v0_1.is_facts(found) else found
+        return found
 
     def _environment(self) -> dict[str, Any]:
         return self._json("environment.json", _LEFT_OUT)
@@ -227,20 +229,14 @@ class StoredRun:
 
     def _measured(self, name: str) -> Measured | None:
         path = self.directory / MEASURED / f"{name}.json"
-        if path.is_file():
-            found = read_object(path, _AGAIN)
-            with reading(path, _AGAIN):
-                return check_found(Measured(**found))
-        if not self.has_result:
+        if not path.is_file():
             return None
-        path = self.directory / "result.json"
-        old = read_object(path, _RESUME)
-        with reading(path, _RESUME):
-            return v0_1.measured(name, old, self.directory) if v0_1.is_result(old) else None
+        found = read_object(path, _AGAIN)
+        with reading(path, _AGAIN):
+            return check_found(Measured(**found))
 
     def _measurement_names(self) -> list[str]:
-        files = (self.directory / MEASURED).glob("*.json")
-        return sorted({*v0_1.MEASUREMENTS, *(file.stem for file in files)})
+        return sorted(file.stem for file in (self.directory / MEASURED).glob("*.json"))
 
     def _weights(self) -> None:
         path = self.directory / WEIGHTS
@@ -277,11 +273,3 @@ def _whole(read: Callable[[], T], otherwise: T) -> T:
         return read()
     except DamagedFileError:
         return otherwise
-
-
-def _check_format(found: dict[str, Any]) -> None:
-    number = found.get("format", 2)
-    if number != 2:
-        newer = isinstance(number, int) and number > 2
-        why = ": a newer attnlab wrote it" if newer else ""
-        raise ValueError(f"it has format {number!r}, expected 2{why}")

@@ -12,7 +12,13 @@ from pydantic import TypeAdapter
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.results.damage import DamagedFileError, parsed_object, read_object, reading
+from attnlab.results.damage import (
+    DamagedFileError,
+    check_format,
+    parsed_object,
+    read_object,
+    reading,
+)
 from attnlab.results.run import StoredRun
 from attnlab.results.table import StudyTable
 
@@ -38,19 +44,20 @@ class RunEntry:
 
     run_id: str
     folder: str
-    """The name of its directory beside `studies`; that of a run of 0.1 is the id it had there."""
+    """The name of its directory beside `studies`: its id, with more after it if a default of
+    attnlab changed since another run with this id was trained."""
     seed: int
     cell: Cell
-    attention: str = ""
-    identity: dict[str, Any] | None = None
-    """What it is made from; None of runs of 0.1, which did not store it."""
+    attention: str
+    identity: dict[str, Any]
+    """What it is made from."""
 
     def __str__(self) -> str:
         return f"{self.cell.group} {self.cell.row} seed {self.seed}"
 
     def stored_in(self, out: Path) -> StoredRun:
         """What is there of it, in the folder of the runs."""
-        return StoredRun(out / self.folder, (self.run_id, self.folder))
+        return StoredRun(out / self.folder, self.run_id)
 
 
 @dataclass(frozen=True)
@@ -115,16 +122,11 @@ def read_study(directory: Path) -> StoredStudy:
 
 def _read_study(directory: Path) -> StoredStudy:
     file = directory / "study.json"
-    found = read_json(file)
-    if "format" not in found:
-        raise InputError(
-            f"{directory / 'study.json'} was written by attnlab 0.1. `attnlab report` and "
-            f"`attnlab study show` bring it up to date."
-        )
-    if found["format"] != 2:
-        reason = f"it has format {found['format']}, expected 2: a newer attnlab wrote it"
-        raise DamagedFileError(file, reason, _PLANNED)
+    if not file.is_file():
+        raise InputError(f"There is no {file}.")
+    found = read_object(file, _PLANNED)
     with reading(file, _PLANNED):
+        check_format(found)
         return _STUDY.validate_python(found)
 
 
@@ -157,8 +159,6 @@ def read_table(directory: Path) -> StudyTable:
     if not file.is_file():
         raise InputError(f"There is no {file}. {anew}")
     found = read_object(file, anew)
-    if "metrics" not in found:
-        raise InputError(f"{file} was written by attnlab 0.1. {anew}")
     with reading(file, anew):
         return _TABLE.validate_python(found)
 
@@ -206,12 +206,6 @@ def read_plans(directory: Path) -> Plans:
             damage = damage or str(error).replace("is damaged", f"is damaged in line {number}", 1)
     lost = [plan.lost for plan in found if plan.lost]
     return Plans(tuple(found), damage or "".join(lost[:1]))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(f"There is no {path}.")
-    return read_object(path, _PLANNED)
 
 
 def _dumped(content: Any) -> str:

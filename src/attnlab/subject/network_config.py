@@ -39,7 +39,8 @@ class NetworkConfig(Strict):
     """The first γ of the norm in which every residual branch ends: 0.5 makes the steps of a plain
     network as short as most gates do at first, the control for them. As built when None."""
     noise: NoiseConfig | None = None
-    """In every norm of the network, between normalisation and affine; see `attnlab.surgery.noise`."""
+    """In every norm of the network, between normalisation and affine; see
+    `attnlab.surgery.noise`."""
     seed: NonNegativeInt = 0
 
     @field_validator("where")

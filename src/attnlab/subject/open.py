@@ -318,7 +318,7 @@ def _images(
     for its own weights, else as the data are; and what had to be assumed."""
     if asked.data is None:
         return None, ()
-    assumed = known or (library if trained else None)
+    assumed = known or library
     if assumed is None and needs_preprocessing(asked.data, asked.root):
         assumed = _of_imagenet(network)
     if assumed is None:

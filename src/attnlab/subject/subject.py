@@ -125,5 +125,4 @@ class Subject:
 
     def _chunks(self, there: int, wanted: int | None) -> list[torch.Tensor]:
         # Evenly spread, because many sets are sorted by class.
-        chosen = evenly_spread(there, there if wanted is None else min(wanted, there))
-        return list(torch.tensor(chosen).split(self.batch_size))
+        return list(evenly_spread(there, wanted).split(self.batch_size))

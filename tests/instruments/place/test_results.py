@@ -73,7 +73,7 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
     ("given", "message"),
     [
         (
-            {"budget": 10, "strategy": "every"},
+            {"budget": 10, "strategy": "effect", "loader": LABELLED},
             "A budget of 10 blocks, but the network has 9 to choose from: 1.0, 1.1, 1.2, 2.0, 2.1, "
             "2.2, 3.0, 3.1, 3.2.",
         ),
@@ -88,10 +88,10 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
             "of a stage has no NSI that counts): 1.1, 1.2.",
         ),
         (
-            {"budget": 4, "per_stage": True, "strategy": "every"},
+            {"budget": 4, "per_stage": True, "strategy": "effect", "loader": LABELLED},
             "A budget of 4 blocks in every stage, but stage 1 has 3 to choose from: 1.0, 1.1, 1.2.",
         ),
-        ({"budget": 0, "strategy": "every"}, "Expected the budget to be at least 1 but got 0."),
+        ({"budget": 0, "loader": LABELLED}, "Expected the budget to be at least 1 but got 0."),
         (
             {"loader": LABELLED},
             "Strategy 'stiffest' needs a budget: how many blocks get a gate, budget=3.",
@@ -99,7 +99,7 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
         (
             {"budget": 3, "strategy": "stifest", "loader": LABELLED},
             "Unknown strategy 'stifest'. Did you mean 'stiffest' or 'softest'? Expected one of: "
-            "all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, effect.",
+            "stiffest, softest, tns, nsi-spread, spread, effect.",
         ),
         (
             {"budget": 3},
@@ -133,31 +133,8 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
             "The labels go from 3 to 12, and ResNet has 10 classes: these are not its labels.",
         ),
         (
-            {"budget": 3, "strategy": "random"},
-            "Strategy 'random' needs its seed, so that the choice can be made again: seed=0.",
-        ),
-        (
-            {"budget": 3, "strategy": "every", "seed": 1},
-            "Strategy 'every' takes no seed, which is for 'random'. Leave it out.",
-        ),
-        (
-            {"budget": 3, "strategy": "all"},
-            "Strategy 'all' takes all 9 blocks, and the budget is 3. Leave it out.",
-        ),
-        (
-            {"strategy": "hand"},
-            "Strategy 'hand' is for blocks that you name: where='blocks:0,3', or a scheme, "
-            "where='code:1001…'.",
-        ),
-        (
-            {"strategy": "hand", "budget": 2, "where": "blocks:0,3,5"},
-            "where='blocks:0,3,5' names 3 blocks, and the budget is 2. Leave the budget out, or "
-            "name as many.",
-        ),
-        (
-            {"strategy": "hand", "budget": 1, "where": "blocks:0,3,5", "per_stage": True},
-            "where='blocks:0,3,5' names 2 blocks of stage 2, and the budget is 1. Leave the budget "
-            "out, or name as many.",
+            {"budget": 3, "gate": "se", "loader": LABELLED},
+            "Strategy 'stiffest' takes no gate, which is for 'spread'. Leave it out.",
         ),
         (
             {"strategy": "spread", "budget": 1, "gate": "asr:se", "loader": LABELLED},
@@ -239,8 +216,7 @@ def test_the_command(capsys, tmp_path) -> None:
         (
             ["--budget", "3", "--strategy", "effects", "--data", "fake"],
             "attnlab: Unknown strategy 'effects'. Did you mean 'effect' or 'stiffest'? Expected "
-            "one of: all, hand, every, random, stiffest, softest, tns, nsi-spread, spread, "
-            "effect.\n",
+            "one of: stiffest, softest, tns, nsi-spread, spread, effect.\n",
         ),
     ],
 )

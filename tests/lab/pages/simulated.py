@@ -331,7 +331,12 @@ def _stiffness(
                 "stiffest_share": 0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
             }
         )
-    return {"tns": 2.3 - 1.1 * gain + own.normal(0, 0.01), "tns_spread": 0.2, "nsi": steps}
+    return {
+        "tns": 2.3 - 1.1 * gain + own.normal(0, 0.01),
+        "tns_spread": 0.2,
+        "nsi": steps,
+        "stiffest": {"label": "1.1", "name": "layer1.1", "share": 0.75},
+    }
 
 
 def _statistics(label: str, values: np.ndarray) -> dict[str, Any]:
@@ -414,8 +419,7 @@ def _group(
     best = {cell.row: values(cell, lambda result: result.best_value) for cell in cells}
     compared, by_best = _compare(last, metric, plan), _compare(best, metric, plan)
     figures = study.definition.get("paper", {}).get("figures", {})
-    alone = any(run.measured("speed") for run in runs.values())
-    timed = None if alone else _timed(cells, runs)
+    timed = _timed(cells, runs)
     rows = []
     for cell in cells:
         own = [run for (c, _), run in sorted(runs.items(), key=_seed) if c == cell]
@@ -451,12 +455,9 @@ def _group(
                 parameters=own[0].result.parameters,
                 macs=own[0].result.macs,
                 train_speed=float(np.median([r.result.train_images_per_second for r in own])),
-                # 0.1 timed each run alone.
-                inference_speed=1000 / timed.rows[cell.row].milliseconds
-                if timed
-                else float(np.median(_found(own, "speed", "images_per_second"))),
-                speed=timed and timed.rows[cell.row],
-                folded_speed=timed and timed.folded.get(cell.row),
+                inference_speed=1000 / timed.rows[cell.row].milliseconds,
+                speed=timed.rows[cell.row],
+                folded_speed=timed.folded.get(cell.row),
                 tns=summary(tns) if tns else None,
                 fold_error=max(_found(own, "fold", "error"), default=None),
                 folded_parameters=max(_found(own, "fold", "parameters"), default=None),

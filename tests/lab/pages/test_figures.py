@@ -14,7 +14,7 @@ from tests.lab.pages.simulated import REGRESSION, TOP1
 
 from attnlab.instruments import block_figures
 from attnlab.instruments.place.section_figures import placements_figure
-from attnlab.instruments.stiffness.figures import stiffest_step, surface_multiple
+from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
@@ -230,22 +230,16 @@ def test_rank_sentence_with_ties_and_without_information():
 
 def test_the_stiffest_block_is_what_each_measurement_says():
     """Not the largest mean NSI, nor a block that does not count."""
-    blocks = {"1.0": (9.0, False, 0.0), "1.1": (1.0, True, 0.6), "2.1": (2.0, True, 0.4)}
-    keys = ("mean", "kept", "stiffest_share")
-    steps = [
-        {"label": label, "name": f"layer{label}", **dict(zip(keys, values, strict=True))}
-        for label, values in blocks.items()
-    ]
-    old = {"nsi": steps}  # files of 0.1 only have the shares
-    assert stiffest_step(old)["label"] == "1.1"
-    assert stiffest_counts([old, old]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]
-    named = {"nsi": steps, "stiffest": {"label": "2.1", "name": "layer2.1", "share": 0.4}}
-    assert stiffest_counts([old, named]) == [("1.0", 0), ("1.1", 1), ("2.1", 1)]
-    # No step is kept, and what 0.1 put into the result itself, without shares.
-    flat = {"nsi": steps, "stiffest": None}
-    bare = {"nsi": [{"label": "1.1", "mean": 2.0, "spread": 0.1, "gated": False}]}
-    assert stiffest_counts([flat, bare]) == []
-    assert stiffest_counts([flat, bare, named]) == [("1.0", 0), ("1.1", 0), ("2.1", 1)]
+    blocks = {"1.0": (9.0, False), "1.1": (1.0, True), "2.1": (2.0, True)}
+    steps = [{"label": label, "mean": mean, "kept": kept} for label, (mean, kept) in blocks.items()]
+    first, second, neither = (
+        {"nsi": steps, "stiffest": label and {"label": label, "share": 0.6}}
+        for label in ("1.1", "2.1", None)  # None where no step is kept
+    )
+    assert stiffest_counts([first, first]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]
+    assert stiffest_counts([first, second]) == [("1.0", 0), ("1.1", 1), ("2.1", 1)]
+    assert stiffest_counts([neither, neither]) == []
+    assert stiffest_counts([neither, second]) == [("1.0", 0), ("1.1", 0), ("2.1", 1)]
 
 
 def test_latex_escapes():

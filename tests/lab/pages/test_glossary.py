@@ -38,7 +38,7 @@ def test_anchors_are_read_from_headings_alone(tmp_path: Path) -> None:
 def places() -> list[str]:
     """Every place in the docs that the source of the pages names."""
     found = set()
-    for file in (ROOT / "src" / "attnlab" / "report").rglob("*.py"):
+    for file in (ROOT / "src" / "attnlab").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and str(node.value).startswith("docs/"):
                 found.add(str(node.value))

@@ -61,7 +61,7 @@ def done(tmp_path_factory):
 def runs_of(done, row: str) -> list[StoredRun]:
     out, study = done
     store = Store(out)
-    entries = store.entries(planned_runs(study), study.measure)
+    entries = store.entries(planned_runs(study))
     return [store.run(entry) for entry in entries if entry.cell.row == row]
 
 

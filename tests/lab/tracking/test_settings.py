@@ -60,7 +60,7 @@ def test_a_job_of_a_study_has_its_trackers(tmp_path: Path) -> None:
     made = study(tmp_path, 'track = "csv"\n')
     store = Store(tmp_path / "runs")
     store.out.mkdir()
-    (job,) = study_jobs(store, made, store.entries(planned_runs(made), made.measure))
+    (job,) = study_jobs(store, made, store.entries(planned_runs(made)))
     job = type(job)(**json.loads(job.to_json()))
     assert work(job, threads=1).status == "done"
     assert (Path(job.directory) / "curves.csv").read_text().startswith("epoch,lr,train_loss,")

@@ -444,7 +444,7 @@ def test_of_a_network_with_other_inputs_names_are_compared(
 
 
 def test_a_gate_that_would_be_refused_at_its_start_is_loaded(tmp_path):
-    """Files of 0.1 may have one: with its values it is what it was trained to be."""
+    """A file may have one: with its values it is what it was trained to be."""
     options = {"img_size": 32, "depth": 2}
     described = Description(
         "timm:vit_tiny_patch16_224", 5, options, gate="asr:se*2", input_size=[3, 32, 32]

@@ -1,4 +1,4 @@
-"""A description says where on the branches gates act; one of 0.1 does not, and means the end."""
+"""A description says where on the branches gates act; without it they act at the end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def test_a_network_comes_back(place: str, tmp_path: Path) -> None:
         assert torch.equal(attnlab.load(path, trust=True)(IMAGES), network(IMAGES))
 
 
-def test_a_file_of_0_1_means_the_end_of_the_branch(tmp_path: Path) -> None:
-    """What 0.1 wrote for such a network: the description has no place."""
+def test_a_description_without_a_place_means_the_end_of_the_branch(tmp_path: Path) -> None:
     network, path = gated("branch"), tmp_path / "old.safetensors"
     tensors = {name: value.clone() for name, value in network.state_dict().items()}
     save_file(tensors, path, {"attnlab": f'{{"model": "{NAME}", "gate": "asr:se"}}'})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 from pathlib import Path
@@ -240,14 +239,7 @@ def test_gates_that_stay_are_in_the_file(tmp_path):
 
 
 def test_folder_of_a_run(tmp_path, capsys, network):
-    """What a run of 0.1 left behind: config.json, data.json, model.safetensors."""
-    from attnlab.lab.training.config import RunConfig
-
-    config = RunConfig(backbone="resnet20", attention="asr:se", recipe="digits")
-    (tmp_path / "config.json").write_text(config.model_dump_json())
-    (tmp_path / "data.json").write_text(json.dumps({"classes": 5, "shape": [3, 32, 32]}))
-    about = {"run_id": "0" * 12, "backbone": "resnet20", "attention": "asr:se"}
-    save_file(network.state_dict(), tmp_path / "model.safetensors", about)
+    save(network, tmp_path / "model.safetensors", ASR)
     for source in (tmp_path, tmp_path / "model.safetensors"):
         output = tmp_path / "p.safetensors"
         main(["fold", str(source), "-o", str(output)])
@@ -311,21 +303,6 @@ def test_the_flag_that_the_refusal_advises(tmp_path, capsys, monkeypatch):
     with torch.no_grad():
         images = IMAGES[:, :, :8, :8]
         assert relative(network(images), load(output, trust=True)(images)) < 1e-5
-
-
-def test_receipts_of_0_1_have_no_affine_norms(tmp_path, network):
-    from attnlab.surgery.folding import FoldReceipt
-
-    source, output = tmp_path / "a.safetensors", tmp_path / "p.safetensors"
-    save(network, source, ASR)
-    main(["fold", str(source), "-o", str(output)])
-    stored = tmp_path / "p.fold.json"
-    content = json.loads(stored.read_text())
-    for key in ("affine", "fused"):
-        del content[key]
-    older = tmp_path / "older.json"
-    older.write_text(json.dumps(content))
-    assert FoldReceipt.load(older) == FoldReceipt.load(stored)
 
 
 def test_the_size_of_the_images_is_that_of_the_description(tmp_path):

@@ -122,7 +122,7 @@ def test_a_detector_is_compared_before_it_selects():
 
 
 def test_a_detector_that_finds_nothing():
-    """The words of 0.1 here were: the network is on the meta device."""
+    """It is not said to be on the meta device, though nothing is compared either."""
     model, _, receipt = inserted(outputs.Detector, threshold=2.0)
     before, after = by_hand(model)
     assert receipt.max_change == pytest.approx(float((before - after).abs().max()), rel=1e-5)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from attnlab._spread import evenly_spread
 from attnlab.data import Data
 from attnlab.data.corruptions import CORRUPTIONS, STRENGTHS, CorruptedData
 from attnlab.instruments.config import MeasureConfig
@@ -50,8 +51,7 @@ def _figures(subject: Subject, data: Data, number: int) -> dict[str, float]:
     from torchmetrics.classification import MulticlassCalibrationError
 
     facts = data.facts
-    chosen = torch.linspace(0, facts.test - 1, min(number, facts.test)).round().long()
-    chunks = chosen.split(subject.batch_size)
+    chunks = evenly_spread(facts.test, number).split(subject.batch_size)
     meters = subject.learned().meters(subject.device)
     calibration = MulticlassCalibrationError(facts.outputs, _BINS, "l1").to(subject.device)
     with torch.inference_mode():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnlab._spread import evenly_spread
+from attnlab.instruments.block_figures import some_of
 from attnlab.instruments.maps.figures import heads_figure, mean_maps_figure
 from attnlab.instruments.maps.result import MapsResult
 from attnlab.page.parts import Chip, Figure, Page, Row, Section
@@ -22,7 +22,7 @@ _PICTURES = 12
 def maps_page(result: MapsResult) -> Page:
     """The page of the attention maps of one network."""
     number = len(result.layers)
-    shown = [result.layers[place] for place in evenly_spread(number, _PICTURES)]
+    shown = some_of(result.layers, _PICTURES)
     left_out = f" {len(shown)} of {number} layers are shown." if len(shown) < number else ""
     chips = [
         *provenance_chips(result.provenance),

@@ -18,6 +18,7 @@ from attnlab._errors import InputError, OptionError
 from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
+from attnlab._spread import evenly_spread
 from attnlab.instruments.measurement import same_result
 from attnlab.results.metric import Metric
 from attnlab.subject import Subject
@@ -115,7 +116,7 @@ def noise_response(
     return NoiseResult(
         kind=kinds.pop(),
         metric=first.learned().metrics[0],
-        images=len(_images(first, limit)),
+        images=len(evenly_spread(first.images().facts.test, limit)),
         draws=1 if isinstance(noises[0], Constant) else draws,
         seed=seed,
         networks=curves,
@@ -131,7 +132,7 @@ def _curve(
     limit: int | None,
     seed: int,
 ) -> NoiseCurve:
-    images = _images(subject, limit)
+    images = evenly_spread(subject.images().facts.test, limit)
     clean = score(subject, images.split(subject.batch_size))
     norms, points = 0, []
     for noise in noises:
@@ -160,12 +161,6 @@ def score(subject: Subject, chunks: Sequence[Tensor]) -> float:
             f"Use a smaller strength."
         )
     return metric.shown(value)
-
-
-def _images(subject: Subject, limit: int | None) -> Tensor:
-    test = subject.images().facts.test
-    number = test if limit is None else min(limit, test)
-    return torch.linspace(0, test - 1, number).round().long()
 
 
 def _chunks(noise: Noise, images: Tensor, batch_size: int) -> Sequence[Tensor]:

@@ -7,12 +7,11 @@ from math import isfinite
 from attnlab._errors import InputError, SelectionError
 from attnlab.instruments.place.block import Block, listed
 from attnlab.instruments.place.result import BlockScore, Margin
-from attnlab.instruments.place.strategy import Asked, Picked, Scored
+from attnlab.instruments.place.strategy import Asked, Scored
 
 
 def check_budget(asked: Asked, candidates: list[list[Block]], why: str = "") -> None:
     """Refuse a budget that the blocks do not allow."""
-    assert asked.budget is not None
     reason = f" ({why})" if why else ""
     for group in candidates:
         if asked.budget <= len(group):
@@ -29,15 +28,6 @@ def check_budget(asked: Asked, candidates: list[list[Block]], why: str = "") -> 
         )
 
 
-def picked(asked: Asked, found: Picked) -> list[BlockScore]:
-    """The blocks of a strategy that has no scores."""
-    chosen = set(found.blocks)
-    return [
-        BlockScore(b.label, b.stage, b.name, b in chosen, None, found.reason if b in chosen else "")
-        for b in asked.blocks
-    ]
-
-
 def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list[Margin]]:
     """The best blocks of every group, and how far they are from the next."""
     best = {block: step for block in asked.blocks if (step := _best_step(block, found))}
@@ -48,7 +38,6 @@ def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list
             raise InputError(f"No block of {listed(before)} has a {found.quantity} ({unscored}).")
     left_out = len(best) < len(asked.blocks)
     check_budget(asked, groups, unscored if left_out else "")
-    assert asked.budget is not None
     sign = 1 if found.largest else -1
     chosen: dict[Block, str] = {}
     margins = []

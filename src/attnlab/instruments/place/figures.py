@@ -27,13 +27,12 @@ def margin_in_words(margin: Mapping[str, Any]) -> str:
 
 def place_figure(placement: Mapping[str, Any]) -> Spec:
     """Every block with its score, the chosen ones in colour; those that could not be chosen have no
-    bar. Of a strategy without scores, the chosen blocks alone."""
-    scored = bool(placement["quantity"])
+    bar."""
     rows = [
         {
             "block": block["label"],
             "stage": f"stage {block['stage']}",
-            "score": block["score"] if scored else float(block["chosen"]),
+            "score": block["score"],
             "which": "chosen" if block["chosen"] else "not chosen",
         }
         for block in placement["blocks"]
@@ -46,21 +45,15 @@ def place_figure(placement: Mapping[str, Any]) -> Spec:
         "scale": {"domain": [row["block"] for row in rows]},
         "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
     }
-    axis: Spec | None = {} if scored else None
     return {
         "title": {"text": f"{placement['network']}: {placement['strategy']}"},
         "width": max(320, min(24 * len(rows), 900)),
-        "height": 200 if scored else 60,
+        "height": 200,
         "data": {"values": rows},
         "mark": {"type": "bar"},
         "encoding": {
             "x": x,
-            "y": {
-                "field": "score",
-                "type": "quantitative",
-                "title": placement["quantity"] or None,
-                "axis": axis,
-            },
+            "y": {"field": "score", "type": "quantitative", "title": placement["quantity"]},
             "color": {
                 "field": "which",
                 "type": "nominal",

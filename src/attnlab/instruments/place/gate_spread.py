@@ -97,5 +97,4 @@ SPREAD = Strategy(
     f"gates that differ most between images, after a warm-up of {STEPS} steps",
     "labels",
     gate_spread,
-    frozenset({"gate"}),
 )

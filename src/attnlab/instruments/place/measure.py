@@ -12,11 +12,11 @@ from torch import nn
 from attnlab._checked import check_batches, check_module, check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab.instruments.place.block import find_blocks
-from attnlab.instruments.place.choose import check_budget, chosen_by_score, picked
+from attnlab.instruments.place.choose import check_budget, chosen_by_score
 from attnlab.instruments.place.gate_spread import SPREAD, spread_scores
 from attnlab.instruments.place.registry import strategy_named
-from attnlab.instruments.place.result import Margin, Placement
-from attnlab.instruments.place.strategy import Asked, Picked, Scored, Strategy
+from attnlab.instruments.place.result import Placement
+from attnlab.instruments.place.strategy import Asked, Scored, Strategy
 from attnlab.instruments.stripe.measure import stripe
 from attnlab.residuals.example import Example, example_input
 from attnlab.residuals.inputs import head, inputs_of
@@ -31,30 +31,31 @@ def place(
     loader: Iterable[Any] | None = None,
     *,
     per_stage: bool = False,
-    seed: int | None = None,
-    where: str | None = None,
     gate: str | None = None,
     name: str | None = None,
 ) -> Placement:
-    """Propose the blocks of `network` in which gates belong; `.where` of the result is for
-    `attnlab.insert`. The network is not changed.
+    """Propose the blocks of `network` in which gates belong, by a measurement; `.where` of the
+    result is for `attnlab.insert`. The network is not changed. Blocks that need no measurement are
+    written as `where` at once: `"all"`, `"every:3"`, `"code:1001…"`, `"random:1@0"`, `"any:3@0"`.
 
     Args:
         network: any network with residual steps.
-        budget: how many blocks get a gate. Not for the strategy `all`.
+        budget: how many blocks get a gate.
         strategy: a name of `attnlab.instruments.place.list_strategies()`.
         loader: batches of training images, (images, classes) for `effect` and `spread`. What is
             chosen by looking at test images is not a fair choice.
         per_stage: choose this many blocks in every stage, so that every choice costs the same.
-        seed: of the strategy `random`.
-        where: of the strategy `hand`: the blocks.
         gate: of the strategy `spread`: whose spread, `se` when None.
         name: of the network, for the report.
     """
     began = time.perf_counter()
     check_module(network)
     chosen = strategy_named(strategy)
-    _check_options(chosen, {"seed": seed, "where": where, "gate": gate})
+    if gate is not None and chosen is not SPREAD:
+        raise OptionError(
+            f"Strategy {strategy!r} takes no gate, which is for {SPREAD.name!r}. Leave it out."
+        )
+    budget = _budget(chosen, budget)
     batches = _batches(chosen, loader)
     example = _example(network, batches)
     asked = Asked(
@@ -64,14 +65,12 @@ def place(
         budget,
         per_stage,
         batches,
-        seed,
-        where,
         "se" if gate is None else gate,
     )
-    _check_budget(chosen, asked)
+    check_budget(asked, asked.groups)
     found = placed(asked, chosen, chosen.run(asked), began=began, name=name)
     gates = sum(True for _ in attachments(network))
-    if gates and found.quantity:
+    if gates:
         note = (
             f"the network carries {gates} of our gates; what is measured is the network with them"
         )
@@ -82,21 +81,15 @@ def place(
 def placed(
     asked: Asked,
     strategy: Strategy,
-    found: Scored | Picked,
+    found: Scored,
     *,
     began: float,
     name: str | None = None,
     inside: str | None = None,
 ) -> Placement:
     """What a strategy found, as a placement; `inside` is the module of an `in:`."""
-    margins: list[Margin] = []
-    notes: list[str] = []
-    if isinstance(found, Picked):
-        rows, quantity, images = picked(asked, found), "", 0
-    else:
-        rows, margins = chosen_by_score(asked, found)
-        quantity, images = found.quantity, found.images
-        notes += found.notes
+    rows, margins = chosen_by_score(asked, found)
+    notes = list(found.notes)
     labels = [row.label for row in rows if row.chosen]
     if not asked.per_stage and len({block.stage for block in asked.blocks}) > 1:
         notes.append(
@@ -110,10 +103,10 @@ def placed(
         strategy=strategy.name,
         what=strategy.what,
         where=where if inside is None else f"in:{inside} {where}",
-        budget=len(labels) if asked.budget is None else asked.budget,
+        budget=asked.budget,
         per_stage=asked.per_stage,
-        quantity=quantity,
-        images=images,
+        quantity=found.quantity,
+        images=found.images,
         blocks=tuple(rows),
         margins=tuple(margins),
         seconds=time.perf_counter() - began,
@@ -139,52 +132,32 @@ def place_by_word(
     batches = _batches(strategy, loader)
     example = _example(network, batches)
     asked = Asked(network, find_blocks(network, example, where), example, word[1], True, batches)
-    _check_budget(strategy, asked)
+    check_budget(asked, asked.groups)
     if strategy is SPREAD:
         strategy = replace(strategy, what="gates that differ most between images")
-        found: Scored | Picked = spread_scores(stripe(network, batches))
+        found = spread_scores(stripe(network, batches))
     else:
         found = strategy.run(asked)
     inside, _ = split_inside(where)
     return placed(asked, strategy, found, began=began, name=name, inside=inside)
 
 
-def _check_options(strategy: Strategy, given: dict[str, Any]) -> None:
-    for option, value in given.items():
-        if value is not None and option not in strategy.takes:
-            takers = {"seed": "random", "where": "hand", "gate": "spread"}
-            raise OptionError(
-                f"Strategy {strategy.name!r} takes no {option}, which is for "
-                f"{takers[option]!r}. Leave it out."
-            )
-
-
-def _check_budget(strategy: Strategy, asked: Asked) -> None:
-    if asked.budget is not None:
-        check_whole("the budget", asked.budget, 1)
-    if strategy.name == "all":
-        if asked.budget is not None and asked.budget != len(asked.blocks):
-            raise OptionError(
-                f"Strategy 'all' takes all {len(asked.blocks)} blocks, and the budget is "
-                f"{asked.budget}. Leave it out."
-            )
-    elif strategy.name != "hand" and asked.budget is None:
+def _budget(strategy: Strategy, given: int | None) -> int:
+    if given is None:
         raise OptionError(
             f"Strategy {strategy.name!r} needs a budget: how many blocks get a gate, budget=3."
         )
-    if asked.budget is not None:
-        check_budget(asked, asked.groups)
+    check_whole("the budget", given, 1)
+    return given
 
 
 def _batches(strategy: Strategy, loader: Iterable[Any] | None) -> Iterable[Any]:
     """Something that can be gone through more than once."""
     if loader is None:
-        if strategy.needs != "nothing":
-            raise InputError(
-                f"Strategy {strategy.name!r} measures on images: pass batches of training images, "
-                f"loader=...{', with their classes' if strategy.needs == 'labels' else ''}."
-            )
-        return ()
+        raise InputError(
+            f"Strategy {strategy.name!r} measures on images: pass batches of training images, "
+            f"loader=...{', with their classes' if strategy.needs == 'labels' else ''}."
+        )
     check_batches(loader)
     batches = list(loader) if iter(loader) is loader else loader
     if next(iter(batches), None) is None:

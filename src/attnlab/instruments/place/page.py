@@ -21,7 +21,6 @@ from attnlab.results.provenance import UNTRAINED, read_provenance
 def place_page(result: Mapping[str, Any]) -> str:
     """Where to put gates, as HTML; `result` is what a place.json holds."""
     chosen = [block for block in result["blocks"] if block["chosen"]]
-    quantity = result["quantity"] or "score"
     rows = [
         [
             Cell(block["label"]),
@@ -37,7 +36,7 @@ def place_page(result: Mapping[str, Any]) -> str:
         *provenance_chips(read_provenance(result.get("provenance"))),
         Chip(f"strategy {result['strategy']}"),
         Chip(f"{result['budget']} block{'s' * (result['budget'] != 1)}{per_stage}"),
-        *([Chip(f"{result['images']} images")] if result["images"] else []),
+        Chip(f"{result['images']} images"),
         Chip(f"{result['seconds']:.1f} s"),
     ]
     margins = [Chip(f"margin {margin_in_words(each)}") for each in result["margins"]]
@@ -55,7 +54,7 @@ def place_page(result: Mapping[str, Any]) -> str:
         Section(
             "All numbers",
             "",
-            [Table(["block", "module", "", quantity, "why"], rows, names=2)],
+            [Table(["block", "module", "", result["quantity"], "why"], rows, names=2)],
         ),
     ]
     if result["notes"]:
@@ -63,7 +62,7 @@ def place_page(result: Mapping[str, Any]) -> str:
         sections.append(Section("Alerts", "", [Notes(notes)]))
     sections.append(provenance_section(read_provenance(result.get("provenance"))))
     verdict = f"Gates at {', '.join(block['label'] for block in chosen)}."
-    if result["quantity"] and is_untrained(read_provenance(result.get("provenance"))):
+    if is_untrained(read_provenance(result.get("provenance"))):
         verdict += f" {UNTRAINED}"
     return render(
         Page(

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attnlab._errors import unknown_name
-from attnlab.instruments.place.by_chance import RANDOM
-from attnlab.instruments.place.by_hand import HAND
 from attnlab.instruments.place.effect import EFFECT
-from attnlab.instruments.place.every_kth import EVERY
-from attnlab.instruments.place.everywhere import ALL
 from attnlab.instruments.place.gate_spread import SPREAD
 from attnlab.instruments.place.stiffness import NSI_SPREAD, SOFTEST, STIFFEST, TNS
 from attnlab.instruments.place.strategy import Strategy
 
 STRATEGIES: Mapping[str, Strategy] = {
-    each.name: each
-    for each in (
-        ALL,
-        HAND,
-        EVERY,
-        RANDOM,
-        STIFFEST,
-        SOFTEST,
-        TNS,
-        NSI_SPREAD,
-        SPREAD,
-        EFFECT,
-    )
+    each.name: each for each in (STIFFEST, SOFTEST, TNS, NSI_SPREAD, SPREAD, EFFECT)
 }
 
 

@@ -55,7 +55,7 @@ class Placement:
     """Blocks; in every stage, with `per_stage`."""
     per_stage: bool
     quantity: str
-    """What the scores are; empty where the strategy has none."""
+    """What the scores are."""
     images: int
     blocks: tuple[BlockScore, ...]
     margins: tuple[Margin, ...]

@@ -11,7 +11,7 @@ from torch import nn
 from attnlab.instruments.place.block import Block, by_stage
 from attnlab.residuals.example import Example
 
-Needs = Literal["nothing", "images", "labels"]
+Needs = Literal["images", "labels"]
 """Labels are images with their classes."""
 
 
@@ -22,14 +22,13 @@ class Asked:
     network: nn.Module
     blocks: Sequence[Block]
     example: Example
-    budget: int | None
+    budget: int
     """How many blocks; in every stage, with `per_stage`."""
-    per_stage: bool = False
-    loader: Iterable[Any] = ()
+    per_stage: bool
+    loader: Iterable[Any]
     """Batches of training images; may be gone through more than once."""
-    seed: int | None = None
-    where: str | None = None
     gate: str = "se"
+    """Whose spread is measured, by the strategy `spread`."""
 
     @property
     def groups(self) -> list[list[Block]]:
@@ -56,21 +55,11 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Picked:
-    """Blocks, with one reason for all of them."""
-
-    blocks: Sequence[Block]
-    reason: str
-
-
-@dataclass(frozen=True)
 class Strategy:
-    """A way to choose blocks."""
+    """A way to choose blocks by a measurement."""
 
     name: str
     what: str
     """In one line."""
     needs: Needs
-    run: Callable[[Asked], Scored | Picked]
-    takes: frozenset[str] = frozenset()
-    """Which of `seed`, `where` and `gate` it takes."""
+    run: Callable[[Asked], Scored]

@@ -3,10 +3,32 @@
 `shorten` is here and not in the room of surgery, because it ranks steps by their stiffness.
 """
 
-from attnlab.instruments.removal.curves import ShortenResult as ShortenResult
-from attnlab.instruments.removal.curves import removal_curves as removal_curves
-from attnlab.instruments.removal.order import Chosen as Chosen
-from attnlab.instruments.removal.order import removal_order as removal_order
-from attnlab.instruments.removal.rankings import RANKINGS as RANKINGS
-from attnlab.instruments.removal.rankings import Ranking as Ranking
-from attnlab.instruments.removal.trial import Trial as Trial
+from typing import TYPE_CHECKING
+
+from attnlab._folders import handed_on
+
+if TYPE_CHECKING:
+    from attnlab.instruments.removal.curves import ShortenResult as ShortenResult
+    from attnlab.instruments.removal.curves import removal_curves as removal_curves
+    from attnlab.instruments.removal.order import Chosen as Chosen
+    from attnlab.instruments.removal.order import removal_order as removal_order
+    from attnlab.instruments.removal.rankings import RANKINGS as RANKINGS
+    from attnlab.instruments.removal.rankings import Ranking as Ranking
+    from attnlab.instruments.removal.trial import Trial as Trial
+
+__getattr__, __dir__ = handed_on(
+    __name__,
+    curves=(
+        "ShortenResult",
+        "removal_curves",
+    ),
+    order=(
+        "Chosen",
+        "removal_order",
+    ),
+    rankings=(
+        "RANKINGS",
+        "Ranking",
+    ),
+    trial=("Trial",),
+)

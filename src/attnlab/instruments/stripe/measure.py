@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_batches, check_module, check_whole
@@ -115,7 +114,7 @@ def _values(stream: GateStream) -> Tensor:
 def _site(gate: GateSource, seen: GateStreams, channels: int) -> SiteStripe:
     stream = seen.streams[gate.name]
     number = len(stream.mean)
-    kept = evenly_spread(number, channels)
+    kept = evenly_spread(number, channels).tolist()
     return SiteStripe(
         label=gate.label,
         name=gate.name,

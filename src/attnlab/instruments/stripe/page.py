@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnlab._spread import evenly_spread
-from attnlab.instruments.different import ENOUGH
+from attnlab.instruments.block_figures import some_of
+from attnlab.instruments.enough import ENOUGH
 from attnlab.instruments.stripe.figures import gates_figure, maps_figure, spread_figure
 from attnlab.instruments.stripe.result import ALIKE, StripeResult
 from attnlab.page.glossary import words
@@ -59,7 +59,7 @@ def _chips(result: StripeResult) -> list[Chip]:
 
 def _pictures(result: StripeResult) -> list[Section]:
     number = len(result.sites)
-    shown = [result.sites[place] for place in evenly_spread(number, _PICTURES)]
+    shown = some_of(result.sites, _PICTURES)
     left_out = f" {len(shown)} of {number} gates are shown." if len(shown) < number else ""
     sections = [
         Section(

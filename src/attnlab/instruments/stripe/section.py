@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from attnlab._spread import evenly_spread
-from attnlab.instruments.block_figures import heat_figure
+from attnlab.instruments.block_figures import heat_figure, some_of
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.history import GateHistory
 from attnlab.instruments.stripe.result import ALIKE, StripeResult
@@ -125,9 +124,8 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
 
 
 def stripe_figures(found: StripeResult) -> list[Figure]:
-    """Pictures of a few gates of one network, from the first to the last."""
-    shown = evenly_spread(len(found.sites), _SHOWN_BLOCKS)
-    return [Figure(gates_figure(found.sites[place])) for place in shown]
+    """Pictures of a few gates of one network."""
+    return [Figure(gates_figure(site)) for site in some_of(found.sites, _SHOWN_BLOCKS)]
 
 
 def _moves(run: RunRecord) -> list[Figure]:
@@ -135,6 +133,5 @@ def _moves(run: RunRecord) -> list[Figure]:
     history = GateHistory.of_records(run.stored.history)
     if len(history.epochs) < 2:
         return []
-    names = list(history.means)
-    shown = evenly_spread(len(names), _SHOWN_BLOCKS)
-    return [Figure(history.figure(names[place])) for place in shown]
+    names = some_of(list(history.means), _SHOWN_BLOCKS)
+    return [Figure(history.figure(name)) for name in names]

@@ -43,11 +43,10 @@ def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[
         wanted, there = measurement.settings(config), stored.measured(name)
         if wanted is None or not measurement.applies(stored.directory):
             continue
-        # What 0.1 measured does not say on how many images; it is taken as it is.
         if (
             there is None
             or not stored.is_whole(name)
-            or any(there.settings.get(k, v) < v for k, v in wanted.items())
+            or any(there.settings.get(k, 0) < v for k, v in wanted.items())
         ):
             found.append(name)
     return found

@@ -42,8 +42,8 @@ def time_in_turns(
     networks = {row: load_network(folder).to(device) for row, folder in directories.items()}
     number = min(images, config.recipe.test_batch_size, data.facts.test)
     task = build_task(config.task, data.facts)
-    plain = next(iter(networks.values()))
-    subject = Subject("", plain, data, task=task, batch_size=number, device=device)
+    first_network = next(iter(networks.values()))
+    subject = Subject("", first_network, data, task=task, batch_size=number, device=device)
     example, one = next(subject.inputs(number)), next(subject.inputs(1))
     plain = {
         row: made

@@ -43,12 +43,12 @@ def fold_page(receipt: Mapping[str, Any]) -> str:
             "into. Errors are of the branch at a site, in float64, relative to its largest value."
         )
         sections.append(Section("Where did the gates go?", lead, parts))
-    if receipt.get("curve"):  # without a budget, and before, there was none
+    if receipt["curve"]:  # None without a budget
         sections.insert(0, budget_section(receipt))
     kept = [row for row in rows if row["kept"]]
     alerts = [Chip(f"{row['site']} keeps a gate.", "warn", f"{row['kept']}.") for row in kept]
     alerts += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in receipt["notes"]]
-    if receipt.get("compared"):  # 0.1 did not say it
+    if receipt["compared"]:
         alerts.append(Chip("Compared before and after:", detail=f"{receipt['compared']}."))
     sections.append(
         Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])]),
@@ -79,7 +79,7 @@ def _verdict(receipt: Mapping[str, Any]) -> str:
     replaced = sum(map(_is_replaced, rows))
     if not replaced:
         return f"{gates} folded away; {change}."
-    if receipt.get("curve"):
+    if receipt["curve"]:
         return (
             f"{gates} folded away, {replaced} of them replaced by constants from data: an "
             f"approximation, whose cost on images held out is **{receipt['measured']:.4f}** "
@@ -126,7 +126,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for row in rows:
         gate = f"{row['smallest']:.3g} to {row['largest']:.3g}" if row["into"] else "—"
-        undone = (f"1/gate: {name}" for name in row.get("undone_by", ()))  # 0.1 did not say it
+        undone = (f"1/gate: {name}" for name in row["undone_by"])
         into = ", ".join((*row["into"], *undone))
         cells = [Cell(row["site"]), Cell(into or "—"), Cell(gate)]
         values = ["error", *(("spread", "predicted_change") if replaced else ())]

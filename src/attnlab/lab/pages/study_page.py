@@ -112,9 +112,7 @@ def _reproduce(record: StudyRecord) -> Section:
 
 def _plan(plan: PlanRecord) -> str:
     """`2025-01-31 12:00 UTC  seeds 0 1 2, 12 runs, 0 finished by then`."""
-    when = "at an unknown time"  # attnlab 0.1 did not write it down
-    if plan.time > 0:
-        when = f"{datetime.fromtimestamp(plan.time, UTC):%Y-%m-%d %H:%M} UTC"
+    when = f"{datetime.fromtimestamp(plan.time, UTC):%Y-%m-%d %H:%M} UTC"
     more = ", seeds are added until decided" if plan.until_decided else ""
     seeds = " ".join(map(str, plan.seeds))
     return f"{when}  seeds {seeds}, {len(plan.runs)} runs, {len(plan.seen)} finished by then{more}"

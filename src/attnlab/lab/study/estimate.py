@@ -71,7 +71,7 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
     estimates: dict[Cell, Estimate] = {}
     try:
         entries: dict[tuple[Cell, int], RunEntry] = {
-            (entry.cell, entry.seed): entry for entry in store.entries(runs, study.measure)
+            (entry.cell, entry.seed): entry for entry in store.entries(runs)
         }
         problem = ""
     except AttnlabError as error:  # the data are not here, so their runs cannot be named

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from attnlab.lab.study.store import Store
 from attnlab.lab.training.identity import Identity
-from attnlab.results.damage import DamagedFileError, reading
-from attnlab.results.study import Cell, PlanRecord, Plans, RunEntry, read_json, read_plans
+from attnlab.results.damage import DamagedFileError
+from attnlab.results.study import PlanRecord, Plans, RunEntry, read_plans, read_study
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,16 @@ def study_history(store: Store, name: str, entries: Sequence[RunEntry]) -> Histo
 
 
 def stored_plans(store: Store, name: str) -> Plans:
-    """Every plan that was written; of a study that 0.1 wrote, the last one."""
+    """Every plan that was written. Without any, a study.json that cannot be read is damage: it is
+    not known what was planned before."""
     directory = store.study_directory(name)
-    file = directory / "study.json"
     found = read_plans(directory)
-    if found.plans or found.damage or not file.is_file():
-        return found
-    try:
-        study = read_json(file)
-        with reading(file, "So it is not known what was planned before, and there is no verdict."):
-            return Plans(()) if "format" in study else Plans((_plan_of_0_1(study),))
-    except DamagedFileError as error:
-        return Plans((), str(error))
+    if not found.plans and not found.damage and (directory / "study.json").is_file():
+        try:
+            read_study(directory)
+        except DamagedFileError as error:
+            return Plans((), str(error))
+    return found
 
 
 def seen_runs(store: Store, name: str) -> tuple[str, ...]:
@@ -96,27 +94,8 @@ def stale_reasons(stale: Iterable[RunEntry], now: Sequence[RunEntry]) -> list[st
 
 
 def _reason(old: RunEntry, new: RunEntry) -> str:
-    if old.identity is None:
-        return "attnlab 0.1 did not store what they were made from"
-    assert new.identity is not None
     changed = Identity(**old.identity).differences(Identity(**new.identity))
     return "; ".join(changed) or "a default of attnlab changed"
-
-
-def _plan_of_0_1(found: dict) -> PlanRecord:
-    """study.json of 0.1 as a plan; it says nothing of earlier ones."""
-    gates = {entry["label"]: entry["gate"] for entry in found["study"]["attention"]}
-    runs = tuple(
-        RunEntry(
-            run_id=run["run_id"],
-            folder=run["run_id"],
-            seed=run["seed"],
-            cell=Cell(run["data"], run["backbone"], run["row"], run["plain"]),
-            attention=gates.get(run["row"].partition(" @ ")[0], ""),
-        )
-        for run in found["runs"]
-    )
-    return PlanRecord(0.0, tuple(found["study"]["seeds"]), runs, ())
 
 
 def _finished(store: Store, entries: Iterable[RunEntry]) -> list[RunEntry]:

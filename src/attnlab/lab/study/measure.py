@@ -8,7 +8,7 @@ from pathlib import Path
 from attnlab._errors import InputError, unknown_name
 from attnlab.instruments.config import MeasureConfig
 from attnlab.lab.measures import MEASUREMENTS, measure_run
-from attnlab.lab.study.plan import refresh, require_study, upgrade
+from attnlab.lab.study.plan import refresh, require_study
 from attnlab.lab.study.speed import time_study
 from attnlab.lab.study.store import Store
 from attnlab.results import Measured
@@ -30,7 +30,6 @@ def measure_study(
     made; the study's table is written anew. `only=["speed"]` times the networks in turns, here."""
     store = Store(Path(out).resolve())
     directory = require_study(store, name)
-    upgrade(store, name)
     study = read_study(directory)
     if study.damage:
         raise InputError(study.damage)

@@ -18,14 +18,11 @@ from attnlab.lab.study.history import seen_runs, stored_plans
 from attnlab.lab.study.store import Store
 from attnlab.lab.study.table import study_table
 from attnlab.lab.training.recipe import list_recipes, load_parts
-from attnlab.results import v0_1
-from attnlab.results.damage import DamagedFileError, reading
 from attnlab.results.study import (
     PlanRecord,
     RunEntry,
     StoredStudy,
     add_plan,
-    read_json,
     read_study,
     write_study,
     write_table,
@@ -56,7 +53,7 @@ def described(study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEnt
 def present(store: Store, study: Study) -> StoredStudy:
     """The study as it would be planned now; nothing is written."""
     runs = planned_runs(study)
-    return described(study, runs, store.entries(runs, study.measure))
+    return described(study, runs, store.entries(runs))
 
 
 def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> StoredStudy:
@@ -65,7 +62,6 @@ def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> St
     directory = store.study_directory(study.name)
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / ".plans.lock"):  # several may start one study at a time
-        upgrade(store, study.name)
         before = stored_plans(store, study.name)
         last = before.plans[-1] if before.plans else None
         if last is None or (last.runs, last.until_decided) != (planned.runs, until_decided):
@@ -86,10 +82,7 @@ def up_to_date(store: Store, name: str) -> tuple[StoredStudy, StudyTable]:
     """A stored study and its table, made anew of what is on disk; and written beside it, where
     that may be written. The study is not planned again."""
     directory = store.study_directory(name)
-    with unless_read_only(directory):
-        upgrade(store, name)
-    old = _is_of_0_1(directory / "study.json")  # still: it may only be read
-    study = _study_of_0_1(store, name)[0] if old else read_study(directory)
+    study = read_study(directory)
     table = study_table(store, study)
     with unless_read_only(directory):
         write_table(directory, table)
@@ -103,32 +96,6 @@ def extended(store: Store, study: Study) -> Study:
         return study
     last = plans[-1].seeds
     return study.with_seeds(last) if last[: len(study.seeds)] == study.seeds else study
-
-
-def upgrade(store: Store, name: str) -> None:
-    """Write a study of 0.1 in today's form: its plan as the first one, its runs as they are."""
-    directory = store.study_directory(name)
-    file = directory / "study.json"
-    if not file.is_file() or not _is_of_0_1(file):
-        return
-    study, plan = _study_of_0_1(store, name)
-    add_plan(directory, plan)
-    write_study(directory, study)
-
-
-def _is_of_0_1(file: Path) -> bool:
-    try:
-        return "format" not in read_json(file)
-    except DamagedFileError:  # it is written anew, or told where it is needed
-        return False
-
-
-def _study_of_0_1(store: Store, name: str) -> tuple[StoredStudy, PlanRecord]:
-    file = store.study_directory(name) / "study.json"
-    with reading(file, "`attnlab study run` with the study's file or name writes it anew."):
-        study = Study(**v0_1.study(read_json(file)["study"]))
-    plans = stored_plans(store, name).plans
-    return described(study, planned_runs(study), plans[-1].runs), plans[-1]
 
 
 def require_study(store: Store, name: str) -> Path:

@@ -12,7 +12,7 @@ from attnlab.lab.statistics.power import seeds_needed
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.history import stale_reasons, study_history
 from attnlab.lab.study.lock import owner
-from attnlab.lab.study.plan import extended, present, upgrade
+from attnlab.lab.study.plan import extended, present
 from attnlab.lab.study.progress import RunProgress, metric_of, run_progress
 from attnlab.lab.study.store import State, Store, read_failure
 from attnlab.lab.study.table import study_table
@@ -79,7 +79,6 @@ def show_study(
     directory = store.study_directory(study.name)
     if (directory / "study.json").is_file() and not include_stale:
         with unless_read_only(directory), suppress(DamagedFileError):
-            upgrade(store, study.name)
             stored = read_study(directory)
             if (stored.runs, stored.definition) == (planned.runs, planned.definition):
                 write_table(directory, table)  # else it would not be the stored study's

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from attnlab._files import write_whole
-from attnlab.instruments.config import MeasureConfig
 from attnlab.lab.study.grid import PlannedRun
 from attnlab.lab.study.lock import is_claimed
-from attnlab.lab.training import v0_1
 from attnlab.lab.training.identity import changed_defaults
 from attnlab.results import DamagedFileError, StoredRun
 from attnlab.results.study import RunEntry
@@ -67,17 +65,15 @@ class Store:
             return "failed"
         return "stopped" if (directory / "config.json").exists() else "waiting"
 
-    def entries(self, runs: Sequence[PlannedRun], measure: MeasureConfig) -> list[RunEntry]:
+    def entries(self, runs: Sequence[PlannedRun]) -> list[RunEntry]:
         """Where the runs of a plan are, or will be."""
-        return [self._entry(run, measure) for run in runs]
+        return [self._entry(run) for run in runs]
 
-    def _entry(self, run: PlannedRun, measure: MeasureConfig) -> RunEntry:
+    def _entry(self, run: PlannedRun) -> RunEntry:
         folder = run.run_id
         directory = self.out / folder
         if is_finished(directory) and _has_changed(directory, run):
             folder = f"{run.run_id}-{_resolved(run)}"  # a default has changed since
-        elif not directory.exists():
-            folder = self._of_version_0_1(run, measure) or folder
         return RunEntry(
             run.run_id,
             folder,
@@ -86,13 +82,6 @@ class Store:
             run.config.attention,
             run.identity.model_dump(mode="json"),
         )
-
-    def _of_version_0_1(self, run: PlannedRun, measure: MeasureConfig) -> str | None:
-        """The name of the directory in which 0.1 has finished the same run."""
-        old = v0_1.run_id(run.config, measure.model_dump(mode="json"))
-        if old is None or not is_finished(self.out / old):
-            return None
-        return old if v0_1.is_same(run.config, StoredRun(self.out / old)) else None
 
 
 def _has_changed(directory: Path, run: PlannedRun) -> bool:

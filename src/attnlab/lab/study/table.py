@@ -14,9 +14,8 @@ from attnlab.lab.study.beside import beside, by_corruption
 from attnlab.lab.study.history import History, stale_reasons, study_history
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
-from attnlab.lab.training.identity import FILE as IDENTITY
 from attnlab.results import Metric, RunResult, StoredRun
-from attnlab.results.speed import GroupSpeed, Timed
+from attnlab.results.speed import GroupSpeed
 from attnlab.results.study import Cell, RunEntry, StoredStudy
 from attnlab.results.table import (
     Comparison,
@@ -71,7 +70,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
             finished[entry.cell, entry.seed] = stale
             mixed = True
     metrics = _metrics(study, list(finished.values()))
-    why = _cannot_tell(history, mixed) or _other_data(list(finished.values()))
+    why = _cannot_tell(history, mixed)
     names = dict.fromkeys(entry.cell.group for entry in study.runs)
     groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
     paper = study.definition.get("paper") or {}
@@ -113,17 +112,6 @@ def _cannot_tell(history: History, mixed: bool) -> str:
     if history.dropped_seeds:
         return "seeds were removed after their results had been seen"
     return ""
-
-
-def _other_data(finished: Sequence[_Finished]) -> str:
-    """0.1 did not tell runs of different data apart; what it stored of them does."""
-    checksums: dict[str, set[str]] = {}
-    for one in finished:
-        if not (one.run.directory / IDENTITY).is_file():
-            known = checksums.setdefault(one.entry.cell.data, set())
-            known.add(str(one.run.data.get("checksum")))
-    mixed = [label for label, known in checksums.items() if len(known) > 1]
-    return f"runs of attnlab 0.1 saw different data called {mixed[0]!r}" if mixed else ""
 
 
 def _group(
@@ -296,7 +284,7 @@ def _row(
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
-        inference_speed=_images_per_second(runs, speed),
+        inference_speed=None if speed is None else 1000 / speed.milliseconds,
         speed=speed,
         folded_speed=None if timed is None else timed.folded.get(cell.row),
         tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
@@ -316,13 +304,6 @@ def _plain_runs(
     cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
 ) -> dict[int, StoredRun]:
     return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
-
-
-def _images_per_second(runs: Sequence[_Finished], speed: Timed | None) -> float | None:
-    """In turns; 0.1 timed every run alone."""
-    if speed is not None:
-        return 1000 / speed.milliseconds
-    return _of(runs, statistics.median, lambda run: run.found("speed", "images_per_second"))
 
 
 def _of(

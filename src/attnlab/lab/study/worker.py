@@ -58,7 +58,7 @@ class Job:
         from attnlab.lab.measures import missing
 
         directory = Path(self.directory)
-        if not StoredRun(directory, (self.run_id, directory.name)).is_trained:
+        if not StoredRun(directory, self.run_id).is_trained:
             return False
         return not missing(directory, MeasureConfig.model_validate_json(self.measure))
 
@@ -106,7 +106,7 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
 
     measure = MeasureConfig.model_validate_json(job.measure)
     if is_finished(directory):
-        stored = StoredRun(directory, (job.run_id, directory.name))
+        stored = StoredRun(directory, job.run_id)
         stored.check("result.json", "config.json", "identity.json")
     else:
         config = RunConfig.from_json(job.config)

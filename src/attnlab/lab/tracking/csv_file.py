@@ -10,6 +10,9 @@ from attnlab._files import write_whole
 from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, numbers
 
 
+# Not lightning-fabric's CSVLogger: it removes the table when a stopped run goes on, appends to it,
+# so that a kill can cut a line off, and writes nothing in a process whose RANK or SLURM_PROCID is
+# not 0, which may train a run of its own.
 class CsvTracker(Tracker):
     """The whole table anew after each epoch."""
 

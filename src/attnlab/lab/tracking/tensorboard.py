@@ -13,6 +13,8 @@ _FIRST = "train_loss"
 """A curve that every run has."""
 
 
+# Not lightning-fabric's TensorBoardLogger: it writes nothing in a process whose RANK or
+# SLURM_PROCID is not 0, which may train a run of its own.
 class TensorBoardTracker(Tracker):
     """A point of each curve per epoch, on disk after each."""
 

@@ -159,7 +159,7 @@ def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dic
     data = {k: v for k, v in settings["data"].items() if k not in ("root", "download")}
     recipe = {k: v for k, v in settings["recipe"].items() if k != "name"}
     options = {k: v for k, v in settings["backbone_options"].items() if k != "weights"}
-    task = settings.get("task", {})  # 0.1 had one task, and did not say it
+    task = settings["task"]
     chosen = {k: v for k, v in task.get("options", {}).items() if k not in task_places}
     return {
         **settings,

@@ -99,7 +99,7 @@ def train(
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
-        return StoredRun(folder, (identity.run_id,)).result
+        return StoredRun(folder, identity.run_id).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
     data = load_data(config.data)
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)

@@ -69,7 +69,7 @@ class Description:
     affine: list[str] = field(default_factory=list)
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
-    """As given to `insert`, whose default is `auto`; files of 0.1 do not say, and mean this."""
+    """As given to `insert`, whose own default is `auto`; runs have the same default as this."""
     shared: bool = False
     """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None

@@ -21,8 +21,7 @@ from attnlab._errors import OptionError, WeightsError
 from attnlab._files import write_whole
 from attnlab.networks.backbones.weights import read_metadata, read_state
 from attnlab.networks.checkpoint._check import check_description, filled
-from attnlab.networks.checkpoint._run_0_1 import described_by_run
-from attnlab.networks.checkpoint.description import Description, without_weights
+from attnlab.networks.checkpoint.description import Description
 
 _KEY = "attnlab"
 _RUN_FILE = "model.safetensors"
@@ -91,10 +90,7 @@ def describe(path: str | Path) -> Description | None:
         return None
     metadata = read_metadata(file)
     if _KEY not in metadata:
-        run = described_by_run(file, metadata)
-        if run is not None and isinstance(run["model_options"], dict):
-            run["model_options"] = without_weights(run["model_options"])
-        return None if run is None else _read(run, file)
+        return None
     try:
         content = json.loads(metadata[_KEY])
     except ValueError as error:

@@ -57,7 +57,7 @@ class SiteRow:
 
 
 def _row(data: dict[str, Any]) -> SiteRow:
-    names = {name: tuple(data.get(name, ())) for name in ("into", "undone_by")}
+    names = {name: tuple(data[name]) for name in ("into", "undone_by")}
     return SiteRow(**{**data, **names})
 
 
@@ -152,7 +152,6 @@ class FoldReceipt(Receipt):
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
         rows = tuple(_row(row) for row in data.pop("rows"))
-        data.setdefault("affine", ())  # 0.1 did not say it
         for key in ("sites", "notes", "removed", "affine"):
             data[key] = tuple(data[key])
         source = read_provenance(data.pop("provenance", None))
