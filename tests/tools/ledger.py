@@ -43,8 +43,8 @@ _DIGITS = (
     "instead of the preprocessing that the data set has in a run"
 )
 _FAKE = (
-    "without data, the command made random images of its own, which are not those that 'fake' means "
-    "in a study, and --size changed the random weights of the gates"
+    "without data, the command made random images of its own, which are not those that 'fake' "
+    "means in a study, and --size changed the random weights of the gates"
 )
 _FLOAT32 = "means and spreads of gates were computed in float32; those of stripe are in float64"
 FAULTS: dict[str, str] = {
