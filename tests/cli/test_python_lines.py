@@ -114,7 +114,7 @@ TABLE = [
         "maps timm:test_vit --size 160 --limit 2 --out maps",
         "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
     ),
-    Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry("stripe OWN --trust --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
         "import json; assert placement.where == json.load(open('t/place.json'))['where']",
