@@ -876,7 +876,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-none",
         lambda x: attnlab.stripe(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected the network to be a path but got None.",
     ),
     (
         "stripe-plain",
@@ -884,9 +884,19 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "ResNet has no gate to watch: no gate that attnlab inserted, and no squee",
     ),
     (
-        "stripe-loader-none",
-        lambda x: attnlab.stripe(x.seen, None),
+        "stripe-loader-int",
+        lambda x: attnlab.stripe(x.seen, 3),
         "Expected the loader to be an iterable of batches, such as a DataLoader o",
+    ),
+    (
+        "maps-none",
+        lambda x: attnlab.maps(None, x.images),
+        "Expected the network to be a path but got None.",
+    ),
+    (
+        "maps-loader-empty",
+        lambda x: attnlab.maps(x.seen, []),
+        "Expected a loader with at least one batch but got an empty one.",
     ),
     (
         "stripe-loader-empty",

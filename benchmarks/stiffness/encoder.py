@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.instruments.maps import attention_maps
 from attnlab.page.plot import write_svg
 from benchmarks._common import DATA, Table, write_json
 
@@ -177,9 +176,9 @@ def _nsi_figure(rows: list[EncoderStiffness]) -> dict[str, Any]:
 
 
 def _draw(rows: list[EncoderStiffness], model: BertModel, loaded: Batches, out: Path) -> None:
-    """Write the pictures of NSI and of what `attention_maps` finds."""
+    """Write the pictures of NSI and of what `attnlab.maps` finds."""
     print(f"wrote {write_svg(_nsi_figure(rows), out / 'nsi.svg')}")
-    found = attention_maps(model.float(), loaded, name="all-MiniLM-L6-v2")
+    found = attnlab.maps(model.float(), loaded, name="all-MiniLM-L6-v2")
     print(found.verdict)
     figures = found.figures()
     for name in ("spread", "change"):

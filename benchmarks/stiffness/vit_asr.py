@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.instruments.maps import attention_maps
 from attnlab.surgery.insertion import attachments
 from benchmarks._common import Table, settings, write_json
 
@@ -117,7 +116,7 @@ def _looked_at(network: nn.Module, x: Tensor) -> None:
         for granularity in ("step", "block"):
             found = attnlab.stiffness(network, batches, tokens=tokens, granularity=granularity)
             print(tokens, found, [round(step.mean, 3) for step in found.nsi])
-    print(attention_maps(network, batches))
+    print(attnlab.maps(network, batches))
 
 
 def _fixed_batch(x: Tensor, y: Tensor, steps: int = 150) -> Iterator[Result]:

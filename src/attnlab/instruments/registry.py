@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnlab._errors import unknown_name
+
+if TYPE_CHECKING:
+    from attnlab.results.base import Result
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,20 @@ INSTRUMENTS: dict[str, Instrument] = {
             ("loader", "grid", "example", "name", "progress"),
             comparison="attnlab.instruments.stiffness.compare_networks",
         ),
+        Instrument(
+            "stripe",
+            "attnlab.instruments.stripe.measure",
+            "gates over images: are they constant?",
+            "attnlab stripe resnet20 --gate se --data digits",
+            ("loader", "name"),
+        ),
+        Instrument(
+            "maps",
+            "attnlab.instruments.maps.measure",
+            "attention maps of a transformer: do they depend on the input?",
+            "attnlab maps timm:test_vit --data fake",
+            ("loader", "name", "progress"),
+        ),
     )
 }
 
@@ -59,6 +76,19 @@ INSTRUMENTS: dict[str, Instrument] = {
 def _imported(module: str, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+def result_kind(form: str) -> type[Result] | None:
+    """The kind of result that files of this format hold; None if no instrument finds such."""
+    from attnlab.results.base import FORMATS
+
+    for each in INSTRUMENTS.values():
+        # Makes its formats known. What measures is not imported: a page needs no network.
+        importlib.import_module(f"{each.module.rpartition('.')[0]}.result")
+    if form not in FORMATS:
+        for each in INSTRUMENTS.values():
+            _ = each.compare  # a comparison of networks has a format of its own
+    return FORMATS.get(form)
 
 
 def instrument_named(name: str) -> Instrument:
