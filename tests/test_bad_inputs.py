@@ -756,12 +756,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-none",
         lambda x: attnlab.stiffness(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "stiffness-str",
-        lambda x: attnlab.stiffness("resnet20", x.images),
-        "Expected the model to be a torch.nn.Module but got the text 'resnet20'.",
+        lambda x: attnlab.stiffness("resnet2", x.images),
+        "Unknown network 'resnet2'. Did you mean '",
     ),
     (
         "stiffness-loader-none",
@@ -876,7 +876,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-none",
         lambda x: attnlab.stripe(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected the network to be a path but got None.",
     ),
     (
         "stripe-plain",
@@ -884,9 +884,19 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "ResNet has no gate to watch: no gate that attnlab inserted, and no squee",
     ),
     (
-        "stripe-loader-none",
-        lambda x: attnlab.stripe(x.seen, None),
+        "stripe-loader-int",
+        lambda x: attnlab.stripe(x.seen, 3),
         "Expected the loader to be an iterable of batches, such as a DataLoader o",
+    ),
+    (
+        "maps-none",
+        lambda x: attnlab.maps(None, x.images),
+        "Expected the network to be a path but got None.",
+    ),
+    (
+        "maps-loader-empty",
+        lambda x: attnlab.maps(x.seen, []),
+        "Expected a loader with at least one batch but got an empty one.",
     ),
     (
         "stripe-loader-empty",
@@ -1126,7 +1136,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-cifar",
         lambda x: attnlab.data.load_data(attnlab.data.DataConfig(name="cifar10", root=str(x.tmp))),
-        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted). S",
+        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted), an",
     ),
     (
         "run-epochs-0",

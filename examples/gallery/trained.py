@@ -204,7 +204,7 @@ def step_size_figure(gates: dict[str, StripeResult]) -> Spec:
 
 def stripes_figure(found: StripeResult) -> Spec:
     shown = [found.sites[place] for place in (1, 4, 7)]
-    figures = [gates_figure(vars(site)) for site in shown]
+    figures = [gates_figure(site) for site in shown]
     return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
 
 

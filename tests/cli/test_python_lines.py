@@ -107,14 +107,14 @@ TABLE = [
         "stiffness resnet20 resnet32 resnet44 --limit 4 --accuracy 91.7,92.6,93.1",
         "assert [row.accuracy for row in comparison.rows] == [91.7, 92.6, 93.1]",
     ),
-    Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
+    Entry("stripe resnet20 --gate se --data digits --limit 6 --out d", STRIPE.format("d")),
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
     Entry(
-        "stripe timm:test_vit --maps --size 160 --limit 2 --out maps",
+        "maps timm:test_vit --size 160 --limit 2 --out maps",
         "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
     ),
-    Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry("stripe OWN --trust --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
         "import json; assert placement.where == json.load(open('t/place.json'))['where']",

@@ -190,7 +190,7 @@ def test_two_processes_evaluate_as_one(tmp_path):
 def test_measured_folded_and_on_a_page(tmp_path):
     folder = tmp_path / "run"
     run(config(attention="asr:se"), folder)
-    assert missing(folder) == ["stiffness", "gates", "fold", "details"]
+    assert missing(folder) == ["stiffness", "stripe", "fold", "details"]
     found = {each.measurement: each for each in measure_run(folder, threads=1)}
     assert missing(folder) == []
     fold = found["fold"].found
@@ -199,7 +199,7 @@ def test_measured_folded_and_on_a_page(tmp_path):
     for name, value in fold["values"].items():
         assert value == (before[name] if value is None else pytest.approx(before[name], abs=5e-5))
     assert len(found["stiffness"].found["nsi"]) == 9
-    assert len(found["gates"].found["gates"]) == 9
+    assert len(found["stripe"].found["sites"]) == 9
     details = Details(**found["details"].found)
     assert list(details.breakdowns[0].values) == ["disc", "square", "triangle"]
     assert list(details.breakdowns[1].values) == ["small", "medium", "large"]

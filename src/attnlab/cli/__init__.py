@@ -26,7 +26,6 @@ COMMANDS: dict[str, str] = {
     "try": "attnlab.cli.try_",
     "insert": "attnlab.cli.insert",
     **dict.fromkeys(INSTRUMENTS, ""),
-    "stripe": "attnlab.cli.stripe",
     "place": "attnlab.cli.place",
     "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
@@ -58,6 +57,7 @@ Examples:
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab maps timm:NAME --data DIR           attention maps: do they depend on the input?
   attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
   attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold

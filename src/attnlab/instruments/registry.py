@@ -55,6 +55,20 @@ INSTRUMENTS: dict[str, Instrument] = {
             ("loader", "grid", "example", "name", "progress"),
             comparison="attnlab.instruments.stiffness.compare_networks",
         ),
+        Instrument(
+            "stripe",
+            "attnlab.instruments.stripe.measure",
+            "gates over images: are they constant?",
+            "attnlab stripe resnet20 --gate se --data digits",
+            ("loader", "name"),
+        ),
+        Instrument(
+            "maps",
+            "attnlab.instruments.maps.measure",
+            "attention maps of a transformer: do they depend on the input?",
+            "attnlab maps timm:test_vit --data fake",
+            ("loader", "name", "progress"),
+        ),
     )
 }
 
@@ -69,7 +83,11 @@ def result_kind(form: str) -> type[Result] | None:
     from attnlab.results.base import FORMATS
 
     for each in INSTRUMENTS.values():
-        importlib.import_module(each.module)  # which makes the formats of its results known
+        # Makes its formats known. What measures is not imported: a page needs no network.
+        importlib.import_module(f"{each.module.rpartition('.')[0]}.result")
+    if form not in FORMATS:
+        for each in INSTRUMENTS.values():
+            _ = each.compare  # a comparison of networks has a format of its own
     return FORMATS.get(form)
 
 

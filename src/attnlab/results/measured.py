@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, model_validator
 
 from attnlab._strict import Strict
+from attnlab.results.base import FORMATS
 from attnlab.results.details import Details
 from attnlab.results.of_classes import Classes, Corruptions
 
@@ -38,10 +39,6 @@ class _Stiffness(BaseModel):
     stiffest: _Stiffest | None
 
 
-class _Gates(BaseModel):
-    gates: list[dict[str, Any]]
-
-
 class _Fold(BaseModel):
     error: float
     parameters: int
@@ -67,7 +64,6 @@ class _Pictures(BaseModel):
 
 _FOUND: dict[str, type[BaseModel]] = {
     "stiffness": _Stiffness,
-    "gates": _Gates,
     "fold": _Fold,
     "classes": Classes,
     "corruptions": Corruptions,
@@ -79,7 +75,13 @@ _FOUND: dict[str, type[BaseModel]] = {
 
 def check_found(measured: Measured) -> Measured:
     """The same, when what was found has what tables and pages rely on."""
+    if measured.found is None:
+        return measured
+    content = dict(measured.found)
+    result = FORMATS.get(content.pop("format", ""))
     kind = _FOUND.get(measured.measurement)
-    if kind is not None and measured.found is not None:
-        kind.model_validate(measured.found)
+    if result is not None:
+        result.validated(content)
+    elif kind is not None:
+        kind.model_validate(content)
     return measured

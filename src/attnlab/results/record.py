@@ -25,7 +25,7 @@ from attnlab.results.table import Group, StudyTable
 RENDERED = (
     "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
     "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a maps.json "
-    "(attnlab stripe --maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
+    "(attnlab maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
     "place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json (attnlab fold -o "
     "NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)"
 )

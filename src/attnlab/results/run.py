@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.results._beside import check_picture, check_tensors, read_tensors
+from attnlab.results._beside import check_picture, check_tensors
 from attnlab.results.base import Result
 from attnlab.results.damage import (
     DamagedFileError,
@@ -30,14 +30,10 @@ from attnlab.results.placement import PlacementRecord
 from attnlab.results.result import RunResult
 from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings
 
-if TYPE_CHECKING:
-    import numpy as np
-
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
 M = TypeVar("M", bound=BaseModel)
 MEASURED = "measured"
-GATES = "gates.safetensors"
 WEIGHTS = "model.safetensors"
 _RESUME = (
     "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
@@ -127,11 +123,6 @@ class StoredRun:
         return {name: measured for name, measured in found if measured is not None}
 
     @cached_property
-    def gates(self) -> dict[str, np.ndarray]:
-        """The gates of test images, by name."""
-        return _whole(self._gates, {})
-
-    @cached_property
     def placement(self) -> PlacementRecord | None:
         """Where the gates went, when that was chosen by a measurement; by the result where there is
         one, which says the same."""
@@ -147,7 +138,8 @@ class StoredRun:
     def is_whole(self, name: str) -> bool:
         """Whether a measurement, and what it wrote beside its file, can be read."""
         try:
-            {"gates": self._gates, "pictures": self._pictures}.get(name, dict)()
+            if name == "pictures":
+                self._pictures()
         except DamagedFileError:
             return False
         return self.measured(name) is not None
@@ -190,7 +182,6 @@ class StoredRun:
             "metrics.jsonl": self._history,
             "failure.json": self._failure,
             **measured,
-            GATES: self._gates,
             "pictures": self._pictures,
             PLACEMENT: self._placement,
             WEIGHTS: self._weights,
@@ -246,15 +237,6 @@ class StoredRun:
 
     def _measurement_names(self) -> list[str]:
         return sorted(file.stem for file in (self.directory / MEASURED).glob("*.json"))
-
-    def _gates(self) -> dict[str, np.ndarray]:
-        path = self.directory / GATES
-        if not path.is_file():
-            measured = self._measured("gates")
-            if measured is not None and measured.found is not None:
-                raise DamagedFileError(path, "it is not there", _AGAIN)
-            return {}
-        return read_tensors(path, _AGAIN)
 
     def _weights(self) -> None:
         path = self.directory / WEIGHTS

@@ -124,8 +124,8 @@ class Equivalence:
     mean: Number
     """This row minus the other."""
     low: float | None
-    """Of the interval that must lie within the margin: of level 1 − 2α, the anytime one of level
-    1 − α where seeds were added after a look."""
+    """Of the interval that must lie within the margin. Each end is wrong with a probability of at
+    most α; if seeds were added after a look, at all numbers of seeds at once."""
     high: float | None
     p_value: float | None
     """The larger of the two, before any correction."""

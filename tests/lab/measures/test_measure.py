@@ -13,6 +13,7 @@ import attnlab
 from attnlab._errors import InputError, UnknownNameError
 from attnlab.data import load_data
 from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.stripe import StripeResult
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
@@ -26,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with constant gates, measured."""
     made = tmp_path_factory.mktemp("run")
     run(small(1, attention="asr:se"), made)
-    all_of_them = ["stiffness", "gates", "fold", "classes"]
+    all_of_them = ["stiffness", "stripe", "fold", "classes"]
     assert missing(made, FEW) == all_of_them
     assert [one.measurement for one in measure_run(made, FEW)] == all_of_them
     return made
@@ -50,19 +51,16 @@ def test_stiffness_is_that_of_the_saved_network_on_its_test_images(folder: Path)
 
 
 def test_gates_that_are_constant(folder: Path) -> None:
-    found = StoredRun(folder).measured("gates")
+    found = StoredRun(folder).measured_result(StripeResult)
     assert found is not None
-    assert found.found is not None
-    gates = found.found["gates"]
-    assert [gate["label"] for gate in gates][:4] == ["1.0", "1.1", "1.2", "2.0"]
-    assert all(gate["image_spread"] == 0 for gate in gates)
+    assert [site.label for site in found.sites][:4] == ["1.0", "1.1", "1.2", "2.0"]
+    assert all(site.constant and site.image_spread == 0 for site in found.sites)
     # The value of the first one, by its own formula.
     name, attachment = next(attachments(load_network(folder)))
     with torch.no_grad():
         value = attachment.gate(torch.zeros(1, attachment.site.channels, 2, 2))
-    assert gates[0]["mean"] == pytest.approx(value.mean().item(), rel=1e-5)
-    assert (folder / "gates.safetensors").is_file()
-    assert name == "layer1.0.attnlab"
+    assert found.sites[0].mean == pytest.approx(value.mean().item(), rel=1e-5)
+    assert found.sites[0].name == name == "layer1.0.attnlab"
 
 
 def test_the_fold_is_exact_and_tests_the_same(folder: Path) -> None:
@@ -79,7 +77,7 @@ def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:
     assert measure_run(folder, FEW) == []
     assert missing(folder, MeasureConfig(images=10, inference_images=0)) == []
     more = MeasureConfig(images=30, inference_images=8)
-    assert missing(folder, more) == ["stiffness", "gates"]
+    assert missing(folder, more) == ["stiffness", "stripe"]
     (again,) = measure_run(folder, FEW, ["stiffness"])
     assert again.measurement == "stiffness"
 
@@ -87,11 +85,12 @@ def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:
 def test_whether_to_fold_is_asked_of_the_network(tmp_path: Path) -> None:
     """Not of its name: SE's gates depend on the image, whatever the gate is called."""
     run(small(1, attention="se"), tmp_path)
-    stiffness, gates, fold, _ = measure_run(tmp_path, FEW)
+    stiffness, _, fold, _ = measure_run(tmp_path, FEW)
     assert (fold.found, fold.notes) == (None, ())
-    assert gates.found is not None
+    gates = StoredRun(tmp_path).measured_result(StripeResult)
+    assert gates is not None
     # Of 16 channels SE keeps one hidden unit; where its ReLU is never active the gate is constant.
-    assert all(gate["image_spread"] > 0 for gate in gates.found["gates"][-3:])
+    assert all(site.image_spread > 0 for site in gates.sites[-3:])
     assert stiffness.found is not None
 
 
@@ -107,8 +106,8 @@ def test_messages(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError) as caught:
         measure_run(folder, FEW, ["stifness"])
     assert str(caught.value) == (
-        "Unknown measurement 'stifness'. Did you mean 'stiffness'? Expected one of: stiffness, "
-        "gates, fold, classes, details, pictures, corruptions."
+        "Unknown measurement 'stifness'. Did you mean 'stiffness' or 'stripe'? Expected one of: "
+        "stiffness, stripe, fold, classes, details, pictures, corruptions."
     )
     facts = json.loads((folder / "data.json").read_text())
     for name in ("config.json", "identity.json", "model.safetensors", "result.json"):

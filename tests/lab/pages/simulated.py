@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from scipy import stats
 
+from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
+from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
 from attnlab.results.speed import GroupSpeed, StudySpeed, Timed, write_speed
 from attnlab.results.study import (
@@ -254,9 +255,7 @@ def _write_run(
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()
     measured: dict[str, dict[str, Any] | None] = {
         "stiffness": _stiffness(own, blocks, sites, gain),
-        "gates": {"gates": [_statistics(label, v) for label, v in gates.items()]}
-        if gated
-        else None,
+        "stripe": _stripe(gates, asr) if gated else None,
         "fold": {"error": 2.4e-13, "parameters": 270_000, "values": last} if asr else None,
     }
     for name, found in measured.items():
@@ -264,12 +263,6 @@ def _write_run(
         content = Measured(measurement=name, found=found, notes=notes).model_dump_json()
         # Without the syncing of `write_measured`: 600 files.
         (folder / "measured" / f"{name}.json").write_text(content)
-    if gates:
-        tensors = {f"layer{label}.mean": v.mean(0) for label, v in gates.items()}
-        tensors |= {f"layer{label}.sample": v for label, v in gates.items()}
-        save_file(
-            {k: v.astype(np.float32) for k, v in tensors.items()}, folder / "gates.safetensors"
-        )
     environment = {
         "python": "3.11.9",
         "packages": {"torch": "2.8.0"},
@@ -321,31 +314,68 @@ def _stiffness(
 ) -> dict[str, Any]:
     steps = []
     for place, block in enumerate(blocks):
-        kept = not block.endswith(".0")
+        mean = 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005)
         steps.append(
-            {
-                "label": block,
-                "mean": 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005),
-                "kept": kept,
-                "gated": block in sites,
-                "stiffest_share": 0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
-            }
+            StepResult(
+                label=block,
+                stage=int(block.partition(".")[0]),
+                name=f"layer{block}",
+                kind="sum",
+                kept=not block.endswith(".0"),
+                gated=block in sites,
+                mean=mean,
+                spread=0.1,
+                minimum=mean - 0.3,
+                quantile_05=mean - 0.2,
+                median=mean,
+                quantile_95=mean + 0.2,
+                maximum=mean + 0.3,
+                stiffest_share=0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
+            )
         )
-    return {
-        "tns": 2.3 - 1.1 * gain + own.normal(0, 0.01),
-        "tns_spread": 0.2,
-        "nsi": steps,
-        "stiffest": {"label": "1.1", "name": "layer1.1", "share": 0.75},
-    }
+    degrees, surface = (0.0, 1.0, 2.0), ((1.0, 0.5, 0.0), (0.5, 0.2, 0.0), (0.0, 0.0, 0.0))
+    found = StiffnessResult(
+        network="ResNet",
+        convention="state",
+        plan=f"{len(steps)} steps",
+        parameters=270_000,
+        inputs=256,
+        skipped=0,
+        tns=2.3 - 1.1 * gain + own.normal(0, 0.01),
+        tns_spread=0.2,
+        stiffest_share_of_tns=0.3,
+        stiffest=StiffestStep("1.1", "layer1.1", 0.75),
+        nsi=tuple(steps),
+        relative_degrees=degrees,
+        absolute_degrees=degrees,
+        surface=surface,
+        proportion=surface,
+        proportion_integral=0.7,
+    )
+    return json.loads(found.to_json())
 
 
-def _statistics(label: str, values: np.ndarray) -> dict[str, Any]:
-    return {
-        "label": label,
-        "mean": float(values.mean()),
-        "image_spread": float(values.std(0).mean()),
-        "channel_spread": float(values.mean(0).std()),
-    }
+def _stripe(gates: Mapping[str, np.ndarray], constant: bool) -> dict[str, Any]:
+    sites = tuple(
+        SiteStripe(
+            label=label,
+            name=f"layer{label}",
+            kind="inserted",
+            channels=values.shape[1],
+            mean=float(values.mean()),
+            smallest=float(values.min()),
+            largest=float(values.max()),
+            image_spread=float(values.std(0).mean()),
+            channel_spread=float(values.mean(0).std()),
+            constant=constant,
+            channel_means=tuple(values.mean(0).tolist()),
+            sampled_channels=tuple(range(values.shape[1])),
+            sample=tuple(map(tuple, values.round(4).tolist())),
+        )
+        for label, values in gates.items()
+    )
+    found = StripeResult(network="ResNet", images=32, different_images=8, sites=sites)
+    return json.loads(found.to_json())
 
 
 def _curve(value: float, epochs: int, numbers: np.random.Generator, task: Simulated) -> list[float]:
@@ -364,8 +394,7 @@ def _gates(
     for place, block in enumerate(blocks):
         stripes = 0.5 + 0.2 * numbers.normal(size=channels)
         across = 0.0 if constant else 0.02 + 0.12 * place / len(blocks)
-        images = 1 if constant else 32
-        found[block] = stripes[None, :] + across * numbers.normal(size=(images, channels))
+        found[block] = stripes[None, :] + across * numbers.normal(size=(32, channels))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnlab._errors import InputError, UnknownNameError
+from attnlab._errors import AttnlabError, InputError, UnknownNameError
+from attnlab.lab.statistics.anytime import log_e_value, radius, t_limit
+from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import (
     Direction,
     PairedDifference,
@@ -21,6 +24,7 @@ from attnlab.lab.statistics.paired import (
     summarize,
     unpaired_difference,
 )
+from attnlab.lab.statistics.power import seeds_needed
 
 PLAIN = {0: 74.30, 1: 73.90, 2: 74.61, 3: 74.05, 4: 74.44}
 MODULE = {0: 75.25, 1: 74.62, 2: 75.71, 3: 74.30, 4: 75.80}
@@ -131,13 +135,13 @@ def test_small_values_have_an_interval_like_large_ones() -> None:
     small = of([0.5e-12, 0.6e-12, 0.55e-12])
     assert small.low == pytest.approx(1e-12 * large.low, rel=1e-9, abs=0)
     assert small.p_value == pytest.approx(large.p_value)
-    unpaired = unpaired_difference([0.5e-12, 0.6e-12], [0.3e-12, 0.1e-12])
+    unpaired = unpaired_difference([0.5e-12, 0.6e-12, 0.7e-12], [0.3e-12, 0.1e-12, 0.2e-12])
     assert unpaired.low is not None
 
 
 def test_runs_without_common_seeds_have_welchs_interval() -> None:
     """By Welch's formula written out."""
-    a, b = np.array([75.25, 74.62, 75.71, 74.30]), np.array([74.30, 73.90, 74.61])
+    a, b = np.array([75.25, 74.62, 75.71, 74.30]), np.array([74.30, 73.90, 74.61, 74.1, 73.8])
     found = unpaired_difference(a.tolist(), b.tolist())
     parts = [each.var(ddof=1) / len(each) for each in (a, b)]
     freedom = sum(parts) ** 2 / sum(p**2 / (len(e) - 1) for p, e in zip(parts, (a, b), strict=True))
@@ -149,14 +153,65 @@ def test_runs_without_common_seeds_have_welchs_interval() -> None:
     assert (found.seeds, found.anytime_low, found.anytime_p) == ((), None, None)
 
 
+FEW = (
+    "Welch's interval is right from 3 runs on if both have as many, from 4 on if one has at most "
+    "twice as many, else from 5 on"
+)
+
+
+def worst_coverage_of_welch(one: int, other: int) -> float:
+    """The least share of 40,000 simulated intervals that hold the truth, over ratios of spreads;
+    the Monte-Carlo error of one is 0.0011."""
+    generator = np.random.default_rng(1000 * one + other)
+    shares = []
+    for ratio in (0.1, 0.2, 1 / 3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0):
+        a = generator.normal(0.0, ratio, (40_000, one))
+        b = generator.normal(0.0, 1.0, (40_000, other))
+        test = stats.ttest_ind(a, b, axis=1, equal_var=False)
+        shares.append(float((test.pvalue >= 0.05).mean()))  # zero is inside the interval
+    return min(shares)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(3, 3), (4, 4), (4, 5), (4, 8), (5, 5), (5, 6), (5, 11), (5, 30), (5, 100), (8, 30)],
+)
+def test_welch_covers_where_it_is_offered(one: int, other: int) -> None:
+    draw = np.random.default_rng(0).normal(size=(2, 100))
+    assert unpaired_difference(draw[0, :one].tolist(), draw[1, :other].tolist()).low is not None
+    assert worst_coverage_of_welch(one, other) > 0.94 - 3 * 0.0011
+
+
+@pytest.mark.parametrize(("one", "other"), [(2, 2), (2, 10), (3, 4), (3, 10), (4, 9), (4, 30)])
+def test_welch_is_not_offered_where_it_does_not_cover(one: int, other: int) -> None:
+    draw = np.random.default_rng(0).normal(size=(2, 100))
+    for sizes in ((one, other), (other, one)):
+        values = [each[:size].tolist() for each, size in zip(draw, sizes, strict=True)]
+        found = unpaired_difference(*values)
+        assert found.low is None
+        compared = compare({"m": found})["m"]
+        assert (compared.verdict, compared.note) == ("cannot tell", found.note)
+    assert worst_coverage_of_welch(one, other) < 0.942
+
+
+def test_two_runs_far_above_ten_are_no_verdict() -> None:
+    """It was "better, p = 0.000", where such intervals are wrong in one of ten."""
+    plain = np.random.default_rng(0).normal(69.96, 0.33, 10).tolist()
+    found = compare({"new": unpaired_difference([71.00, 71.02], plain)})["new"]
+    assert found.verdict == "cannot tell"
+    assert found.note == f"2 and 10 runs without shared seeds: {FEW}"
+
+
 @pytest.mark.parametrize(
     ("module", "plain", "mean", "note"),
     [
-        ([75.0], [74.0, 73.0], 1.5, "one run: no interval"),
-        ([75.0, 76.0], [74.0], 1.5, "one run: no interval"),
+        ([75.0], [74.0, 73.0], 1.5, f"1 and 2 runs without shared seeds: {FEW}"),
+        ([75.0, 76.0], [74.0], 1.5, f"2 and 1 runs without shared seeds: {FEW}"),
+        ([75.0, 76.0], [74.0, 74.5], 1.25, f"2 and 2 runs without shared seeds: {FEW}"),
+        ([75.0, 76.0, 77.0], [74.0] * 4, 2.0, f"3 and 4 runs without shared seeds: {FEW}"),
         (
             [75.0] * 3,
-            [74.0] * 2,
+            [74.0] * 3,
             1.0,
             "the same value in every run: no spread to make an interval from",
         ),
@@ -333,6 +388,104 @@ def test_a_run_that_diverged_is_not_left_out(wrong: float) -> None:
         assert (compared.verdict, compared.note) == ("cannot tell", found.cannot_tell)
     # A seed that only one of them has does not matter.
     assert paired_difference(values | {9: wrong}, dict.fromkeys(values, 0.0)).low is not None
+
+
+CLEAR = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
+LEVELS = (math.nan, math.inf, 0, 0.0, 1, 1.0, -0.95, 95, True, "0.95", None)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_is_between_zero_and_one(level: float) -> None:
+    """At a level of nan or 0 a difference was "better"."""
+    values = dict(enumerate(CLEAR))
+    plain = dict.fromkeys(values, 0.0)
+    difference = paired_difference(values, plain)
+    for wrong in (
+        lambda: paired_difference(values, plain, level),
+        lambda: unpaired_difference(CLEAR, CLEAR, level),
+        lambda: compare({"m": difference}, level),
+        lambda: seeds_needed(1.0, 1.0, level),
+        lambda: radius(CLEAR, level),
+        lambda: equivalence(values, plain, 0.5, level),
+        lambda: judge({}, level),
+    ):
+        with pytest.raises(InputError) as error:
+            wrong()
+        assert str(error.value).startswith("Expected a level between 0")
+        assert str(error.value).endswith(f"such as 0.95, but got {level!r}.")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda: equivalence({0: 1.0, 1: 2.0}, {0: 1.0, 1: 1.0}, 0.5, 0.4),
+            "Expected a level between 0.5 and 1, such as 0.95, but got 0.4.",
+        ),
+        (
+            lambda: judge({}, 0.5),
+            "Expected a level between 0.5 and 1, such as 0.95, but got 0.5.",
+        ),
+        (
+            lambda: equivalence({0: 1.0}, {0: 1.0}, True),
+            "Expected a margin above zero but got True.",
+        ),
+        (
+            lambda: equivalence({0: 1.0}, {0: 1.0}, math.nan),
+            "Expected a margin above zero but got nan.",
+        ),
+        (
+            lambda: seeds_needed(1.0, 1.0, most=10.5),  # type: ignore[arg-type]
+            "Expected most to be a whole number but got 10.5.",
+        ),
+        (
+            lambda: seeds_needed(1.0, math.nan),
+            "Expected a spread of the paired differences above zero but got nan. It takes two "
+            "seeds with different differences to know one.",
+        ),
+        (
+            lambda: t_limit(2.5, 0.95),  # type: ignore[arg-type]
+            "Expected the number of differences to be a whole number but got 2.5.",
+        ),
+        (
+            lambda: log_e_value([1.0, 2.0], 3.5),
+            "Expected whole numbers of differences, each at least 2, but got 3.5.",
+        ),
+        (
+            lambda: log_e_value([1.0, 2.0], [3, 4, 5]),
+            "Expected as many t statistics as numbers of differences but got 2 and 3.",
+        ),
+        (
+            lambda: log_e_value([1.0, math.nan], 3),
+            "Expected t statistics that are numbers but got [1.0, nan].",
+        ),
+        (
+            lambda: holm([0.1, math.nan]),
+            "Expected p-values between 0 and 1 but got nan.",
+        ),
+        (lambda: holm([0.1, 1.5]), "Expected p-values between 0 and 1 but got 1.5."),
+        (
+            lambda: summarize(["0.5"]),  # type: ignore[list-item]
+            "Expected numbers but got '0.5'.",
+        ),
+        (
+            lambda: paired_difference({0: True, 1: 2.0}, {0: 1.0, 1: 1.0}),
+            "Expected numbers but got True.",
+        ),
+        (
+            lambda: paired_difference({0.5: 1.0}, {0.5: 1.0}),  # type: ignore[dict-item]
+            "Expected a seed to be a whole number but got 0.5.",
+        ),
+        (
+            lambda: unpaired_difference([[1.0], [2.0]], [1.0, 2.0]),  # type: ignore[list-item]
+            "Expected numbers but got [1.0].",
+        ),
+    ],
+)
+def test_arguments_are_checked(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises(AttnlabError) as error:
+        wrong()
+    assert str(error.value) == message
 
 
 def test_nothing_has_no_mean() -> None:

@@ -132,7 +132,8 @@ DAMAGE = [
     ("measured/stiffness.json", cut, "it is not JSON (line ", True),
     ("measured/stiffness.json", changed(lambda found: found["found"].pop("nsi")), "nsi: ", True),
     ("measured/fold.json", changed(lambda f: f["found"].update(error="x")), "error: ", True),
-    ("measured/gates.json", changed(lambda f: f.update(version=9)), "Unknown setting ", True),
+    ("measured/stripe.json", changed(lambda f: f.update(version=9)), "Unknown setting ", True),
+    ("measured/stripe.json", changed(lambda f: f["found"].pop("sites")), "sites: ", True),
     ("measured/classes.json", changed(lambda f: f["found"].pop("classes")), "classes: ", True),
     (
         "measured/classes.json",
@@ -148,9 +149,6 @@ DAMAGE = [
         True,
     ),
     ("measured/unknown.json", a_list, "expected a JSON object but got [1, 2]", True),
-    ("gates.safetensors", cut, "", True),
-    ("gates.safetensors", emptied, "", True),
-    ("gates.safetensors", Path.unlink, "it is not there", True),
     ("model.safetensors", cut, "", True),
     ("model.safetensors", emptied, "", True),
     ("placement.json", emptied, "it is empty", True),
@@ -229,7 +227,7 @@ def test_running_tells_of_damage_and_does_the_rest(runs: Path) -> None:
     (lost / "result.json").unlink()
     emptied(damaged / "result.json")
     cut(unmeasured / "measured" / "stiffness.json")
-    cut(gateless / "gates.safetensors")
+    cut(gateless / "measured" / "stripe.json")
     outcomes = run_study(STUDY, runs, HereExecutor())
     assert [outcome.status for outcome in outcomes] == ["done", "failed", "done", "done"]
     assert outcomes[1].message == (

@@ -120,6 +120,22 @@ def test_messages() -> None:
         "backbone, attention, where, seeds, recipe, measure, track, equivalence."
     )
     assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
+    assert message(seeds=True) == (
+        "Setting 'seeds' of study: expected a whole number or a list of them but got True."
+    )
+    assert message(seeds=[0, True]) == (
+        "Setting 'seeds.1' of study: expected a whole number but got True."
+    )
+    assert message(recipe={"name": "digits", "lr": True}) == (
+        "Setting 'lr' of recipe: expected a number but got True."
+    )
+    assert message(equivalence={"to": "se", "margin": True}) == (
+        "Setting 'margin' of equivalence: expected a number but got True."
+    )
+    paper = {"source": "x", "top1": {"digits resnet20": {"se": True}}}
+    assert message(paper=paper) == (
+        "The paper's figure of 'se': expected a number or text like '94.26 ± 0.14' but got True."
+    )
     assert message(seeds=[1, 1]) == ("Setting 'seeds' of study: expected each once but got [1, 1].")
     assert message(attention=["se", {"gate": "se", "label": "SE"}]) == (
         "Two rows of the study are the same run: digits resnet20 se seed 0 and digits resnet20 SE "

@@ -82,15 +82,13 @@ def fold_plan() -> object:
 
 def stiffness() -> object:
     more = ("--limit", "8", "--size", "32", "--out", "out")
-    found = written("out/stiffness.json", "stiffness", "resnet20", "--attention", "se", *more)
+    found = written("out/stiffness.json", "stiffness", "resnet20", "--gate", "se", *more)
     return stiff.shown(found)
 
 
 def stripe() -> object:
     more = ("--limit", "8", "--size", "32", "--out", "out")
-    return stripes.shown(
-        written("out/stripe.json", "stripe", "resnet20", "--attention", "se", *more)
-    )
+    return stripes.shown(written("out/stripe.json", "stripe", "resnet20", "--gate", "se", *more))
 
 
 def stripe_run() -> object:
@@ -99,8 +97,8 @@ def stripe_run() -> object:
 
 
 def maps() -> object:
-    more = ("--maps", "--limit", "4", "--out", "out")
-    return stripes.shown_maps(written("out/maps.json", "stripe", "timm:test_vit", *more))
+    more = ("--limit", "4", "--out", "out")
+    return stripes.shown_maps(written("out/maps.json", "maps", "timm:test_vit", *more))
 
 
 def place() -> object:

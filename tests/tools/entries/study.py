@@ -87,11 +87,22 @@ def measured() -> object:
     run = StoredRun(_run("asr:se"))
     found: dict[str, object] = {}
     for name, measurement in run.measurements.items():
+        if name == "stripe":
+            continue
         value = _record(plain(measurement.found))
         if isinstance(value, dict) and "error" in value:
             value["error"] = rounding(value["error"])
         found[name] = value
     return found
+
+
+def gates() -> object:
+    from attnlab.instruments.stripe import StripeResult
+    from attnlab.results import StoredRun
+
+    found = StoredRun(_run("asr:se")).measured_result(StripeResult)
+    assert found is not None
+    return [picked(site, "label mean image_spread channel_spread") for site in found.sites]
 
 
 def table() -> object:

@@ -48,7 +48,7 @@ def gate_spread(asked: Asked) -> Scored:
 
 def spread_scores(found: StripeResult, notes: tuple[str, ...] = ()) -> Scored:
     """The spread of every gate that was found on a step."""
-    if all(site.constant for site in found.sites):
+    if all(site.image_spread == 0 for site in found.sites):
         raise OptionError(
             "The gates are the same for every image, so they have no spread to choose by. Take a "
             "gate that reads the features, for example 'se'."

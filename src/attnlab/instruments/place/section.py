@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from attnlab.instruments.place.section_figures import placements_figure
+from attnlab.instruments.stripe import StripeResult
 from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Table, Text, number_cell
 from attnlab.results.metric import directed
 from attnlab.results.record import RunRecord, StudyRecord
@@ -55,8 +56,8 @@ def _sites(run: RunRecord, plain: bool) -> int | None:
     """How many gates a run has; of earlier results only known where gates were measured."""
     if run.result is not None and run.result.sites is not None:
         return run.result.sites
-    gates = run.found("gates").get("gates")
-    return len(gates) if gates is not None else 0 if plain else None
+    found = run.measured(StripeResult)
+    return len(found.sites) if found is not None else 0 if plain else None
 
 
 def _strategy(where: object) -> str:

@@ -18,15 +18,15 @@ attention can score higher by convention alone.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnlab._errors import unknown_name
+from attnlab.instruments.stiffness.choices import Convention
 
-Convention = Literal["state", "normed", "branch", "paper"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 PerStep = Float[Tensor, "inputs steps"]

@@ -12,7 +12,7 @@ from attnlab.instruments.corruptions.measurement import Corruptions
 from attnlab.instruments.measurement import Measurement
 from attnlab.instruments.pictures.measurement import Pictures
 from attnlab.instruments.stiffness.measurement import Stiffness
-from attnlab.instruments.stripe.measurement import Gates
+from attnlab.instruments.stripe.measurement import Stripes
 from attnlab.lab.measures.classes import Classes
 from attnlab.lab.measures.details import DetailsOfTask
 from attnlab.lab.measures.fold import Fold
@@ -24,7 +24,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     each.name: each
     for each in (
         Stiffness(),
-        Gates(),
+        Stripes(),
         Fold(),
         Classes(),
         DetailsOfTask(),

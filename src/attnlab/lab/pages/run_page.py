@@ -8,12 +8,11 @@ from pathlib import Path
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.figures import nsi_figure
-from attnlab.instruments.stripe.figures import stripe_ratio, stripes_in_words
-from attnlab.instruments.stripe.stripes import run_stripes
+from attnlab.instruments.stripe import StripeResult
+from attnlab.instruments.stripe.section import stripe_figures
 from attnlab.lab.pages.figures import Curve, curves_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import (
-    Cell,
     Chip,
     Code,
     Figure,
@@ -23,9 +22,7 @@ from attnlab.page.parts import (
     Part,
     Row,
     Section,
-    Table,
     Text,
-    number_cell,
 )
 from attnlab.results import Metric, StoredRun
 from attnlab.results.record import data_title
@@ -137,25 +134,11 @@ def _stiffness(run: StoredRun) -> list[Section]:
 
 
 def _gates(run: StoredRun) -> list[Section]:
-    found = _found(run, "gates")
-    if not found or not found.get("gates"):
+    found = run.measured_result(StripeResult)
+    if found is None:
         return []
-    ratios = [stripe_ratio(gate) for gate in found["gates"]]
-    rows = [
-        [
-            Cell(gate["label"]),
-            number_cell(gate["mean"], "{:.3f}"),
-            number_cell(gate["image_spread"], "{:.4f}"),
-            number_cell(gate["channel_spread"], "{:.4f}"),
-            number_cell(ratio, "{:.3f}"),
-        ]
-        for gate, ratio in zip(found["gates"], ratios, strict=True)
-    ]
-    columns = ["block", "mean", "spread, images", "spread, channels", "ratio"]
-    figures = run_stripes(run)
-    parts: list[Part | Folded] = [Row(figures)] if figures else []
-    parts += [Table(columns, rows), words("gate", "ratio")]
-    return [Section("Are its gates constant?", "", parts, stripes_in_words(ratios))]
+    parts: list[Part | Folded] = [Row(stripe_figures(found)), found.table(), words("gate", "ratio")]
+    return [Section("Are its gates constant?", "", parts, found.verdict)]
 
 
 def _fold(run: StoredRun) -> list[Section]:

@@ -9,14 +9,12 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.instruments.maps.page import maps_page
 from attnlab.instruments.noise.page import noise_page
 from attnlab.instruments.place.page import place_page
 from attnlab.instruments.registry import result_kind
 from attnlab.instruments.removal.page import shorten_page
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
-from attnlab.instruments.stripe.page import stripe_page
 from attnlab.lab.comparison.result import ComparisonResult as ComparisonResult  # its format
 from attnlab.lab.pages.fold_page import fold_page
 from attnlab.lab.pages.run_page import run_page
@@ -28,8 +26,6 @@ from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab stripe 1": stripe_page,
-    "attnlab maps 1": maps_page,
     "attnlab fold 1": fold_page,
     "attnlab noise 1": noise_page,
     "attnlab place 1": place_page,

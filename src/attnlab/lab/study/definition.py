@@ -229,6 +229,11 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         table["track"] = [table["track"]]
     if isinstance(table.get("where"), str):
         table["where"] = [table["where"]]
+    if isinstance(table.get("seeds"), bool):  # which Python counts as 1 and 0
+        raise OptionError(
+            f"Setting 'seeds' of study: expected a whole number or a list of them but got "
+            f"{table['seeds']}."
+        )
     if isinstance(table.get("seeds"), int):
         if table["seeds"] < 1:
             raise OptionError(
@@ -285,11 +290,11 @@ def _figures(metric: str, groups: Any) -> Any:
 
 
 def _figure(row: str, given: Any) -> Any:
-    if isinstance(given, int | float):
+    if isinstance(given, int | float) and not isinstance(given, bool):
         return {"mean": given}
-    if not isinstance(given, str):
+    if not isinstance(given, bool | str):
         return given
-    match = _FIGURE.fullmatch(given)
+    match = _FIGURE.fullmatch(str(given))
     if match is None:
         raise OptionError(
             f"The paper's figure of {row!r}: expected a number or text like '94.26 ± 0.14' but got "

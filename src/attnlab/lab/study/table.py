@@ -349,7 +349,7 @@ def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
 def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "gates", "corruptions"):
+    for name in ("stiffness", "stripe", "corruptions"):
         found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:
