@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 
 
-class Asked(Protocol):
+class StudyArguments(Protocol):
     """What the commands about one study have in common."""
 
     @property
@@ -31,7 +31,7 @@ class Asked(Protocol):
     def import_from(self) -> tuple[Path, ...]: ...
 
 
-def load(action: Asked) -> Study:
+def asked_study(action: StudyArguments) -> Study:
     """The study that is asked for; a warning where it has no plain row."""
     from attnlab._errors import InputError
     from attnlab._imported import import_from
@@ -52,7 +52,7 @@ def load(action: Asked) -> Study:
     return found
 
 
-def python_lines(action: Asked, *lines: str) -> None:
+def print_study_python(action: StudyArguments, *lines: str) -> None:
     """Print how Python does the same."""
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.lab.study.load_study({action.study!r}){small}"

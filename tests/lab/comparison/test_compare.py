@@ -13,7 +13,7 @@ from tests.lab.comparison import logs
 import attnlab
 from attnlab import AttnlabError
 from attnlab.lab.comparison import Log, to_text
-from attnlab.lab.comparison.seeds import place
+from attnlab.lab.comparison.seeds import place_log
 
 
 def row(found, label):
@@ -237,12 +237,12 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ],
 )
 def test_seeds_in_names(name: str, row_name: str, seed: int | None) -> None:
-    placed = place(Log(Path("x"), name, {"a": [1.0]}), "name", None)
+    placed = place_log(Log(Path("x"), name, {"a": [1.0]}), "name", None)
     assert (placed.row, placed.seed) == (row_name, seed)
 
 
 def test_seeds_by_pattern() -> None:
-    placed = place(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
+    placed = place_log(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
     assert (placed.row, placed.seed) == ("cbam", 3)
 
 
@@ -463,7 +463,7 @@ def test_json_lines_of_many_runs(tmp_path: Path) -> None:
     found = attnlab.compare([file], "acc")
     assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
     file.with_suffix(".json").write_text(json.dumps(records))
-    assert attnlab.compare([file.with_suffix(".json")], "acc").table == found.table
+    assert attnlab.compare([file.with_suffix(".json")], "acc").judged == found.judged
 
 
 @pytest.mark.parametrize("mode", [False, True])

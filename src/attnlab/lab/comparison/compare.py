@@ -14,15 +14,15 @@ from attnlab.lab.comparison.direction import check_units, direction
 from attnlab.lab.comparison.log import Log
 from attnlab.lab.comparison.read import read_logs
 from attnlab.lab.comparison.result import ComparedRun, ComparisonResult
-from attnlab.lab.comparison.seeds import Placed, place
+from attnlab.lab.comparison.seeds import PlacedLog, place_log
 from attnlab.lab.statistics.paired import (
     LEVEL,
     Direction,
+    judge_differences,
     paired_difference,
     summarize,
     unpaired_difference,
 )
-from attnlab.lab.statistics.paired import compare as verdicts
 from attnlab.lab.statistics.power import seeds_needed
 from attnlab.results import Metric
 from attnlab.results.table import Comparison, Group, PairedDifference, StudyRow, StudyTable
@@ -76,7 +76,7 @@ def compare(
     placed = []
     for log in logs:
         if name in log.columns:
-            placed.append(place(log, by, seed_from, seed_pattern))
+            placed.append(place_log(log, by, seed_from, seed_pattern))
         else:
             left_out.append((log.file, f"has no numbers in a column {name!r} ({log.name})"))
     _check_twice(placed, by)
@@ -146,7 +146,7 @@ def _found(logs: Sequence[Log], left_out: Sequence[tuple[Path, str]]) -> str:
     return f"Columns of numbers: {'; '.join(parts)}.{unread}"
 
 
-def _check_twice(placed: Sequence[Placed], by: str) -> None:
+def _check_twice(placed: Sequence[PlacedLog], by: str) -> None:
     seen: dict[tuple[str, int], Log] = {}
     for each in placed:
         if each.seed is None:
@@ -160,7 +160,7 @@ def _check_twice(placed: Sequence[Placed], by: str) -> None:
             )
 
 
-def _metric(name: str, better: Direction | None, placed: Sequence[Placed]) -> Metric:
+def _metric(name: str, better: Direction | None, placed: Sequence[PlacedLog]) -> Metric:
     better = better or direction(name)
     if better is None:
         raise InputError(
@@ -177,8 +177,8 @@ def _metric(name: str, better: Direction | None, placed: Sequence[Placed]) -> Me
     )
 
 
-def _by_row(placed: Sequence[Placed]) -> dict[str, list[Placed]]:
-    rows: dict[str, list[Placed]] = {}
+def _by_row(placed: Sequence[PlacedLog]) -> dict[str, list[PlacedLog]]:
+    rows: dict[str, list[PlacedLog]] = {}
     for each in placed:
         rows.setdefault(each.row, []).append(each)
     for own in rows.values():
@@ -207,7 +207,7 @@ def _baseline(given: str | None, rows: Mapping[str, object], by: str) -> str:
 
 def _table(
     metric: Metric,
-    rows: Mapping[str, Sequence[Placed]],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     at: str,
     looked: bool,
@@ -225,7 +225,9 @@ def _table(
     }
     seeds = {row: [each.seed for each in own] for row, own in rows.items()}
     compared, by_best = (
-        verdicts(_differences(of[kind], seeds, plain), sequential=looked, better=metric.better)
+        judge_differences(
+            _differences(of[kind], seeds, plain), sequential=looked, better=metric.better
+        )
         for kind in (at, "best")
     )
     found = [
@@ -307,8 +309,8 @@ def _notes(
     metric: Metric,
     better: str | None,
     at: str,
-    placed: Sequence[Placed],
-    rows: Mapping[str, Sequence[Placed]],
+    placed: Sequence[PlacedLog],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     left_out: Sequence[object],
 ) -> list[str]:

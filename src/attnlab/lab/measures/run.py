@@ -16,7 +16,7 @@ from attnlab.instruments.stripe.measurement import Stripes
 from attnlab.lab.measures.classes import Classes
 from attnlab.lab.measures.details import DetailsOfTask
 from attnlab.lab.measures.fold import Fold
-from attnlab.lab.training.surroundings import deterministic
+from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
 from attnlab.subject import open_run
 
@@ -70,7 +70,7 @@ def measure_run(
     if not any(settings is not None for settings in asked.values()):
         return []
     subject, done = open_run(folder, trust=True), []
-    with deterministic(threads):
+    with deterministically(threads):
         for name, settings in asked.items():
             if settings is None:
                 continue

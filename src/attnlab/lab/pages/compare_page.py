@@ -6,7 +6,7 @@ from math import isfinite
 
 from attnlab.lab.comparison.columns import page_table, run_table, run_values
 from attnlab.lab.comparison.result import ComparisonResult
-from attnlab.lab.pages.figures import Curve, curves_figure, forest_figure
+from attnlab.lab.pages.figures import MetricCurve, curves_figure, forest_figure
 from attnlab.lab.pages.standing import forest_rows
 from attnlab.page.parts import (
     Chip,
@@ -83,10 +83,10 @@ def _way(comparison: ComparisonResult) -> list[Section]:
     return [Section("How did they get there?", lead, [Figure(figure)])]
 
 
-def _curve(comparison: ComparisonResult, row: str) -> Curve:
+def _curve(comparison: ComparisonResult, row: str) -> MetricCurve:
     columns = list(zip(*(run.values for run in comparison.runs if run.row == row), strict=False))
     mean = [sum(column) / len(column) for column in columns]
-    return Curve(row, mean, [min(c) for c in columns], [max(c) for c in columns])
+    return MetricCurve(row, mean, [min(c) for c in columns], [max(c) for c in columns])
 
 
 def _numbers(comparison: ComparisonResult) -> Section:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
-from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
 from attnlab.results import Metric
 from attnlab.results.record import RunRecord, StudyRecord
@@ -147,14 +147,14 @@ def _to_do(record: StudyRecord) -> str:
     )
 
 
-def curves_of(record: StudyRecord, group: Group) -> list[Curve]:
+def curves_of(record: StudyRecord, group: Group) -> list[MetricCurve]:
     """Of every module, the plain backbone first."""
     rows: list[StudyRow] = sorted(group.rows, key=lambda row: not row.plain)
     found = [_curve(row.label, record.of(group, row.label), record.metric) for row in rows]
     return [curve for curve in found if curve is not None]
 
 
-def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
+def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve | None:
     histories = [
         [
             metric.shown(value)
@@ -168,7 +168,7 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | Non
         return None
     columns = list(zip(*histories, strict=False))
     mean = [sum(column) / len(column) for column in columns]
-    return Curve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
+    return MetricCurve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
 
 
 def _drops(record: StudyRecord, group: Group) -> list[int]:

@@ -134,7 +134,7 @@ def _forest_text(row: ForestRow, metric: Metric) -> str:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """The result's metric over epochs, over the seeds."""
 
     module: str
@@ -149,7 +149,7 @@ def curve_colours(number: int) -> list[str]:
 
 
 def curves_figure(
-    curves: Sequence[Curve],
+    curves: Sequence[MetricCurve],
     drops: Sequence[int],
     metric: Metric,
     title: str = "",

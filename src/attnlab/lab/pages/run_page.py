@@ -10,7 +10,7 @@ from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.figures import nsi_figure
 from attnlab.instruments.stripe import StripeResult
 from attnlab.instruments.stripe.section import stripe_figures
-from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import (
     Chip,
@@ -111,7 +111,7 @@ def _way(run: StoredRun) -> Section:
         (loss, "training images", losses),
     ):
         if values:
-            curve = Curve(which.label, *[values] * 3)
+            curve = MetricCurve(which.label, *[values] * 3)
             figures.append(Figure(curves_figure([curve], [], which, images=images)))
     best = metric.best(found)
     answer = f"The best of {len(history)} epochs on the test images was epoch {best + 1}"

@@ -82,7 +82,7 @@ class Paper(Strict):
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
 
-class Equivalence(Strict):
+class EquivalenceConfig(Strict):
     """That rows are as good as another is a claim of its own: a missing difference does not show
     it. The difference must lie within a margin that was stated beforehand."""
 
@@ -110,7 +110,7 @@ class Axes(Strict):
     track: tuple[TrackConfig, ...] = ()
     """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
     any run."""
-    equivalence: Equivalence | None = None
+    equivalence: EquivalenceConfig | None = None
     """Which row the others are to be as good as, and within what; for each group."""
 
     @field_validator("track")
@@ -175,7 +175,7 @@ class Study(Axes):
 
 def load_study(path: str | Path) -> Study:
     """The study in a TOML file, or one of `list_studies()` by its bare name."""
-    file = find_study(path)
+    file = study_file(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -191,7 +191,7 @@ def load_study(path: str | Path) -> Study:
         raise OptionError(f"{file}: {error}") from None
 
 
-def find_study(name: str | Path) -> Path:
+def study_file(name: str | Path) -> Path:
     """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
     path = Path(name)
     if path.is_file():

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attnlab._errors import InputError
 from attnlab.lab.statistics.equivalent import equivalence, judge
-from attnlab.lab.statistics.paired import LEVEL, compare, paired_difference, summarize
+from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
 from attnlab.lab.study.beside import beside, by_corruption
 from attnlab.lab.study.history import History, stale_reasons, study_history
 from attnlab.lab.study.speed import group_speed
@@ -194,7 +194,7 @@ def _comparisons(
             if not cell.plain and own.keys() & plain.keys()
         }
 
-    return compare(
+    return judge_differences(
         differences(values),
         sequential=history.sequential,
         better=metric.better,

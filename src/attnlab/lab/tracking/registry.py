@@ -69,7 +69,7 @@ def chosen(trackers: Iterable[str | TrackConfig]) -> tuple[TrackConfig, ...]:
     return found
 
 
-def check_installed(trackers: Sequence[TrackConfig]) -> None:
+def check_trackers(trackers: Sequence[TrackConfig]) -> None:
     """Refuse a tracker whose package is missing, before anything is trained."""
     for each in trackers:
         package = _PACKAGES.get(each.name)
@@ -84,7 +84,7 @@ class Tracking:
     word: a run does not end because its curves cannot be shown."""
 
     def __init__(self, trackers: Sequence[TrackConfig], run: TrackedRun) -> None:
-        check_installed(trackers)
+        check_trackers(trackers)
         self.open: dict[str, Tracker] = {}
         for each in trackers:
             build: Callable[..., Tracker] = TRACKERS[each.name]

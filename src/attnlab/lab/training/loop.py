@@ -22,7 +22,7 @@ from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Batch, Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
-from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_installed, chosen
+from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.batch_noise import check_batch_noise
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
@@ -36,7 +36,7 @@ from attnlab.lab.training.recipe import Recipe
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
 from attnlab.lab.training.schedule import base_rate, learning_rate, warmup
 from attnlab.lab.training.state import State, build_state, resume, save_state, synchronise_buffers
-from attnlab.lab.training.surroundings import deterministic, terminating
+from attnlab.lab.training.surroundings import deterministically, terminating
 from attnlab.networks import checkpoint
 from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
@@ -93,7 +93,7 @@ def train(
     folder = Path(directory)
     _check_arguments(config, folder, threads, devices)
     trackers = chosen(track)
-    check_installed(trackers)
+    check_trackers(trackers)
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
@@ -185,7 +185,7 @@ def _launched() -> bool:
 
 def _run(fabric: Fabric, job: _Job) -> RunResult:
     config = job.config
-    with deterministic(job.threads):
+    with deterministically(job.threads):
         task, state = _begun(fabric, job)
         run = TrackedRun(
             job.folder, job.identity.run_id, config.label, config.model_dump(), job.group

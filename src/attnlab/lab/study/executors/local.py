@@ -29,7 +29,7 @@ clears it again, which takes up to a fifth of the time of training on a CPU."""
 # Ctrl-C reaches all processes of a terminal; it is for the one that started the others to end them.
 _PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "from attnlab.lab.study.worker import main; main()"
+    "from attnlab.lab.study.worker import work_from_arguments; work_from_arguments()"
 )
 _POLL = 0.05
 _ASK_AGAIN = 10.0
