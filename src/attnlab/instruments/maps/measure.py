@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -66,24 +67,8 @@ def maps(
     model = subject.network
     with _progress(progress) as tell, evaluating(model):
         runs = _Runs(model, _loaded(model, subject.inputs(IMAGES)), tell)
-        plain = runs.plain_outputs()
-        means = runs.means()
-        own = runs.outputs(_replacing(means, {}))
-        runs.check_same(plain, own)
-        layers = _layers(runs, own, means)
-        together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
-        replaced = runs.outputs(_replacing(means, together))
-    found = MapsResult(
-        network=name or subject.name,
-        inputs=runs.inputs,
-        different_inputs=runs.different.number,
-        layers=layers,
-        change=runs.relative(own, replaced),
-        agreement=runs.agreement(own, replaced),
-        seconds=time.perf_counter() - began,
-        notes=tuple(runs.notes()),
-    )
-    return subject.sign(found)
+        found = _found(runs, name or subject.name)
+    return subject.sign(replace(found, seconds=time.perf_counter() - began))
 
 
 def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
@@ -94,6 +79,26 @@ def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
     runs = _Runs(network, _loaded(network, loader))
     with evaluating(network):
         return {str(key): mean.mean for key, mean in runs.means().items()}
+
+
+def _found(runs: _Runs, name: str) -> MapsResult:
+    """What the passes over the inputs show."""
+    plain = runs.plain_outputs()
+    means = runs.means()
+    own = runs.outputs(_replacing(means, {}))
+    runs.check_same(plain, own)
+    layers = _layers(runs, own, means)
+    together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
+    replaced = runs.outputs(_replacing(means, together))
+    return MapsResult(
+        network=name,
+        inputs=runs.inputs,
+        different_inputs=runs.different.number,
+        layers=layers,
+        change=runs.relative(own, replaced),
+        agreement=runs.agreement(own, replaced),
+        notes=tuple(runs.notes()),
+    )
 
 
 def _loaded(model: nn.Module, batches: Iterable[Any]) -> list[Inputs]:
@@ -148,14 +153,14 @@ def _thumbnail(mean: Tensor) -> tuple[tuple[float, ...], ...]:
 
 
 def _replacing(means: dict[MapKey, MeanMap], heads: dict[MapKey, list[int]]) -> MapHandler:
-    def replace(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+    def handler(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
         if key not in heads:
             return weights
         changed = weights.clone()
         changed[:, heads[key]] = means[key].for_inputs(weights, valid)[:, heads[key]]
         return changed
 
-    return replace
+    return handler
 
 
 def _structure(mean: MeanMap, head: int) -> float:
