@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from shorten_networks import TRAINED, train_missing
 
 import attnlab
-from attnlab.instruments.removal import RANKINGS, Trial, removal_order
+from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_order
 from attnlab.instruments.removal.figures import shorten_figure
 from attnlab.lab.measures import subject_of
 from attnlab.page.plot import write_svg
@@ -82,7 +82,7 @@ def _public_images(cifar10: Path, part: str, number: int) -> list[tuple[Tensor, 
 
 def measured(case: Case) -> dict[str, Any]:
     """Scores, what each step matters alone, and hits per image and depth, by ranking."""
-    ranked, judged = Trial(case.network, case.images), Trial(case.network, case.test)
+    ranked, judged = RemovalTrial(case.network, case.images), RemovalTrial(case.network, case.test)
     labels = judged.labels
     assert labels is not None
     known: dict[frozenset[Any], list[int]] = {}

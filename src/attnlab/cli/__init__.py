@@ -27,7 +27,6 @@ COMMANDS: dict[str, str] = {
     "insert": "attnlab.cli.insert",
     **dict.fromkeys(INSTRUMENTS, ""),
     "stripe": "attnlab.cli.stripe",
-    "place": "attnlab.cli.place",
     "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",

@@ -52,6 +52,13 @@ INSTRUMENTS: dict[str, Instrument] = {
             ("loader", "grid", "example", "name", "progress"),
             comparison="attnlab.instruments.stiffness.compare_networks",
         ),
+        Instrument(
+            "place",
+            "attnlab.instruments.place.measure",
+            "which blocks should get a gate, and why",
+            "attnlab place resnet20 --budget 3 --data digits",
+            ("loader",),
+        ),
     )
 }
 

@@ -18,7 +18,7 @@ from attnlab._errors import (
     UnknownNameError,
 )
 from attnlab.instruments.removal import removal_curves
-from attnlab.surgery.shortening.stand_ins import stand_in, take_out
+from attnlab.surgery.shortening.stand_ins import stand_in_for, take_out
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 PROJECTS = (
@@ -211,7 +211,7 @@ def test_rankings_of_curves(network: nn.Module) -> None:
 
 def test_words_of_stand_ins(network: nn.Module) -> None:
     with pytest.raises(OptionError) as error:
-        stand_in("gelu")
+        stand_in_for("gelu")
     assert str(error.value) == (
         "Expected what takes a module's place to be relu, identity or nothing, or identity:N or "
         "nothing:N for N results, but got 'gelu'."

@@ -13,13 +13,14 @@ import numpy as np
 
 from attnlab.page.plot import Spec
 from attnlab.page.raster import raster_figure
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 
 Layer = Mapping[str, Any]
 ALIKE = 0.1
 """Below this distance from its mean a map hardly depends on the input."""
 _TITLES = {
     "spread": "distance of an input's map from the mean",
-    "change": "relative change of the output",
+    "change": MEAN_IMAGE_CHANGE,
 }
 
 

@@ -11,8 +11,8 @@ from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.instruments.maps.page import maps_page
 from attnlab.instruments.noise.page import noise_page
-from attnlab.instruments.place.page import place_page
-from attnlab.instruments.removal.page import shorten_page
+from attnlab.instruments.place import Placement
+from attnlab.instruments.removal import ShortenResult
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.instruments.stripe.page import stripe_page
@@ -33,10 +33,10 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
-    "attnlab place 1": place_page,
-    "attnlab shorten 1": shorten_page,
 }
 """By the format of the file."""
+_RESULTS: tuple[type[Result], ...] = (StiffnessResult, Placement, ShortenResult)
+"""Named here so that they are imported, and with them their formats are known."""
 
 
 def write_study_page(
