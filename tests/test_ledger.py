@@ -23,7 +23,6 @@ QUICK = (
     "capture.gate_product",
     "stripe.statistics",
     "place.by_effect",
-    "place.by_effect",
     "shorten.named",
     "statistics.paired",
     "statistics.anytime",

@@ -98,7 +98,7 @@ def _shorten(opening: Opening, chosen: ShortenSettings, output: Output) -> None:
         )
     subject = opening.subject()
     lines = ["import attnlab", f"subject = {opening.python()}"]
-    _check_labels(subject, chosen)
+    _check_images(subject, chosen)
     if chosen.plan or output.out is not None:
         lines += _show_curves(subject, chosen, output)
     if not chosen.plan:
@@ -111,13 +111,15 @@ def _shorten(opening: Opening, chosen: ShortenSettings, output: Output) -> None:
 shorten = surgical_command(_shorten, ShortenSettings)
 
 
-def _check_labels(subject: Subject, chosen: ShortenSettings) -> None:
-    """Refuse a ranking by loss without labels before anything else is computed."""
+def _check_images(subject: Subject, chosen: ShortenSettings) -> None:
+    """Refuse a ranking without images, or by loss without labels, before anything is computed."""
     from attnlab.instruments.removal.rankings import ranking_named
     from attnlab.instruments.removal.rankings.loss import require_labels
 
-    if isinstance(chosen.wanted, int) and ranking_named(chosen.by).needs_labels:
-        require_labels(_glance(subject))
+    if isinstance(chosen.wanted, int):
+        subject.images()
+        if ranking_named(chosen.by).needs_labels:
+            require_labels(_glance(subject))
 
 
 def _glance(subject: Subject) -> RemovalTrial:

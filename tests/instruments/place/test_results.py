@@ -13,7 +13,6 @@ from attnlab._errors import AttnlabError, InputError
 from attnlab.cli import main
 from attnlab.instruments.place import Margin, Placement, place_by_word
 from attnlab.networks.checkpoint import Description
-from attnlab.subject import Subject
 from attnlab.surgery.insertion import attachments
 
 
@@ -243,22 +242,22 @@ def test_what_the_command_refuses(capsys, given, message) -> None:
     assert capsys.readouterr().err == message
 
 
-def test_training_images_only(monkeypatch) -> None:
+def test_training_images_only() -> None:
     """What a choice is made on is not what judges it, unless that is asked for."""
-    asked = []
-
-    def batches(self, otherwise, part):
-        asked.append((otherwise, part))
-        return iter([torch.eye(16).expand(2, 3, 16, 16)])
-
-    monkeypatch.setattr(Subject, "batches", batches)
-    found = attnlab.place(attnlab.open("resnet20", "digits"), 1, per_stage=True)
-    assert found.notes == ()
-    found = attnlab.place(attnlab.open("resnet20", "digits", part="test"), 1, per_stage=True)
-    assert asked == [(512, "train"), (512, "test")]
-    assert found.notes == (
-        "chosen by looking at test images, so a result on them is not a fair one",
-    )
+    own = attnlab.open("resnet20", "digits", limit=8)
+    asked = attnlab.open("resnet20", "digits", limit=8, part="test")
+    by_part = {}
+    for part in ("train", "test"):
+        batches = list(own.batches(part=part))
+        by_part[part] = attnlab.place(own.network, 1, "effect", batches, per_stage=True).blocks
+    assert by_part["train"] != by_part["test"]
+    found = attnlab.place(own, 1, "effect", per_stage=True)
+    assert found.blocks == by_part["train"]
+    note = "chosen by looking at test images, so a result on them is not a fair one"
+    assert note not in found.notes
+    found = attnlab.place(asked, 1, "effect", per_stage=True)
+    assert found.blocks == by_part["test"]
+    assert note in found.notes
 
 
 def test_sources_of_one_network_agree(tmp_path) -> None:

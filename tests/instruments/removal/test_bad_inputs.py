@@ -183,12 +183,12 @@ def test_no_steps() -> None:
         attnlab.shorten(nn.Sequential(nn.Conv2d(3, 3, 1)), 1, images=[IMAGES])
 
 
-def test_no_network() -> None:
-    with pytest.raises(InputError) as error:
-        attnlab.shorten("resnet20", 1)  # type: ignore[arg-type]
+def test_a_name_without_images() -> None:
+    with pytest.raises(OptionError) as error:
+        attnlab.shorten("resnet20", 1)
     assert str(error.value) == (
-        "Expected the network to be a torch.nn.Module but got the text 'resnet20'. Build it first: "
-        "attnlab.create('resnet20')."
+        "Ranking steps by 'output' needs images. Pass batches, images=loader, or name the steps to "
+        "remove: remove=['layer1.2']."
     )
 
 

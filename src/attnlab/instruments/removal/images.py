@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from attnlab.data import Batch
 from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals.example import Example
 from attnlab.subject import Part, Subject
 
+Pair = tuple[Any, Tensor | None]
+"""A batch of inputs, and their classes if these are the network's own."""
 IMAGES = 256
 """To rank on, and as many to judge on, if the network was opened without a limit."""
 
@@ -56,7 +57,7 @@ def trials_of(
     return RemovalTrials(ranked, RemovalTrial(subject.network, test, example, "test"))
 
 
-def own_images(subject: Subject) -> tuple[list[Any], list[Any]]:
+def own_images(subject: Subject) -> tuple[list[Pair], list[Pair]]:
     """Training images to rank on and test images to judge on. Of images that are not divided, and
     of made ones, every other image is to rank on and the rest to judge on: of a folder that is
     sorted by class, both then see all classes."""
@@ -69,21 +70,21 @@ def own_images(subject: Subject) -> tuple[list[Any], list[Any]]:
     return _filled(ranked), _filled(judged)
 
 
-def _batches(subject: Subject, part: Part) -> list[Any]:
+def _batches(subject: Subject, part: Part) -> list[Pair]:
     """Batches of what the network takes, with classes only if they are known to be its own."""
     found = []
     for batch in subject.batches(IMAGES, part):
         inputs = batch.inputs if subject.task is None else subject.task.inputs(batch)
         known = subject.task is not None and isinstance(batch.targets, Tensor)
-        found.append(Batch(inputs, batch.targets if known else None))
+        found.append((inputs, batch.targets if known else None))
     return found
 
 
-def _every_other(batch: Batch, first: int) -> Batch:
-    targets = None if batch.targets is None else batch.targets[first::2]
-    return Batch(batch.inputs[first::2], targets)
+def _every_other(pair: Pair, first: int) -> Pair:
+    inputs, targets = pair
+    return inputs[first::2], None if targets is None else targets[first::2]
 
 
-def _filled(batches: list[Batch]) -> list[Batch]:
+def _filled(batches: list[Pair]) -> list[Pair]:
     """Without those of which nothing is left."""
-    return [batch for batch in batches if len(batch.inputs)]
+    return [pair for pair in batches if len(pair[0])]
