@@ -37,9 +37,11 @@ from shorten_networks import TRAINED, train_missing
 
 import attnlab
 from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_order
-from attnlab.instruments.removal.figures import shorten_figure
+from attnlab.instruments.removal.figures import accuracy_figure
+from attnlab.instruments.removal.result import RemovalCurve, RemovalPoint
 from attnlab.lab.measures import subject_of
 from attnlab.page.plot import write_svg
+from attnlab.surgery.answer import right_answers
 
 RANKED, JUDGED, BATCH = 100, 500, 100
 DRAWS = 2000
@@ -90,7 +92,7 @@ def measured(case: Case) -> dict[str, Any]:
     def hits(left_out: frozenset[Any]) -> list[int]:
         if left_out not in known:
             answers = judged.answers(left_out) if left_out else judged.before
-            known[left_out] = (answers.argmax(1) == labels).int().tolist()
+            known[left_out] = right_answers(answers, labels).int().tolist()
         return known[left_out]
 
     steps = ranked.candidates
@@ -220,18 +222,18 @@ def curves_figure(curves: dict[str, Any]) -> dict[str, Any]:
     """Accuracy against removed steps, one small picture per network."""
     panels = []
     for network, by_ranking in curves.items():
-        plain = {
-            "curves": [
-                {
-                    "ranking": name,
-                    "points": [
-                        {"removed": n, "accuracy": value} for n, value in enumerate(row["accuracy"])
-                    ],
-                }
-                for name, row in by_ranking.items()
-            ]
-        }
-        panels.append({**shorten_figure(plain, "accuracy", network), "width": 250, "height": 170})
+        lines = [
+            RemovalCurve(
+                name,
+                RANKINGS[name].says,
+                tuple(
+                    RemovalPoint(number, "", "", None, None, 0.0, value)
+                    for number, value in enumerate(row["accuracy"])
+                ),
+            )
+            for name, row in by_ranking.items()
+        ]
+        panels.append({**accuracy_figure(lines, network), "width": 250, "height": 170})
     return {"concat": panels, "columns": 2}
 
 

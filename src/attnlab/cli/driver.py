@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 from docstring_parser import parse
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SOURCES = "names, files of weights, or folders of finished runs."
 SOURCE = "a name, a file of weights, or the folder of a finished run."
+R = TypeVar("R", bound="Result")
 _EACH = "weights"
 """The option that each of several networks has for itself."""
 
@@ -267,7 +268,7 @@ def changed(options: object) -> dict[str, Any]:
     return {each.name: value for each, value in pairs if value != each.default}
 
 
-def by_this_command(result: Result) -> Result:
+def by_this_command(result: R) -> R:
     """The result, with the command that made it in its provenance."""
     if result.provenance is None:
         return result
@@ -304,7 +305,7 @@ def write(result: Result, output: Output, below: str) -> None:
         write_svg(spec, folder / f"{name.replace(' ', '-')}.svg")
     saved = result.save(folder / f"{result.instrument()}.json")
     page = write_result_page(result, saved.with_suffix(".html"))
-    number = f" and {len(figures)} figures" if figures else ""
+    number = f" and {len(figures)} figure{'s' * (len(figures) > 1)}" if figures else ""
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 

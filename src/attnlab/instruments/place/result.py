@@ -40,13 +40,17 @@ class Margin:
     following_score: float
     margin: float
 
+    @property
+    def share(self) -> float:
+        """Of the score of the block that was chosen."""
+        return self.margin / abs(self.score) if self.score else 0.0
+
     def __str__(self) -> str:
         """`0.006 (1.1 %) from 1.1 to 1.2 in stage 1: nearly a tie`."""
-        share = self.margin / abs(self.score) if self.score else 0.0
         stage = "" if self.stage is None else f" in stage {self.stage}"
-        tie = ": nearly a tie" if share < _TIE else ""
+        tie = ": nearly a tie" if self.share < _TIE else ""
         return (
-            f"{self.margin:.3g} ({100 * share:.1f} %) from {self.chosen} to "
+            f"{self.margin:.3g} ({100 * self.share:.1f} %) from {self.chosen} to "
             f"{self.following}{stage}{tie}"
         )
 
@@ -79,10 +83,11 @@ class Placement(Result):
 
     @property
     def verdict(self) -> str:
-        """The chosen blocks, by what margin, and how to name them to `insert`."""
+        """The chosen blocks, how to name them to `insert`, and the margin that is the smallest."""
         labels = ", ".join(block.label for block in self.chosen)
-        margins = "".join(f"; margin {each}" for each in self.margins)
-        return f"Gates at {labels}{margins}; where={self.where!r}"
+        closest = min(self.margins, key=lambda margin: margin.share, default=None)
+        smallest = "" if closest is None else f"; smallest margin {closest}"
+        return f"Gates at {labels}, where={self.where!r}{smallest}."
 
     def reasons(self) -> list[str]:
         """One line for each block that was chosen, and one for each margin."""
@@ -90,19 +95,25 @@ class Placement(Result):
         return lines + [f"margin {each}" for each in self.margins]
 
     def table(self) -> Table:
-        """A row for every block."""
+        """A row for every block; the last that was chosen has the margin to the next."""
+        margins = {
+            each.chosen: Cell(f"{100 * each.share:.1f} %", f"to {each.following}", each.share)
+            for each in self.margins
+        }
         rows = [
             [
                 Cell(block.label),
                 Cell(block.name),
                 Cell("chosen" if block.chosen else ""),
-                number_cell(block.score, "{:.4g}"),
                 Cell(block.reason),
+                margins.get(block.label, Cell("")),
+                number_cell(block.score, "{:.4g}"),
             ]
             for block in self.blocks
         ]
         caption = f"{self.network}: {self.strategy}, {self.what}, {self.images} images"
-        return Table(["block", "module", "", self.quantity, "why"], rows, caption, names=3)
+        columns = ["block", "module", "", "why", "margin", self.quantity]
+        return Table(columns, rows, caption, names=4)
 
     def figures(self) -> dict[str, Spec]:
         """Every block with its score, the chosen ones in colour."""

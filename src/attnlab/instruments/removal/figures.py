@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attnlab.page.plot import Spec
 from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 
 if TYPE_CHECKING:
-    from attnlab.instruments.removal.result import RemovalPoint, ShortenResult
+    from attnlab.instruments.removal.result import RemovalCurve, RemovalPoint
 
 
-def accuracy_figure(result: ShortenResult, title: str | None = None) -> Spec:
+def accuracy_figure(curves: Sequence[RemovalCurve], title: str | None = None) -> Spec:
     """Accuracy against the number of removed steps, one line per ranking."""
-    return _lines(result, lambda point: point.accuracy, "accuracy, %", title, zero=False)
+    return _lines(curves, lambda point: point.accuracy, "accuracy, %", title, zero=False)
 
 
-def output_change_figure(result: ShortenResult, title: str | None = None) -> Spec:
+def output_change_figure(curves: Sequence[RemovalCurve], title: str | None = None) -> Spec:
     """The change of the output against the number of removed steps, one line per ranking."""
     change = MEAN_IMAGE_CHANGE
-    return _lines(result, lambda point: point.output_change, change, title, zero=True)
+    return _lines(curves, lambda point: point.output_change, change, title, zero=True)
 
 
 def _lines(
-    result: ShortenResult,
+    curves: Sequence[RemovalCurve],
     value: Callable[[RemovalPoint], float | None],
     heading: str,
     title: str | None,
@@ -38,13 +38,13 @@ def _lines(
             "value": value(point),
             "text": f"{curve.ranking}, {point.removed} removed: {value(point):.3g}",
         }
-        for curve in result.curves
+        for curve in curves
         for point in curve.points
     ]
-    most = max(point.removed for curve in result.curves for point in curve.points)
+    most = max(point.removed for curve in curves for point in curve.points)
     axis = {"tickMinStep": 1, "format": "d", "tickCount": min(most, 10)}
     amount = {"type": "quantitative"}
-    names = [curve.ranking for curve in result.curves]
+    names = [curve.ranking for curve in curves]
     spec: Spec = {
         "width": 340,
         "height": 240,

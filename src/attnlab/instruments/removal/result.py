@@ -108,8 +108,12 @@ class ShortenResult(Result):
 
     def figures(self) -> dict[str, Spec]:
         """One line per ranking: accuracy, if there are labels, and the change of the output."""
-        change = {"output_change": output_change_figure(self)}
-        return change if self.accuracy is None else {"accuracy": accuracy_figure(self), **change}
+        change = {"output_change": output_change_figure(self.curves)}
+        return (
+            change
+            if self.accuracy is None
+            else {"accuracy": accuracy_figure(self.curves), **change}
+        )
 
     def page(self) -> Page:
         """The curves, the order of the steps, and each step alone."""
