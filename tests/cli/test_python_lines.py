@@ -117,11 +117,11 @@ TABLE = [
     Entry("stripe OWN --trust --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
-        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+        "import json; assert result.where == json.load(open('t/place.json'))['where']",
     ),
     Entry(
-        "place resnet20 --budget 1 --per-stage --strategy effect --data digits --limit 8",
-        "assert len(receipt.sites) == 3",
+        "place RUN --budget 1 --per-stage --strategy effect --limit 8",
+        "assert len(result.chosen) == 3",
     ),
     Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(

@@ -26,7 +26,6 @@ COMMANDS: dict[str, str] = {
     "try": "attnlab.cli.try_",
     "insert": "attnlab.cli.insert",
     **dict.fromkeys(INSTRUMENTS, ""),
-    "place": "attnlab.cli.place",
     "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",

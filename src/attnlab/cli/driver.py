@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 from docstring_parser import parse
@@ -22,10 +22,13 @@ from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 if TYPE_CHECKING:
     from attnlab.instruments.registry import Instrument
+    from attnlab.networks.checkpoint import Description
     from attnlab.results.base import Result
     from attnlab.subject import Subject
 
 SOURCES = "names, files of weights, or folders of finished runs."
+SOURCE = "a name, a file of weights, or the folder of a finished run."
+R = TypeVar("R", bound="Result")
 _EACH = "weights"
 """The option that each of several networks has for itself."""
 
@@ -109,6 +112,71 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """A network that a command was given, with the options of `attnlab.open` that do not have their
+    default."""
+
+    source: str
+    options: Mapping[str, Any]
+
+    def subject(self) -> Subject:
+        """The network, opened."""
+        from attnlab.subject import open as open_subject
+
+        return open_subject(self.source, **self.options)
+
+    def python(self) -> str:
+        """The Python that opens it."""
+        return f"attnlab.open({self.source!r}{_words(self.options)})"
+
+
+def surgical_command(
+    operate: Callable[[Opening, Any, Output], None], settings: type
+) -> Callable[..., None]:
+    """The command of surgery on one network, for tyro: the options of `attnlab.open`, those of the
+    dataclass `settings`, and those of every command.
+
+    Args:
+        operate: does it, given the network, the settings and what is to be printed and written; its
+            docstring is the help.
+        settings: a dataclass whose fields, with their texts, are the options of this surgery.
+    """
+
+    def run(source: str, chosen: object, opening: object, output: Output, process: Process) -> None:
+        check_drawing(output.out)
+        process.prepare()
+        operate(Opening(source, changed(opening)), chosen, output)
+
+    run.__doc__ = inspect.getdoc(operate)
+    run.__annotations__ = {
+        "source": Annotated[
+            str, tyro.conf.Positional, tyro.conf.arg(help=SOURCE, metavar="NETWORK")
+        ],
+        "chosen": _flat(settings),
+        "opening": _flat(opening_options(several=False)),
+        "output": _flat(Output),
+        "process": _flat(Process),
+    }
+    return run
+
+
+def describe_or_refuse(subject: Subject) -> Description:
+    """How to build the network again, which a file needs to say; an error if that is not known."""
+    if subject.description is None:
+        raise OptionError(
+            f"How {subject.name!r} is built is not known, so its network cannot be written to a "
+            f"file that says it. Leave -o out."
+        )
+    return subject.description
+
+
+def check_weights_file(output: Path | None) -> None:
+    """Refuse to write weights to a file of another kind."""
+    if output is not None and output.suffix != ".safetensors":
+        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
+
+
+@dataclass(frozen=True)
 class Asking:
     """What a command was asked: which networks, and all options that do not have their default."""
 
@@ -118,7 +186,7 @@ class Asking:
     settings: Mapping[str, Any]
     compared: Mapping[str, Any]
 
-    def each(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def each(self) -> Iterator[Opening]:
         """Every source with its options: `--weights` has one for each, or none."""
         if not self.sources:
             raise OptionError(
@@ -134,14 +202,12 @@ class Asking:
             options = {name: value for name, value in self.opened.items() if name != _EACH}
             if weights and weights[place] != "none":
                 options[_EACH] = weights[place]
-            yield source, options
+            yield Opening(source, options)
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Every source, opened."""
-        from attnlab.subject import open as open_subject
-
-        for source, options in self.each():
-            yield source, open_subject(source, **options)
+        for each in self.each():
+            yield each.source, each.subject()
 
     def folder_of(self, source: str) -> str:
         """The folder below `--out` of one of several networks; a single one has that for itself."""
@@ -155,7 +221,7 @@ class Asking:
     def python(self) -> list[str]:
         """The Python that does the same."""
         name, words = self.instrument.name, _words(self.settings)
-        opened = [f"attnlab.open({source!r}{_words(options)})" for source, options in self.each()]
+        opened = [each.python() for each in self.each()]
         if len(opened) == 1:
             return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
@@ -166,11 +232,12 @@ class Asking:
         return lines
 
 
-def opening_options() -> type:
-    """The options of `attnlab.open`, the same for every command."""
+def opening_options(*, several: bool = True) -> type:
+    """The options of `attnlab.open`, the same for every command; each of `several` networks has
+    weights of its own."""
     from attnlab.subject import open as open_subject
 
-    return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
+    return options_of(open_subject, 1, {_EACH: tuple[str, ...]} if several else None)
 
 
 def options_of(
@@ -201,7 +268,7 @@ def changed(options: object) -> dict[str, Any]:
     return {each.name: value for each, value in pairs if value != each.default}
 
 
-def by_this_command(result: Result) -> Result:
+def by_this_command(result: R) -> R:
     """The result, with the command that made it in its provenance."""
     if result.provenance is None:
         return result
@@ -238,7 +305,7 @@ def write(result: Result, output: Output, below: str) -> None:
         write_svg(spec, folder / f"{name.replace(' ', '-')}.svg")
     saved = result.save(folder / f"{result.instrument()}.json")
     page = write_result_page(result, saved.with_suffix(".html"))
-    number = f" and {len(figures)} figures" if figures else ""
+    number = f" and {len(figures)} figure{'s' * (len(figures) > 1)}" if figures else ""
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 

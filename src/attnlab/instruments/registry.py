@@ -69,8 +69,19 @@ INSTRUMENTS: dict[str, Instrument] = {
             "attnlab maps timm:test_vit --data fake",
             ("loader", "name", "progress"),
         ),
+        Instrument(
+            "place",
+            "attnlab.instruments.place.measure",
+            "which blocks should get a gate, and why",
+            "attnlab place resnet20 --budget 3 --data digits",
+            ("loader",),
+        ),
     )
 }
+
+
+_RESULTS = ("attnlab.instruments.removal.result",)
+"""Where the results of commands are that have a file of their own."""
 
 
 def _imported(module: str, name: str) -> Callable[..., Any]:
@@ -82,9 +93,10 @@ def result_kind(form: str) -> type[Result] | None:
     """The kind of result that files of this format hold; None if no instrument finds such."""
     from attnlab.results.base import FORMATS
 
-    for each in INSTRUMENTS.values():
+    instruments = (f"{each.module.rpartition('.')[0]}.result" for each in INSTRUMENTS.values())
+    for module in (*instruments, *_RESULTS):
         # Makes its formats known. What measures is not imported: a page needs no network.
-        importlib.import_module(f"{each.module.rpartition('.')[0]}.result")
+        importlib.import_module(module)
     if form not in FORMATS:
         for each in INSTRUMENTS.values():
             _ = each.compare  # a comparison of networks has a format of its own

@@ -53,7 +53,7 @@ def open(  # noqa: A001
     place: Literal["auto", "branch", "norm"] = "auto",
     shared: bool = False,
     shortcut: Literal["projection", "zero_pad"] | None = None,
-    part: Part = "test",
+    part: Part | None = None,
     limit: int | None = None,
     batch: int | None = None,
     size: int | None = None,
@@ -78,7 +78,8 @@ def open(  # noqa: A001
         place: where on the branch that gate acts, as for `attnlab.insert`.
         shared: whether the blocks of a stage have one gate in common.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        part: test images, or training images as in an epoch of training.
+        part: test images, or training images as in an epoch of training. If left out, test images;
+            training images where something is chosen by looking at them.
         limit: use this many images, evenly spread.
         batch: images at a time; 64, or as many as a run was tested with, if left out.
         size: side of the images, if not what the network was trained with.
@@ -123,7 +124,7 @@ class Asked:
     place: Literal["auto", "branch", "norm"]
     shared: bool
     shortcut: str | None
-    part: Part
+    part: Part | None
     limit: int | None
     batch: int | None
     size: int | None

@@ -46,7 +46,8 @@ class Subject:
     provenance: Provenance | None = None
     notes: tuple[str, ...] = ()
     """What was assumed when it was opened, for the notes of every result."""
-    part: Part = "test"
+    part: Part | None = None
+    """Which images; what the instrument asks for if None, and most ask for test images."""
     limit: int | None = None
     """How many images, evenly spread; what the instrument asks for if None."""
     batch_size: int = BATCH
@@ -85,7 +86,7 @@ class Subject:
             return
         data = self.images()
         number = self.limit if self.limit is not None else otherwise
-        if (part or self.part) == "train":
+        if (part or self.part or "test") == "train":
             chunks = self._chunks(data.facts.train, number)
             yield from data.training([Chunk(c, 1.0) for c in chunks], 0, 0, self.device)
         else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pydantic import TypeAdapter
 from torch import nn
+
+from attnlab.surgery.change import in_words
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Receipt:
     max_change: float | None
     """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
-    """The same, relative to the largest absolute output."""
+    """The same, relative to the largest absolute output: `largest_change`."""
     seconds: float
     notes: tuple[str, ...] = field(default=())
     compared: str = ""
@@ -36,6 +39,10 @@ class Receipt:
         if self.macs_before is None or self.macs_after is None:
             return None
         return self.macs_after - self.macs_before
+
+    def to_json(self) -> str:
+        """All of it as JSON text; what is not finite is null."""
+        return TypeAdapter(type(self)).dump_json(self, indent=1).decode()
 
     def __str__(self) -> str:
         lines = [
@@ -64,7 +71,7 @@ def _macs(before: int | None, after: int | None) -> str:
 def _change(absolute: float | None, relative: float | None, compared: str) -> str:
     if absolute is None or relative is None:
         return f"not compared: {compared}" if compared else "not compared"
-    figures = f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
+    figures = in_words(absolute, relative)
     return f"{figures}, {compared}" if compared else figures
 
 

@@ -250,6 +250,7 @@ def _write_run(
         train_images_per_second=900 - 20 * rank,
         data_share=0.05,
         seconds=320.0,
+        sites=len(sites),
     )
     _write_history(folder, entry, curve, metric, gates, own, channels)
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()

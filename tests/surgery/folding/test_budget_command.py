@@ -54,7 +54,7 @@ def test_own_weights_and_a_folder_without_classes(tmp_path, capsys, network):
     main(["fold", *common, "--plan", "--budget", "all"])
     printed = capsys.readouterr().out
     assert "images: 1 folder, and the network has 3 outputs: no accuracy\n" in printed
-    assert "relative change of the output, chosen on 20 images, held out 20: 9 gates" in printed
+    assert "total change of the output, chosen on 20 images, held out 20: 9 gates" in printed
     assert "  budget all: 9 of 9 go\n" in printed
     assert not output.exists()
     main(["fold", *common, "--budget", "all", "-o", str(output)])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.lab.comparison import logs as made_logs
 from tests.tools.entries import noise as noises
-from tests.tools.entries import place as places
 from tests.tools.entries import shorten as shortened
 from tests.tools.entries import stiffness as stiff
 from tests.tools.entries import stripe as stripes
@@ -99,24 +98,6 @@ def stripe_run() -> object:
 def maps() -> object:
     more = ("--limit", "4", "--out", "out")
     return stripes.shown_maps(written("out/maps.json", "maps", "timm:test_vit", *more))
-
-
-def place() -> object:
-    return {
-        "every": places.shown(
-            json.loads(
-                printed("place", "resnet20", "--budget", "3", "--strategy", "every", "--json")
-            )
-        ),
-        "random": places.shown(
-            json.loads(
-                printed(
-                    *("place", "resnet20", "--budget", "1", "--per-stage", "--json"),
-                    *("--strategy", "random", "--seed", "0"),
-                )
-            )
-        ),
-    }
 
 
 def shorten() -> object:

@@ -24,6 +24,7 @@ from attnlab.residuals.example import as_call, call, evaluating
 from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.subject import Source, subject_of
+from attnlab.surgery.change import image_changes
 
 IMAGES = 32
 """How many images, unless the subject was opened with a limit: each head is a pass over them."""
@@ -268,14 +269,12 @@ class _Runs:
         return self.relative(own, self.outputs(_replacing(means, heads)))
 
     def relative(self, before: list[Tensor], after: list[Tensor]) -> float:
-        """‖y' − y‖ / ‖y‖, mean over inputs, padding left out."""
+        """`mean_image_change`, padding left out."""
         total = 0.0
         for one, other, valid in zip(before, after, self.valid, strict=True):
-            moved, size = other - one, one
             if valid is not None and one.ndim == 3 and one.shape[:2] == valid.shape:
-                moved, size = (t * valid[..., None].to(t) for t in (moved, size))
-            ratio = moved.flatten(1).norm(dim=1) / size.flatten(1).norm(dim=1)
-            total += ratio.sum().item()
+                one, other = (t * valid[..., None].to(t) for t in (one, other))
+            total += image_changes(one, other).sum().item()
         return total / self.inputs
 
     def agreement(self, before: list[Tensor], after: list[Tensor]) -> float | None:

@@ -9,7 +9,7 @@ from attnlab.page.parts import Cell, Figure, Section, Table, number_cell
 from attnlab.page.plot import BLUE, GREY, ORANGE, Spec
 
 WORDS = {
-    "output": "relative change of the output",
+    "output": "total change of the output",
     "answers": "share of answers that change",
     "loss": "rise of the loss",
     "accuracy": "fall of the accuracy",

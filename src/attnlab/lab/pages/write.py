@@ -10,9 +10,7 @@ from typing import Any
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.instruments.noise.page import noise_page
-from attnlab.instruments.place.page import place_page
 from attnlab.instruments.registry import result_kind
-from attnlab.instruments.removal.page import shorten_page
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.lab.pages.compare_page import compare_page
@@ -30,8 +28,6 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
-    "attnlab place 1": place_page,
-    "attnlab shorten 1": shorten_page,
 }
 """By the format of the file."""
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from attnlab.surgery.change import TOTAL_CHANGE
+
 WORDS = {
-    "output": "relative change of the output",
+    "output": TOTAL_CHANGE,
     "answers": "share of answers that change",
     "loss": "rise of the loss",
     "accuracy": "fall of the accuracy",
