@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnlab.subject import Subject
 
 SOURCES = "names, files of weights, or folders of finished runs."
+SOURCE = "a name, a file of weights, or the folder of a finished run."
 _EACH = "weights"
 """The option that each of several networks has for itself."""
 
@@ -154,15 +155,17 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, words = self.instrument.name, _words(self.settings)
-        opened = [f"attnlab.open({source!r}{_words(options)})" for source, options in self.each()]
+        name, settings = self.instrument.name, in_python(self.settings)
+        opened = [
+            f"attnlab.open({source!r}{in_python(options)})" for source, options in self.each()
+        ]
         if len(opened) == 1:
-            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]
+            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
-        lines.append(f"results = [attnlab.{name}(each{words}) for each in subjects]")
+        lines.append(f"results = [attnlab.{name}(each{settings}) for each in subjects]")
         if self.instrument.comparison:
             function = self.instrument.comparison
-            lines.append(f"comparison = {function}(subjects, results{_words(self.compared)})")
+            lines.append(f"comparison = {function}(subjects, results{in_python(self.compared)})")
         return lines
 
 
@@ -171,6 +174,70 @@ def opening_options() -> type:
     from attnlab.subject import open as open_subject
 
     return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The one network that a command opens, and the options of `attnlab.open` that were given."""
+
+    source: str
+    options: Mapping[str, Any]
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the source is the name of a network, and not a file or a folder."""
+        return not Path(self.source).exists()
+
+    def subject(self) -> Subject:
+        """The network, opened."""
+        from attnlab.subject import open as open_subject
+
+        return open_subject(self.source, **self.options)
+
+    def python(self) -> str:
+        """The Python that opens it."""
+        return f"attnlab.open({self.source!r}{in_python(self.options)})"
+
+
+def opening_command(
+    act: Callable[[Opening, Any], None],
+    chosen: type,
+    leave_out: Sequence[str] = (),
+    default: str | None = None,
+) -> Callable[..., None]:
+    """The command that opens one network and does what `act` does with it, for tyro.
+
+    Args:
+        act: what is done; its docstring is the help.
+        chosen: a dataclass of the command's own options.
+        leave_out: options of `attnlab.open` that mean something else in this command.
+        default: the network if none is given; an error if this is None.
+    """
+
+    def run(chosen: object, opening: object, process: Process) -> None:
+        process.prepare()
+        options = changed(opening)
+        source = options.pop("source", default)
+        act(Opening(source, options), chosen)
+
+    run.__doc__ = inspect.getdoc(act)
+    run.__annotations__ = {
+        "chosen": _flat(chosen),
+        "opening": _flat(_one_network(leave_out, default)),
+        "process": _flat(Process),
+    }
+    return run
+
+
+def _one_network(leave_out: Sequence[str], default: str | None) -> type:
+    from attnlab.subject import open as open_subject
+
+    positional = tyro.conf.arg(metavar="NETWORK", help=SOURCE)
+    kind = Annotated[str, tyro.conf.Positional, positional]
+    given = field() if default is None else field(default=default)
+    source = make_dataclass("Source", [("source", kind, given)], frozen=True)
+    options = options_of(open_subject, 1, leave_out=leave_out)
+    return make_dataclass("OneNetwork", [], bases=(options, source), frozen=True)
 
 
 def options_of(
@@ -242,7 +309,8 @@ def write(result: Result, output: Output, below: str) -> None:
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 
-def _words(options: Mapping[str, Any]) -> str:
+def in_python(options: Mapping[str, Any]) -> str:
+    """Keyword arguments as they are written in Python, each after a comma."""
     texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
     return "".join(f", {name}={value!r}" for name, value in texts.items())
 

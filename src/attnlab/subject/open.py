@@ -214,6 +214,9 @@ def _of_file(path: Path, asked: Asked) -> Subject:
     description = _described(path, asked)
     network = filled(description, read_state(path), str(path)).eval().to(_device())
     library = library_preprocessing(description.model, network, None)
+    if library is None and description.input_size is not None:
+        # The file says the size of its images, though not how they were prepared.
+        library = replace(_of_imagenet(network), size=_size(description.input_size))
     images, notes = _images(asked, network, description.preprocessing, library, trained=True)
     return asked.applied(
         Subject(
@@ -241,7 +244,10 @@ def _described(path: Path, asked: Asked) -> Description:
             f"model='resnet164', gate='asr:se', num_classes=100."
         )
     description.check_trust(path, asked.trust)
-    return description
+    if asked.size is None:
+        return description
+    channels = 3 if description.input_size is None else description.input_size[0]
+    return replace(description, input_size=[channels, asked.size, asked.size])
 
 
 def _of_name(name: str, asked: Asked) -> Subject:
@@ -334,6 +340,11 @@ def _images(
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
     return images, (note,)
+
+
+def _size(shape: Sequence[int]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
 
 
 def _of_imagenet(network: nn.Module) -> Preprocessing:

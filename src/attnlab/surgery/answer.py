@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, equal, nn, no_grad
 
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
@@ -84,6 +84,15 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     elif is_dataclass(tree) and not isinstance(tree, type):
         for each in fields(tree):
             yield from leaves(getattr(tree, each.name), f"{path}.{each.name}")
+
+
+def same_answers(one: nn.Module, other: nn.Module, images: Tensor) -> bool:
+    """Whether two networks answer the same to `images`, bit for bit."""
+    with no_grad():
+        first, second = (dict(leaves(network(images))) for network in (one, other))
+    return first.keys() == second.keys() and all(
+        equal(first[place], second[place]) for place in first
+    )
 
 
 class _Gates:

@@ -17,7 +17,6 @@ from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.instruments.stripe.page import stripe_page
 from attnlab.lab.pages.compare_page import compare_page
-from attnlab.lab.pages.fold_page import fold_page
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.tables import to_csv, to_latex
@@ -26,11 +25,11 @@ from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
 from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
+from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab stripe 1": stripe_page,
     "attnlab maps 1": maps_page,
-    "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
     "attnlab place 1": place_page,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 WORDS = {
     "output": "relative change of the output",
@@ -83,11 +82,3 @@ class Curve:
             gone = self.within(self.budget)
             lines.append(f"  budget {self.budget}: {gone} of {len(self.points)} go")
         return "\n".join(lines)
-
-
-def read_curve(data: Mapping[str, Any] | None) -> Curve | None:
-    """The curve that a receipt's JSON holds."""
-    if data is None:
-        return None
-    points = tuple(CurvePoint(**point) for point in data["points"])
-    return Curve(**{**data, "points": points})

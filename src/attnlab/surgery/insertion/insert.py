@@ -14,19 +14,18 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
-from attnlab.residuals.example import Example, Run, check_finite_weights, run_once
-from attnlab.residuals.selection import work_depends_on_values
+from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
-from attnlab.surgery.answer import Answer, answer, answer_of_run, calls_to_compare
-from attnlab.surgery.change import change_between
+from attnlab.surgery.answer import Answer
 from attnlab.surgery.insertion._attach import attach_gate
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._over_tokens import sites_over_tokens, token_notes
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._start_notes import start_notes
 from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
-from attnlab.surgery.receipt import Receipt, count_parameters
+from attnlab.surgery.original import Original
+from attnlab.surgery.receipt import Receipt
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
@@ -75,8 +74,45 @@ def insert(
     kept.
     """
     began = perf_counter()
+    check_values("insert", insert, {"inplace": inplace})
+    where, resolved = _understood(model, gate, where, start, place, shared, options)
+    _refuse_wrapped(model)
+    network = model if inplace else _copied(model)
+    original = Original.of(network, example, began)
+    kept = frozenset(name for name, _ in attachments(network))
+    trains = all(item.trainable for item in resolved)
+    notes = _notes(network, kept, trains)
+    try:
+        sites, more = _attach(network, original, resolved, where, start, place, shared)
+        after = original.answer_of(network)
+    except Exception:
+        if inplace:
+            remove_attachments(network, keep=kept)
+        raise
+    figures = original.figures(network, after, _macs_after(original, after))
+    if not trains:
+        added = figures["parameters_after"] - original.parameters
+        more.append(
+            f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
+            f"first values"
+        )
+    check_finite_weights(model, figures["max_change"])
+    action = f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}"
+    return network, Receipt(action=action, sites=tuple(sites), notes=(*notes, *more), **figures)
+
+
+def _understood(
+    model: nn.Module,
+    gate: str | Callable[[int], nn.Module],
+    where: Where,
+    start: Start,
+    place: Place,
+    shared: bool,
+    options: dict[str, Any],
+) -> tuple[Where, Sequence[Resolved]]:
+    """The sites and the gates that are asked for, or an error that says what is wrong."""
     check_module(model)
-    check_values("insert", insert, {"inplace": inplace, "shared": shared})
+    check_values("insert", insert, {"shared": shared})
     if start not in _STARTS:
         raise unknown_name("start", start, _STARTS)
     if place not in get_args(Place):
@@ -85,58 +121,20 @@ def insert(
     resolved = resolve(gate, options)
     if shared:
         _refuse_unsharable(resolved, where)
-    _refuse_wrapped(model)
-    parameters = count_parameters(model)
-    network = model if inplace else _copied(model)
-    run = run_once(network, example)
-    calls = calls_to_compare(run)
-    before = answer_of_run(run, network, example, calls)
-    kept = frozenset(name for name, _ in attachments(network))
-    trains = all(item.trainable for item in resolved)
-    notes = _notes(network, kept, trains)
-    try:
-        sites, more = _attach(network, run, example, resolved, where, start, place, shared)
-        after = answer(network, example, calls)
-    except Exception:
-        if inplace:
-            remove_attachments(network, keep=kept)
-        raise
-    change = change_between(before, after)
-    added = count_parameters(network) - parameters
-    if not trains:
-        more.append(
-            f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
-            f"first values"
-        )
-    check_finite_weights(model, change.largest)
-    receipt = Receipt(
-        action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
-        sites=tuple(sites),
-        parameters_before=parameters,
-        parameters_after=parameters + added,
-        macs_before=before.macs,
-        macs_after=_macs_after(run, before, after),
-        max_change=change.largest,
-        relative_change=change.relative,
-        seconds=perf_counter() - began,
-        notes=(*notes, *more),
-        compared=change.compared,
-    )
-    return network, receipt
+    return where, resolved
 
 
-def _macs_after(run: Run, before: Answer, after: Answer) -> int:
-    """With the gates; where a network computes the more the more it finds, on what it found
-    without them."""
-    if work_depends_on_values(run.graph):
-        return before.macs + after.gate_macs - before.gate_macs
+def _macs_after(original: Original, after: Answer) -> int:
+    """MACs with the gates. A network that computes the more the more it finds is counted on what it
+    found without them, or the gates' own cost would drown in the difference."""
+    if original.work_depends_on_values:
+        return original.answer.macs + after.gate_macs - original.answer.gate_macs
     return after.macs
 
 
 def _attach(
     network: nn.Module,
-    run: Run,
-    example: Example | None,
+    original: Original,
     resolved: Sequence[Resolved],
     where: Where,
     start: Start,
@@ -144,6 +142,7 @@ def _attach(
     shared: bool,
 ) -> tuple[list[str], list[str]]:
     """Attach the gates; return what the receipt says of the sites, and notes."""
+    run, example = original.run, original.example
     placed: list[tuple[str, str]] = []
     notes: list[str] = []
     for number, item in enumerate(resolved):
