@@ -75,11 +75,8 @@ def measure(run: Path, keep: Path | None) -> dict[str, Any]:
     config = read_config(run)
     train, test, classes = images_of(run)
     network = attnlab.load(run).eval()
-    plain, receipt = attnlab.fold(
-        network,
-        constants=alternating(train, test[:IMAGES], classes[:IMAGES]),
-        budget="all",
-        example=test[:1],
+    plain, receipt = attnlab.fold_budget(
+        network, alternating(train, test[:IMAGES], classes[:IMAGES]), "all", example=test[:1]
     )
     assert receipt.curve is not None
     repaired = copy.deepcopy(plain)

@@ -62,7 +62,7 @@ def timed(run: Path, batches: tuple[int, ...], seconds: float) -> Iterator[dict[
     images = images_of(run)[0]
     network = attnlab.load(run).eval()
     few = images[:FEW]
-    plain, receipt = attnlab.fold(network, constants=[few], budget="all", example=few[:1])
+    plain, receipt = attnlab.fold_budget(network, [few], "all", example=few[:1])
     assert receipt.curve is not None
     assert len(receipt.sites) == len(receipt.curve.points)  # all went
     for runtime, before, after in contestants(network, plain, few):

@@ -139,10 +139,8 @@ class Asking:
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Every source, opened."""
-        from attnlab.subject import open as open_subject
-
         for source, options in self.each():
-            yield source, open_subject(source, **options)
+            yield source, Opening(source, options).subject()
 
     def folder_of(self, source: str) -> str:
         """The folder below `--out` of one of several networks; a single one has that for itself."""
@@ -156,9 +154,7 @@ class Asking:
     def python(self) -> list[str]:
         """The Python that does the same."""
         name, settings = self.instrument.name, in_python(self.settings)
-        opened = [
-            f"attnlab.open({source!r}{in_python(options)})" for source, options in self.each()
-        ]
+        opened = [Opening(source, options).python() for source, options in self.each()]
         if len(opened) == 1:
             return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]

@@ -133,8 +133,8 @@ def _described(subject: Subject, chosen: InsertOptions) -> Description:
     before = subject.description
     if before is None:
         raise OptionError(
-            f"Only its task can build the network of {subject.name!r}, so a file could not say what "
-            f"it is. Insert in Python: attnlab.insert(network, {chosen.gate!r})."
+            f"Only its task can build the network of {subject.name!r}, so a file could not say "
+            f"what it is. Insert in Python: attnlab.insert(network, {chosen.gate!r})."
         )
     if before.gate is not None:
         raise OptionError(

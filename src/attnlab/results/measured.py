@@ -43,8 +43,8 @@ class _Gates(BaseModel):
 
 
 class _Fold(BaseModel):
-    error: float
-    parameters: int
+    float64_change: float | None
+    parameters_after: int
     values: dict[str, float | None]
 
 

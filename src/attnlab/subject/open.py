@@ -129,7 +129,8 @@ class Asked:
     trust: bool
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("batch", self.batch), ("size", self.size)):
+        for name in ("num_classes", "limit", "batch", "size"):
+            value = getattr(self, name)
             if value is not None:
                 check_whole(name, value, 1)
 
@@ -292,7 +293,7 @@ def _description(model: str, outputs: int | None, asked: Asked) -> Description:
         asked.where,
         asked.start,
         input_size=size,
-        place=asked.place,
+        place=Description.place if asked.gate is None else asked.place,
         shared=asked.shared,
     )
 
