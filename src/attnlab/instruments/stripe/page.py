@@ -114,7 +114,7 @@ def _to_do(ratios: Sequence[float | None], constant: bool) -> str:
     known = [ratio for ratio in ratios if ratio is not None]
     if known and sorted(known)[len(known) // 2] < _ALIKE:
         return (
-            "A constant may do as well: `attnlab fold NETWORK --constants DATA -o "
+            "A constant may do as well: `attnlab fold NETWORK --constants --data DATA -o "
             "plain.safetensors` tries it and says what it changes."
         )
     return "Keep the gates: a constant in their place would change the network."
