@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 from docstring_parser import parse
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnlab.results.base import Result
     from attnlab.subject import Subject
 
+R = TypeVar("R", bound="Result")
 SOURCES = "names, files of weights, or folders of finished runs."
 SOURCE = "a name, a file of weights, or the folder of a finished run."
 _EACH = "weights"
@@ -264,7 +265,7 @@ def changed(options: object) -> dict[str, Any]:
     return {each.name: value for each, value in pairs if value != each.default}
 
 
-def by_this_command(result: Result) -> Result:
+def by_this_command(result: R) -> R:
     """The result, with the command that made it in its provenance."""
     if result.provenance is None:
         return result

@@ -167,22 +167,25 @@ def _fold(asked: Opening, chosen: FoldOptions) -> None:
     if chosen.plan:
         _print_plan(subject, opened, chosen)
         return
-    assert chosen.output is not None  # checked
-    distil = None if chosen.repair is None else _distil(chosen)
-    with _resuming(chosen, distil) as settings:
-        with in_flags():
-            plain, receipt = _folded(subject, chosen, settings)
-        receipt = by_this_command(subject.sign(receipt))
-        _show(subject, plain, receipt, chosen)
-        assert subject.description is not None  # else only its task can build it
-        described = subject.description.after_fold(plain, receipt)
-        _write(plain, described, chosen.output, chosen.onnx)
-        _write_receipt(receipt, chosen.output)
+    _fold_and_write(subject, chosen)
     print()
     print_python(*_python(subject, opened, chosen))
 
 
 fold = opening_command(_fold, FoldOptions)
+
+
+def _fold_and_write(subject: Subject, chosen: FoldOptions) -> None:
+    assert chosen.output is not None  # checked
+    assert subject.description is not None  # else only its task can build it
+    with _resuming(chosen) as repair:
+        with in_flags():
+            plain, receipt = _folded(subject, chosen, repair)
+        receipt = by_this_command(subject.sign(receipt))
+        _show(subject, plain, receipt, chosen)
+        described = subject.description.after_fold(plain, receipt)
+        _write(plain, described, chosen.output, chosen.onnx)
+        _write_receipt(receipt, chosen.output)
 
 
 def _opened(asked: Opening, chosen: FoldOptions) -> tuple[Subject, str]:
@@ -223,8 +226,9 @@ def _folded(
         return fold_network(network, **chosen.flags, example=example)
     images, options = _batches(subject), {**chosen.of_constants, "example": example}
     if chosen.budget is None:
-        tolerance = {} if chosen.tolerance is None else {"tolerance": chosen.tolerance}
-        plain, receipt = fold_constants(network, images, **tolerance, **options)
+        if chosen.tolerance is not None:
+            options["tolerance"] = chosen.tolerance
+        plain, receipt = fold_constants(network, images, **options)
     else:
         plain, receipt = fold_budget(
             network, images, chosen.budget, cost=chosen.cost, repair=repair, **options
@@ -235,16 +239,13 @@ def _folded(
     return fast, receipt.then(merged)
 
 
-def _distil(chosen: FoldOptions) -> Distil:
+def _resuming(chosen: FoldOptions) -> AbstractContextManager[Distil | None]:
+    """The repair that is asked for, which goes on after a stop; or none."""
     from attnlab.surgery.repair import Distil
 
-    return Distil(**chosen.of_repair)
-
-
-def _resuming(chosen: FoldOptions, repair: Distil | None) -> AbstractContextManager[Distil | None]:
-    if repair is None or chosen.output is None:
-        return nullcontext(repair)
-    return resumable(chosen.output, repair)
+    if chosen.repair is None or chosen.output is None:
+        return nullcontext(None)
+    return resumable(chosen.output, Distil(**chosen.of_repair))
 
 
 def _show(subject: Subject, plain: nn.Module, receipt: FoldReceipt, chosen: FoldOptions) -> None:

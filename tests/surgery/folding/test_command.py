@@ -256,6 +256,9 @@ def test_folder_of_a_run(tmp_path, capsys, monkeypatch):
     assert "folded 9 gates" in printed
     assert f"subject = attnlab.open({str(tmp_path / 'run')!r})" in printed
     first = output.read_bytes()
+    main(["fold", str(tmp_path / "run" / "model.safetensors"), "-o", str(output)])
+    assert output.read_bytes() == first
+    capsys.readouterr()
 
     def gone(config: DataConfig) -> None:
         raise InputError(f"There is no folder {config.name!r}.")
