@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from attnlab.subject import Subject as Subject
     from attnlab.subject import open as open  # type: ignore[no-redef]  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
+    from attnlab.surgery.folding.fold import fold_budget as fold_budget
+    from attnlab.surgery.folding.fold import fold_constants as fold_constants
     from attnlab.surgery.insertion.host import remove as remove
     from attnlab.surgery.insertion.insert import insert as insert
     from attnlab.surgery.receipt import Receipt as Receipt
@@ -57,6 +59,8 @@ _NAMES = {
     "compare": "attnlab.lab.comparison.compare",
     "create": "attnlab.networks.create",
     "fold": "attnlab.surgery.folding.fold",
+    "fold_budget": "attnlab.surgery.folding.fold",
+    "fold_constants": "attnlab.surgery.folding.fold",
     "Receipt": "attnlab.surgery.receipt",
     "Site": "attnlab.residuals.site",
     "Step": "attnlab.residuals.step",

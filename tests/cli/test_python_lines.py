@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ TABLE = [
         "try step --where stages:2,3 --start identity --set inputs=shortcut",
         "assert receipt.relative_change <= 1e-6",
     ),
-    Entry("try eca --where layer1.0.bn2 layer3.2.bn2", "assert len(receipt.sites) == 2"),
+    Entry("try eca --where 'layer1.0.bn2 layer3.2.bn2'", "assert len(receipt.sites) == 2"),
     Entry("stiffness resnet20 --data digits --limit 8 --out a", read("tns", "a/stiffness.json")),
     Entry(
         "stiffness resnet20 --weights w.pt --attention se --size 16 --batch 3 --limit 7 --si 1 "
@@ -131,24 +132,24 @@ TABLE = [
     pytest.param(Entry("dynamics theorem2"), marks=pytest.mark.slow, id="dynamics theorem2"),
     Entry("dynamics three-body --trajectories 5"),
     Entry("fold RUN -o f.safetensors", same=("f.safetensors",)),
-    Entry("fold OWN -o g.safetensors", same=("g.safetensors",)),
+    Entry("fold OWN --trust -o g.safetensors", same=("g.safetensors",)),
     Entry("fold OWN/model.safetensors --trust -o h.safetensors", same=("h.safetensors",)),
     Entry("fold asr.safetensors -o i.safetensors --onnx i.onnx", same=("i.safetensors",)),
     Entry("fold asr.safetensors --size 16 -o j.safetensors", same=("j.safetensors",)),
     Entry(f"fold asr.pt {NAMED} -o k.safetensors --partial", same=("k.safetensors",)),
     Entry("fold repvgg_a0 --num-classes 7 --fuse -o l.safetensors", same=("l.safetensors",)),
     Entry(
-        "fold timm:mobilenetv3_small_050 --constants fake --limit 4 --tolerance 1 --size 64 "
+        "fold timm:mobilenetv3_small_050 --constants --data fake --limit 4 --tolerance 1 --size 64 "
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
     ),
     Entry(
-        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "fold GATED --constants --limit 32 --budget all --repair distil --epochs 1 "
         "-o n.safetensors",
         same=("n.safetensors",),
     ),
     Entry(
-        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "fold GATED --constants --data digits --limit 32 --cost loss --plan",
         "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
     ),
     Entry(
@@ -251,7 +252,7 @@ def test_printed_lines_do_the_same(
     command = (
         entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own").replace("GATED", "gated")
     )
-    main(command.split())
+    main(shlex.split(command))
     lines = printed_lines(capsys.readouterr().out)
     before = {name: (folder / name).read_bytes() for name in entry.same}
     for name in entry.same:

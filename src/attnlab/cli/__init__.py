@@ -52,7 +52,7 @@ Examples:
   attnlab modules                             every gate, its paper, its cost, its first value
   attnlab networks --match 'resnet*'          names for create, --model and studies
   attnlab operators                           convolution, involution, attention: cost and time
-  attnlab try se --model timm:resnet50        what a gate does to a network, in seconds
+  attnlab try se timm:resnet50                what a gate does to a network, in seconds
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?

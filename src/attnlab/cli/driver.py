@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from attnlab.results.base import Result
     from attnlab.subject import Subject
 
+R = TypeVar("R", bound="Result")
 SOURCES = "names, files of weights, or folders of finished runs."
 SOURCE = "a name, a file of weights, or the folder of a finished run."
-R = TypeVar("R", bound="Result")
 _EACH = "weights"
 """The option that each of several networks has for itself."""
 
@@ -111,55 +111,6 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
     return run
 
 
-@dataclass(frozen=True)
-class Opening:
-    """A network that a command was given, with the options of `attnlab.open` that do not have their
-    default."""
-
-    source: str
-    options: Mapping[str, Any]
-
-    def subject(self) -> Subject:
-        """The network, opened."""
-        from attnlab.subject import open as open_subject
-
-        return open_subject(self.source, **self.options)
-
-    def python(self) -> str:
-        """The Python that opens it."""
-        return f"attnlab.open({self.source!r}{_words(self.options)})"
-
-
-def surgical_command(
-    operate: Callable[[Opening, Any, Output], None], settings: type
-) -> Callable[..., None]:
-    """The command of surgery on one network, for tyro: the options of `attnlab.open`, those of the
-    dataclass `settings`, and those of every command.
-
-    Args:
-        operate: does it, given the network, the settings and what is to be printed and written; its
-            docstring is the help.
-        settings: a dataclass whose fields, with their texts, are the options of this surgery.
-    """
-
-    def run(source: str, chosen: object, opening: object, output: Output, process: Process) -> None:
-        check_drawing(output.out)
-        process.prepare()
-        operate(Opening(source, changed(opening)), chosen, output)
-
-    run.__doc__ = inspect.getdoc(operate)
-    run.__annotations__ = {
-        "source": Annotated[
-            str, tyro.conf.Positional, tyro.conf.arg(help=SOURCE, metavar="NETWORK")
-        ],
-        "chosen": _flat(settings),
-        "opening": _flat(opening_options(several=False)),
-        "output": _flat(Output),
-        "process": _flat(Process),
-    }
-    return run
-
-
 def describe_or_refuse(subject: Subject) -> Description:
     """How to build the network again, which a file needs to say; an error if that is not known."""
     if subject.description is None:
@@ -220,24 +171,93 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, words = self.instrument.name, _words(self.settings)
+        name, settings = self.instrument.name, in_python(self.settings)
         opened = [each.python() for each in self.each()]
         if len(opened) == 1:
-            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]
+            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
-        lines.append(f"results = [attnlab.{name}(each{words}) for each in subjects]")
+        lines.append(f"results = [attnlab.{name}(each{settings}) for each in subjects]")
         if self.instrument.comparison:
             function = self.instrument.comparison
-            lines.append(f"comparison = {function}(subjects, results{_words(self.compared)})")
+            lines.append(f"comparison = {function}(subjects, results{in_python(self.compared)})")
         return lines
 
 
-def opening_options(*, several: bool = True) -> type:
-    """The options of `attnlab.open`, the same for every command; each of `several` networks has
+def opening_options() -> type:
+    """The options of `attnlab.open`, the same for every command; each of several networks has
     weights of its own."""
     from attnlab.subject import open as open_subject
 
-    return options_of(open_subject, 1, {_EACH: tuple[str, ...]} if several else None)
+    return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The one network that a command opens, and the options of `attnlab.open` that were given."""
+
+    source: str
+    options: Mapping[str, Any]
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the source is the name of a network, and not a file or a folder."""
+        return not Path(self.source).exists()
+
+    def subject(self) -> Subject:
+        """The network, opened."""
+        from attnlab.subject import open as open_subject
+
+        return open_subject(self.source, **self.options)
+
+    def python(self) -> str:
+        """The Python that opens it."""
+        return f"attnlab.open({self.source!r}{in_python(self.options)})"
+
+
+def opening_command(
+    act: Callable[..., None],
+    chosen: type,
+    leave_out: Sequence[str] = (),
+    default: str | None = None,
+    with_output: bool = False,
+) -> Callable[..., None]:
+    """The command that opens one network and does what `act` does with it, for tyro.
+
+    Args:
+        act: what is done, given an `Opening` and the options; its docstring is the help.
+        chosen: a dataclass of the command's own options.
+        leave_out: options of `attnlab.open` that mean something else in this command.
+        default: the network if none is given; an error if this is None.
+        with_output: whether the command has `--json` and `--out`, which `act` is then given too.
+    """
+
+    def run(chosen: object, opening: object, output: Any, process: Process) -> None:
+        if with_output:
+            check_drawing(output.out)
+        process.prepare()
+        options = changed(opening)
+        source = options.pop("source", default)
+        act(Opening(source, options), chosen, *([output] if with_output else []))
+
+    run.__doc__ = inspect.getdoc(act)
+    run.__annotations__ = {
+        "chosen": _flat(chosen),
+        "opening": _flat(_one_network(leave_out, default)),
+        "output": _flat(Output if with_output else _nothing()),
+        "process": _flat(Process),
+    }
+    return run
+
+
+def _one_network(leave_out: Sequence[str], default: str | None) -> type:
+    from attnlab.subject import open as open_subject
+
+    positional = tyro.conf.arg(metavar="NETWORK", help=SOURCE)
+    kind = Annotated[str, tyro.conf.Positional, positional]
+    given = field() if default is None else field(default=default)
+    source = make_dataclass("Source", [("source", kind, given)], frozen=True)
+    options = options_of(open_subject, 1, leave_out=leave_out)
+    return make_dataclass("OneNetwork", [], bases=(options, source), frozen=True)
 
 
 def options_of(
@@ -309,7 +329,8 @@ def write(result: Result, output: Output, below: str) -> None:
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 
-def _words(options: Mapping[str, Any]) -> str:
+def in_python(options: Mapping[str, Any]) -> str:
+    """Keyword arguments as they are written in Python, each after a comma."""
     texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
     return "".join(f", {name}={value!r}" for name, value in texts.items())
 

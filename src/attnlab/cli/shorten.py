@@ -16,8 +16,8 @@ from attnlab.cli.driver import (
     by_this_command,
     check_weights_file,
     describe_or_refuse,
+    opening_command,
     show,
-    surgical_command,
     write,
 )
 
@@ -108,7 +108,7 @@ def _shorten(opening: Opening, chosen: ShortenSettings, output: Output) -> None:
         print_python(*lines)
 
 
-shorten = surgical_command(_shorten, ShortenSettings)
+shorten = opening_command(_shorten, ShortenSettings, with_output=True)
 
 
 def _check_images(subject: Subject, chosen: ShortenSettings) -> None:

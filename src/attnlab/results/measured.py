@@ -40,8 +40,8 @@ class _Stiffness(BaseModel):
 
 
 class _Fold(BaseModel):
-    error: float
-    parameters: int
+    float64_change: float | None
+    parameters_after: int
     values: dict[str, float | None]
 
 

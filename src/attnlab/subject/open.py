@@ -134,7 +134,8 @@ class Asked:
     trust: bool
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("batch", self.batch), ("size", self.size)):
+        for name in ("num_classes", "limit", "batch", "size"):
+            value = getattr(self, name)
             if value is not None:
                 check_whole(name, value, 1)
 
@@ -223,6 +224,9 @@ def _of_file(path: Path, asked: Asked) -> Subject:
     description = _described(path, asked)
     network = filled(description, read_state(path), str(path)).eval().to(_device())
     library = library_preprocessing(description.model, network, None)
+    if library is None and description.input_size is not None:
+        # The file says the size of its images, though not how they were prepared.
+        library = replace(_of_imagenet(network), size=_size(description.input_size))
     images, notes = _images(asked, network, description.preprocessing, library, trained=True)
     return asked.applied(
         Subject(
@@ -250,7 +254,10 @@ def _described(path: Path, asked: Asked) -> Description:
             f"model='resnet164', gate='asr:se', num_classes=100."
         )
     description.check_trust(path, asked.trust)
-    return description
+    if asked.size is None:
+        return description
+    channels = 3 if description.input_size is None else description.input_size[0]
+    return replace(description, input_size=[channels, asked.size, asked.size])
 
 
 def _of_name(name: str, asked: Asked) -> Subject:
@@ -295,7 +302,7 @@ def _description(model: str, outputs: int | None, asked: Asked) -> Description:
         asked.where,
         asked.start,
         input_size=size,
-        place=asked.place,
+        place=Description.place if asked.gate is None else asked.place,
         shared=asked.shared,
     )
 
@@ -343,6 +350,11 @@ def _images(
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
     return images, (note,)
+
+
+def _size(shape: Sequence[int]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
 
 
 def _of_imagenet(network: nn.Module) -> Preprocessing:

@@ -28,19 +28,22 @@ _BATCH = 256
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
-def open_run(directory: str | Path, *, trust: bool = False) -> Subject:
+def open_run(directory: str | Path, *, trust: bool = False, images: bool = True) -> Subject:
     """The network of a finished run on its own test images.
 
     Args:
         directory: the run's folder.
         trust: whether classes that are not attnlab's, which the run names, may be imported.
+        images: whether its images are needed; without them, a run can be opened where they are not.
     """
     folder = Path(directory)
     config = read_network_config(folder)
     _check_trust(folder, config, trust)
-    data = load_data(config.data)
-    check_data(folder, data)
-    task = build_task(config.task, data.facts)
+    data = load_data(config.data) if images else None
+    if data is not None:
+        check_data(folder, data)
+    facts = read_facts(folder) if data is None else data.facts
+    task = build_task(config.task, facts)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Subject(
         name=folder.resolve().name,
@@ -52,8 +55,8 @@ def open_run(directory: str | Path, *, trust: bool = False) -> Subject:
             config.backbone,
             gate=None if config.attention == "none" else config.attention,
             weights=folder / _WEIGHTS,
-            data=f"{data.facts.name} (test images of the run)",
-            data_checksum=data.facts.checksum,
+            data=f"{facts.name} (test images of the run)" if images else "",
+            data_checksum=facts.checksum if images else "",
         ),
         batch_size=_test_batch_size(folder),
         device=device,

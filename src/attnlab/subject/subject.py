@@ -14,6 +14,7 @@ from attnlab._spread import evenly_spread
 from attnlab.data import Batch, Data
 from attnlab.data.batches import Chunk
 from attnlab.networks.checkpoint import Description
+from attnlab.residuals.example import example_input
 from attnlab.results.base import Result
 from attnlab.results.provenance import Provenance
 from attnlab.tasks import Task
@@ -97,6 +98,15 @@ class Subject:
         for batch in self.batches(otherwise, part):
             own = self.task is not None and isinstance(batch, Batch)
             yield self.task.inputs(batch) if self.task is not None and own else batch
+
+    def example(self, batch: int = 1) -> Any:
+        """An input of the size that the network takes, the same each time: random numbers or, if
+        only its task can build the network, its first images."""
+        if self.description is not None:
+            return self.description.example(self.network, batch)
+        if self.data is None and self.loader is None:
+            return example_input(self.network, batch)
+        return next(self.inputs(batch))
 
     def number_of_batches(self, otherwise: int | None = None) -> int | None:
         """How many batches there are, as far as that is known before they are read."""

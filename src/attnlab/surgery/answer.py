@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, equal, nn, no_grad
 
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
@@ -106,6 +106,15 @@ def check_labels(answers: Tensor, labels: Tensor) -> None:
             f"Expected labels from 0 to {answers.shape[1] - 1}, one for each of the network's "
             f"{answers.shape[1]} answers, but got {int(labels.min())} to {int(labels.max())}."
         )
+
+
+def same_answers(one: nn.Module, other: nn.Module, images: Tensor) -> bool:
+    """Whether two networks answer the same to `images`, bit for bit."""
+    with no_grad():
+        first, second = (dict(leaves(network(images))) for network in (one, other))
+    return first.keys() == second.keys() and all(
+        equal(first[place], second[place]) for place in first
+    )
 
 
 class _Gates:

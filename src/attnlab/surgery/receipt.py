@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
-from pydantic import TypeAdapter
 from torch import nn
 
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Result
 from attnlab.surgery.change import in_words
 
 
-@dataclass(frozen=True)
-class Receipt:
+@dataclass(frozen=True, kw_only=True)
+class Receipt(Result):
     """What surgery did: where, what it costs, and how much the output moved on the example."""
+
+    FORMAT: ClassVar[str] = "attnlab surgery 1"
 
     action: str
     sites: tuple[str, ...]
@@ -25,8 +29,6 @@ class Receipt:
     """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
     """The same, relative to the largest absolute output: `largest_change`."""
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
     compared: str = ""
     """What was compared, where that is not the whole output; or why nothing was."""
 
@@ -40,9 +42,37 @@ class Receipt:
             return None
         return self.macs_after - self.macs_before
 
-    def to_json(self) -> str:
-        """All of it as JSON text; what is not finite is null."""
-        return TypeAdapter(type(self)).dump_json(self, indent=1).decode()
+    @property
+    def title(self) -> str:
+        """What was done, as the beginning of a sentence."""
+        return f"{self.action[:1].upper()}{self.action[1:]}"
+
+    @property
+    def verdict(self) -> str:
+        moved = self.relative_change
+        change = (
+            "the output was not compared"
+            if moved is None
+            else f"the output changes by **{moved:.1e}** (relative)"
+        )
+        return f"{self.title} at {len(self.sites)} sites; {change}."
+
+    def table(self) -> Table:
+        """Parameters and MACs, before and after."""
+        rows = [
+            ("parameters", self.parameters_before, self.parameters_after, self.parameters_added),
+            ("MACs", self.macs_before, self.macs_after, self.macs_added),
+        ]
+        cells = [
+            [
+                Cell(name),
+                number_cell(before, "{:,}"),
+                number_cell(after, "{:,}"),
+                number_cell(added, "{:+,}"),
+            ]
+            for name, before, after, added in rows
+        ]
+        return Table(["", "before", "after", "difference"], cells, self.title)
 
     def __str__(self) -> str:
         lines = [

@@ -17,6 +17,7 @@ from attnlab.instruments.stripe import StripeResult
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
+from attnlab.surgery.folding import FoldReceipt
 from attnlab.surgery.insertion import attachments
 
 FEW = MeasureConfig(images=20, inference_images=8)
@@ -64,12 +65,12 @@ def test_gates_that_are_constant(folder: Path) -> None:
 
 
 def test_the_fold_is_exact_and_tests_the_same(folder: Path) -> None:
-    found = StoredRun(folder).measured("fold")
+    found = StoredRun(folder).measured_result(FoldReceipt)
     assert found is not None
-    assert found.found is not None
-    assert found.found["error"] < 1e-10
-    assert found.found["parameters"] == 272_474
-    assert found.found["values"]["top1"] == StoredRun(folder).result.value
+    assert found.float64_change is not None
+    assert found.float64_change < 1e-10
+    assert found.parameters_after == 272_474
+    assert found.values["top1"] == StoredRun(folder).result.value
 
 
 def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:

@@ -39,6 +39,7 @@ from attnlab.results.table import (
     Summary,
     Verdict,
 )
+from attnlab.surgery.folding import FoldReceipt
 
 GATES = ("se", "step", "asr:se", "eca", "cbam", "srm", "fca", "sge", "ie")
 GAINS = (0.45, 0.5, 0.42, 0.25, 0.24, 0.2, 0.04, 0.05, -0.05)
@@ -257,7 +258,7 @@ def _write_run(
     measured: dict[str, dict[str, Any] | None] = {
         "stiffness": _stiffness(own, blocks, sites, gain),
         "stripe": _stripe(gates, asr) if gated else None,
-        "fold": {"error": 2.4e-13, "parameters": 270_000, "values": last} if asr else None,
+        "fold": _fold(sites, last) if asr else None,
     }
     for name, found in measured.items():
         notes = note if name == "stiffness" else ()
@@ -489,8 +490,8 @@ def _group(
                 speed=timed.rows[cell.row],
                 folded_speed=timed.folded.get(cell.row),
                 tns=summary(tns) if tns else None,
-                fold_error=max(_found(own, "fold", "error"), default=None),
-                folded_parameters=max(_found(own, "fold", "parameters"), default=None),
+                fold_error=max(_found(own, "fold", "float64_change"), default=None),
+                folded_parameters=max(_found(own, "fold", "parameters_after"), default=None),
                 folded=summary(folded) if folded else None,
                 paper=paper,
             )
@@ -523,6 +524,24 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
 
 def _seed(item: tuple[tuple[Cell, int], StoredRun]) -> int:
     return item[0][1]
+
+
+def _fold(sites: Sequence[str], values: dict[str, float]) -> dict[str, Any]:
+    """The receipt of a fold, as a run stores it."""
+    receipt = FoldReceipt(
+        action=f"folded {len(sites)} gates of ResNet",
+        sites=tuple(sites),
+        parameters_before=273_000,
+        parameters_after=270_000,
+        macs_before=41_300_000,
+        macs_after=41_000_000,
+        max_change=1e-6,
+        relative_change=1e-7,
+        float64_change=2.4e-13,
+        values=dict(values),
+    )
+    content: dict[str, Any] = json.loads(receipt.to_json())
+    return content
 
 
 def _found(runs: Sequence[StoredRun], measurement: str, key: str) -> list[Any]:

@@ -62,21 +62,21 @@ def fold() -> object:
 
 def fold_constants() -> object:
     printed("insert", "resnet20", "--gate", "se", "-o", "gated.safetensors")
-    more = ("--constants", "fake", "--limit", "32", "--budget", "all")
+    more = ("--constants", "--data", "fake", "--limit", "32", "--budget", "all")
     made = written("plain.fold.json", "fold", "gated.safetensors", "-o", "plain.safetensors", *more)
     return {**receipt(made), **picked(made, "predicted measured")}
 
 
 def fold_run() -> object:
     run = str(studies._run("se"))
-    more = ("--constants", "run", "--limit", "32", "--budget", "all")
+    more = ("--constants", "--limit", "32", "--budget", "all")
     made = written("plain.fold.json", "fold", run, "-o", "plain.safetensors", *more)
     return {**receipt(made), **picked(made, "predicted measured accuracy_before accuracy_after")}
 
 
 def fold_plan() -> object:
     run = str(studies._run("se"))
-    return numbers(printed("fold", run, "--constants", "run", "--limit", "32", "--plan"))
+    return numbers(printed("fold", run, "--constants", "--limit", "32", "--plan"))
 
 
 def stiffness() -> object:

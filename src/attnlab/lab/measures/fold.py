@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from attnlab._errors import FoldError
 from attnlab.instruments.config import MeasureConfig
@@ -14,7 +17,7 @@ from attnlab.surgery.folding.fold import fold
 
 
 class Fold(Measurement):
-    """The error of the fold in float64, and the task's metrics without the gates."""
+    """The receipt of the fold, with the task's metrics without the gates."""
 
     name = "fold"
 
@@ -33,10 +36,5 @@ class Fold(Measurement):
         values = evaluate(
             plain, subject.learned(), subject.images(), subject.batch_size, subject.device
         )
-        return Finding(
-            {
-                "error": receipt.float64_change,
-                "parameters": receipt.parameters_after,
-                "values": values,
-            }
-        )
+        content: dict[str, Any] = json.loads(replace(receipt, values=values).to_json())
+        return Finding(content, receipt.notes)

@@ -26,6 +26,7 @@ from attnlab.page.parts import (
 )
 from attnlab.results import Metric, StoredRun
 from attnlab.results.record import data_title
+from attnlab.surgery.folding import FoldReceipt
 
 
 def is_run(folder: Path) -> bool:
@@ -144,12 +145,14 @@ def _gates(run: StoredRun) -> list[Section]:
 
 
 def _fold(run: StoredRun) -> list[Section]:
-    found = _found(run, "fold")
-    if not found:
+    receipt = run.measured_result(FoldReceipt)
+    if receipt is None:
         return []
+    change = receipt.float64_change
+    moved = "was not compared" if change is None else f"changes by {change:.0e}, relatively"
     answer = (
-        f"Its gates fold away: {found['parameters']:,} parameters are left, and in float64 the "
-        f"output changes by {found['error']:.0e}, relatively."
+        f"Its gates fold away: {receipt.parameters_after:,} parameters are left, and in float64 "
+        f"the output {moved}."
     )
     to_do = f"`attnlab fold {run.directory.name} -o plain.safetensors` writes the plain network."
     return [Section("Does it fold?", "", [words("fold")], answer, to_do)]

@@ -14,7 +14,6 @@ from attnlab.instruments.registry import result_kind
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.lab.pages.compare_page import compare_page
-from attnlab.lab.pages.fold_page import fold_page
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.tables import to_csv, to_latex
@@ -23,9 +22,9 @@ from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
 from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
+from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
     "attnlab noise 1": noise_page,
 }

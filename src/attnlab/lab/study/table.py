@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
@@ -27,6 +28,7 @@ from attnlab.results.table import (
     StudyTable,
     Verdict,
 )
+from attnlab.surgery.folding import FoldReceipt
 
 T = TypeVar("T")
 
@@ -41,6 +43,11 @@ class _Finished:
     @property
     def result(self) -> RunResult:
         return self.run.result
+
+    @cached_property
+    def fold(self) -> FoldReceipt | None:
+        """What folding its network did; None if its gates do not fold."""
+        return self.run.measured_result(FoldReceipt)
 
     def found(self, measurement: str, name: str) -> Any:
         """A figure of a measurement; None where there is none."""
@@ -264,7 +271,7 @@ def _row(
     results = [one.result for one in runs]
     by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
     best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
-    folded = _of(runs, list, lambda run: (run.found("fold", "values") or {}).get(metric.name))
+    folded = _of(runs, list, lambda run: run.fold and run.fold.values.get(metric.name))
     return Row(
         label=cell.row,
         plain=cell.plain,
@@ -288,8 +295,8 @@ def _row(
         speed=speed,
         folded_speed=None if timed is None else timed.folded.get(cell.row),
         tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
-        fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
-        folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
+        fold_error=_of(runs, max, lambda run: run.fold and run.fold.float64_change),
+        folded_parameters=_of(runs, max, lambda run: run.fold and run.fold.parameters_after),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         paper=paper,
         beside=beside(

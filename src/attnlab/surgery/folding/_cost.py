@@ -118,7 +118,7 @@ def check_cost(cost: object, data: Halves | None = None) -> None:
         raise unknown_name("cost", cost, COSTS)
     if data is not None and cost in NEEDS_CLASSES and not data.labelled:
         raise InputError(
-            f"cost={cost!r} needs the class of every image, and constants= gives none. Expected "
+            f"cost={cost!r} needs the class of every image, and the batches have none. Expected "
             f"batches (images, classes), or a cost that needs no classes: 'output' or 'answers'."
         )
 
@@ -134,7 +134,7 @@ def _numbers(model: nn.Module, part: Part, calls: tuple[Call, ...]) -> tuple[Ten
         tensors = [tensor for _, tensor in leaves(output)]
     found = tuple(tensor.double() for tensor in tensors if tensor.is_floating_point())
     if not found:
-        raise InputError("The network's output on the images of constants= has no numbers.")
+        raise InputError("The network's output on the images has no numbers.")
     return found
 
 
@@ -160,7 +160,7 @@ def _check_classes(cost: str, part: Part, found: tuple[Tensor, ...]) -> None:
     if cost in NEEDS_CLASSES and part.classes is not None and not _known(found, part):
         lowest, highest = int(part.classes.min()), int(part.classes.max())
         raise InputError(
-            f"constants= has images of class {lowest if lowest < 0 else highest}, and the network "
+            f"There are images of class {lowest if lowest < 0 else highest}, and the network "
             f"knows {found[0].shape[1]} classes, from 0 on. Expected the classes that it was "
             f"trained for, or a cost that needs none: 'output' or 'answers'."
         )

@@ -51,7 +51,7 @@ def halves(model: nn.Module, batches: Iterable[Any]) -> Halves:
             inputs, images = sample.inputs, sample.number
             if any(not bool(leaf.isfinite().all()) for leaf in _floats(inputs)):
                 raise InputError(
-                    f"Batch {number} of constants= has values that are not finite. Expected images "
+                    f"Batch {number} of the images has values that are not finite. Expected images "
                     f"as the network takes them."
                 )
             classes = None if sample.labels is None else sample.labels.cpu()
@@ -63,10 +63,10 @@ def halves(model: nn.Module, batches: Iterable[Any]) -> Halves:
                     part.append(Part(_every_second(inputs, images, chosen), labels, kept))
             seen += images
     if not seen:
-        raise InputError("constants= gave no batch. Expected an iterable of input batches.")
+        raise InputError("The images gave no batch. Expected an iterable of input batches.")
     if seen < FEWEST:
         raise InputError(
-            f"constants= gave {seen} images. Expected at least {FEWEST} with budget=: half of them "
+            f"There are {seen} images. Expected at least {FEWEST} for a budget: half of them "
             f"choose, and half are held out to measure what was chosen. Some hundreds are better."
         )
     return Halves(_grouped(choosing), _grouped(held_out))

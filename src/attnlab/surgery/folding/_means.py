@@ -61,7 +61,7 @@ def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iter
     examples = (inputs for batch in batches for inputs in inputs_of(batch, model))
     first = next(examples, None)
     if first is None:
-        raise InputError("constants= gave no batch. Expected an iterable of input batches.")
+        raise InputError("The images gave no batch. Expected an iterable of input batches.")
     return first, chain((first,), examples)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 from attnlab.surgery.receipt import Receipt
@@ -36,12 +37,14 @@ def shown(score: float) -> str:
     return "0" if abs(score) < _TIE else f"{score:.3g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShortenReceipt(Receipt):
     """What shortening did. `sites` are the removed steps; `max_change` and `relative_change` are
     those of the largest output, on the images or the example."""
 
-    rows: tuple[RemovedStep, ...] = field(default=())
+    FORMAT: ClassVar[str] = "attnlab shortening 1"
+
+    rows: tuple[RemovedStep, ...] = ()
     says: str = ""
     """What a score is; empty where the steps were named."""
     images: int = 0
