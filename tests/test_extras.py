@@ -45,7 +45,7 @@ assert attnlab.stiffness(gated, images).tns > 0
 assert attnlab.stripe(gated, images).images == 2
 print("works")
 for do in (
-    lambda: attnlab.data.images_for(net, "digits"),
+    lambda: attnlab.open(net, "digits"),
     lambda: attnlab.stiffness(gated, images).plot(),
     lambda: attnlab.lab.statistics.paired_difference(
         {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5}),

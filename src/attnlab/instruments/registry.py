@@ -80,7 +80,7 @@ INSTRUMENTS: dict[str, Instrument] = {
 }
 
 
-_RESULTS = ("attnlab.instruments.removal.result",)
+_RESULTS = ("attnlab.instruments.removal.result", "attnlab.surgery.folding.receipt")
 """Where the results of commands are that have a file of their own."""
 
 

@@ -109,7 +109,7 @@ def largest_change(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float | None, fl
     return largest, size, [f"{odd} of {total} values are not finite, {where}"]
 
 
-def in_words(largest: float, relative: float) -> str:
+def largest_in_words(largest: float, relative: float) -> str:
     """`max |Δ| 3.22 (0.864 of max |y|)`."""
     return f"max |Δ| {largest:.3g} ({relative:.3g} of max |y|)"
 
@@ -158,7 +158,7 @@ def _said(change: Change) -> str:
     if change.largest is None or change.relative is None:
         return change.compared
     more = f"; {change.compared}" if change.compared else ""
-    return f"{in_words(change.largest, change.relative)}{more}"
+    return f"{largest_in_words(change.largest, change.relative)}{more}"
 
 
 def _why_not(same: Mapping[Call, object], seen: Mapping[Call, object]) -> str:

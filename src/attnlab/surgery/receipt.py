@@ -9,7 +9,7 @@ from torch import nn
 
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
-from attnlab.surgery.change import in_words
+from attnlab.surgery.change import largest_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def _macs(before: int | None, after: int | None) -> str:
 def _change(absolute: float | None, relative: float | None, compared: str) -> str:
     if absolute is None or relative is None:
         return f"not compared: {compared}" if compared else "not compared"
-    figures = in_words(absolute, relative)
+    figures = largest_in_words(absolute, relative)
     return f"{figures}, {compared}" if compared else figures
 
 

@@ -49,12 +49,9 @@ def chosen_by_score(asked: Placing, found: Scored) -> tuple[list[BlockScore], li
         taken, left = order[: asked.budget], order[asked.budget :]
         stage = group[0].stage if asked.per_stage else None
         if left:
-            last, following = (found.scores[best[b]] for b in (taken[-1], left[0]))
-            margins.append(
-                Margin(
-                    stage, taken[-1].label, left[0].label, last, following, abs(last - following)
-                )
-            )
+            scores = found.scores[best[taken[-1]]], found.scores[best[left[0]]]
+            apart = abs(scores[0] - scores[1])
+            margins.append(Margin(stage, taken[-1].label, left[0].label, *scores, apart))
         where = "" if stage is None else f" of stage {stage}"
         for rank, block in enumerate(taken, 1):
             chosen[block] = _reason(found, best[block], rank, len(group), where)

@@ -52,7 +52,7 @@ def placed_rows(record: StudyRecord, group: Group) -> list[PlacedRow]:
 
 
 def _strategy(where: object) -> str:
-    """`stiffest` of `stiffest:2`, also behind an `in:module`."""
+    """`stiffest` of `stiffest:2`, also after an `in:module`."""
     if where is None:
         return ALL
     if not isinstance(where, str):

@@ -33,17 +33,6 @@ def placements_figure(points: Sequence[PlacedPoint], title: str | list[str]) -> 
     """Strategies side by side at each number of gates with their intervals; random ones: ticks."""
     strategies = list(dict.fromkeys(point.strategy for point in points))
     numbers = sorted({point.sites for point in points})
-    values = [
-        {
-            "strategy": point.strategy,
-            "delta": point.delta,
-            "text": point.text,
-            "x": numbers.index(point.sites) + _offset(point, points),
-            "low": point.delta if point.low is None else point.low,
-            "high": point.delta if point.high is None else point.high,
-        }
-        for point in points
-    ]
     named = [each for each in strategies if each != _RANDOM]
     colours = {each: _COLOURS[i % len(_COLOURS)] for i, each in enumerate(named)}
     colours |= {_RANDOM: GREY} if _RANDOM in strategies else {}
@@ -58,7 +47,6 @@ def placements_figure(points: Sequence[PlacedPoint], title: str | list[str]) -> 
             "grid": False,
         },
     }
-    y = {"field": "delta", "type": "quantitative", "title": title}
     colour = {
         "field": "strategy",
         "type": "nominal",
@@ -68,29 +56,47 @@ def placements_figure(points: Sequence[PlacedPoint], title: str | list[str]) -> 
     return {
         "width": 150 * len(numbers),
         "height": 260,
-        "data": {"values": values},
+        "data": {"values": [_row(point, points, numbers) for point in points]},
         "encoding": {"x": x, "color": colour, "description": {"field": "text"}},
-        "layer": [
-            {
-                "transform": [{"filter": f"datum.strategy == '{_RANDOM}'"}],
-                "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 16},
-                "encoding": {"y": y},
-            },
-            {
-                "transform": [{"filter": f"datum.strategy != '{_RANDOM}'"}],
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6, "aria": False},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative"},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "transform": [{"filter": f"datum.strategy != '{_RANDOM}'"}],
-                "mark": {"type": "point", "size": 60, "opacity": 1},
-                "encoding": {"y": y},
-            },
-        ],
+        "layer": _layers({"field": "delta", "type": "quantitative", "title": title}),
     }
+
+
+def _row(point: PlacedPoint, points: Sequence[PlacedPoint], numbers: Sequence[int]) -> Spec:
+    return {
+        "strategy": point.strategy,
+        "delta": point.delta,
+        "text": point.text,
+        "x": numbers.index(point.sites) + _offset(point, points),
+        "low": point.delta if point.low is None else point.low,
+        "high": point.delta if point.high is None else point.high,
+    }
+
+
+def _layers(y: Spec) -> list[Spec]:
+    """Ticks for random placements; points with their intervals for all others."""
+    drawn = [{"filter": f"datum.strategy == '{_RANDOM}'"}]
+    chosen = [{"filter": f"datum.strategy != '{_RANDOM}'"}]
+    return [
+        {
+            "transform": drawn,
+            "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 16},
+            "encoding": {"y": y},
+        },
+        {
+            "transform": chosen,
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6, "aria": False},
+            "encoding": {
+                "y": {"field": "low", "type": "quantitative"},
+                "y2": {"field": "high"},
+            },
+        },
+        {
+            "transform": chosen,
+            "mark": {"type": "point", "size": 60, "opacity": 1},
+            "encoding": {"y": y},
+        },
+    ]
 
 
 def _offset(point: PlacedPoint, points: Sequence[PlacedPoint]) -> float:

@@ -43,8 +43,7 @@ def removal_curves(
         images: batches to rank the steps on, each a tensor, or a pair of images and classes; the
             network's own training images when None.
         test: batches to measure on; `images` when None, or its own test images with its own.
-        rankings: names of `attnlab.instruments.removal.RANKINGS`; all that the images allow when
-            None.
+        rankings: some of `attnlab.instruments.removal.RANKINGS`; all that are possible when None.
         most: how many steps go; all that can be removed when None. Rankings that measure again run
             the network once per step and removal.
         example: an input to find the steps with; of the images when None.
