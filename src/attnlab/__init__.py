@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnlab import testing as testing
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.instruments import dynamics as dynamics
+    from attnlab.instruments.noise.measure import noise_response as noise_response
     from attnlab.instruments.place.measure import place as place
     from attnlab.instruments.removal.shorten import shorten as shorten
     from attnlab.instruments.stiffness.capture import capture as capture
@@ -65,6 +66,7 @@ _NAMES = {
     "remove": "attnlab.surgery.insertion.host",
     "steps": "attnlab.residuals.steps",
     "latency": "attnlab.timing",
+    "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",
     "report": "attnlab.lab.pages.report",
     "shorten": "attnlab.instruments.removal.shorten",

@@ -28,7 +28,6 @@ COMMANDS: dict[str, str] = {
     **dict.fromkeys(INSTRUMENTS, ""),
     "stripe": "attnlab.cli.stripe",
     "place": "attnlab.cli.place",
-    "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",
     "shorten": "attnlab.cli.shorten",

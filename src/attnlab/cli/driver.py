@@ -154,7 +154,7 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, words = self.instrument.name, _words(self.settings)
+        name, words = self.instrument.python_name, _words(self.settings)
         opened = [f"attnlab.open({source!r}{_words(options)})" for source, options in self.each()]
         if len(opened) == 1:
             return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]

@@ -6,17 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from attnlab._errors import InputError
 from attnlab.instruments.config import MeasureConfig
 from attnlab.subject import Subject
-
-
-def same_result(subjects: dict[str, Subject]) -> None:
-    """Refuse networks whose results are not the same metric."""
-    names = {name: subject.learned().metrics[0].label for name, subject in subjects.items()}
-    if len(set(names.values())) > 1:
-        listed = ", ".join(f"{name!r} has {label}" for name, label in names.items())
-        raise InputError(f"Expected networks with one kind of result but {listed}.")
 
 
 class Finding(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.instruments.maps.page import maps_page
-from attnlab.instruments.noise.page import noise_page
 from attnlab.instruments.place.page import place_page
+from attnlab.instruments.registry import result_kind
 from attnlab.instruments.removal.page import shorten_page
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
@@ -32,7 +32,6 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab maps 1": maps_page,
     "attnlab fold 1": fold_page,
     "attnlab compare 1": compare_page,
-    "attnlab noise 1": noise_page,
     "attnlab place 1": place_page,
     "attnlab shorten 1": shorten_page,
 }
@@ -83,8 +82,10 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     except ValueError:
         raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
     kind = str(found.get("format", "")) if isinstance(found, dict) else ""
-    if kind in FORMATS:
-        return write_result_page(FORMATS[kind].from_json(json.dumps(found)), out)
+    result = result_kind(kind)
+    if result is not None:
+        content = {name: value for name, value in found.items() if name != "format"}
+        return write_result_page(result.from_content(content), out)
     if kind in _PAGES:
         try:
             return write_whole(out, _PAGES[kind](found))
