@@ -17,8 +17,9 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy import stats
 
+from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
-from attnlab.results.speed import GroupSpeed, StudySpeed, Timed, write_speed
+from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
     Cell,
     PlanRecord,
@@ -321,22 +322,45 @@ def _stiffness(
 ) -> dict[str, Any]:
     steps = []
     for place, block in enumerate(blocks):
-        kept = not block.endswith(".0")
+        mean = 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005)
         steps.append(
-            {
-                "label": block,
-                "mean": 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005),
-                "kept": kept,
-                "gated": block in sites,
-                "stiffest_share": 0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
-            }
+            StepResult(
+                label=block,
+                stage=int(block.partition(".")[0]),
+                name=f"layer{block}",
+                kind="sum",
+                kept=not block.endswith(".0"),
+                gated=block in sites,
+                mean=mean,
+                spread=0.1,
+                minimum=mean - 0.3,
+                quantile_05=mean - 0.2,
+                median=mean,
+                quantile_95=mean + 0.2,
+                maximum=mean + 0.3,
+                stiffest_share=0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
+            )
         )
-    return {
-        "tns": 2.3 - 1.1 * gain + own.normal(0, 0.01),
-        "tns_spread": 0.2,
-        "nsi": steps,
-        "stiffest": {"label": "1.1", "name": "layer1.1", "share": 0.75},
-    }
+    degrees, surface = (0.0, 1.0, 2.0), ((1.0, 0.5, 0.0), (0.5, 0.2, 0.0), (0.0, 0.0, 0.0))
+    found = StiffnessResult(
+        network="ResNet",
+        convention="state",
+        plan=f"{len(steps)} steps",
+        parameters=270_000,
+        inputs=256,
+        skipped=0,
+        tns=2.3 - 1.1 * gain + own.normal(0, 0.01),
+        tns_spread=0.2,
+        stiffest_share_of_tns=0.3,
+        stiffest=StiffestStep("1.1", "layer1.1", 0.75),
+        nsi=tuple(steps),
+        relative_degrees=degrees,
+        absolute_degrees=degrees,
+        surface=surface,
+        proportion=surface,
+        proportion_integral=0.7,
+    )
+    return json.loads(found.to_json())
 
 
 def _statistics(label: str, values: np.ndarray) -> dict[str, Any]:
@@ -476,9 +500,11 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
         if any(c == cell for c, _ in runs)
     }
 
-    def taken(folder: str, ratio: float) -> Timed:
+    def taken(folder: str, ratio: float) -> TimedNetwork:
         low, high = ratio - 0.02, ratio + 0.02
-        return Timed(folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high)
+        return TimedNetwork(
+            folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high
+        )
 
     return GroupSpeed(
         reference="plain",

@@ -87,11 +87,18 @@ def measured() -> object:
     run = StoredRun(_run("asr:se"))
     found: dict[str, object] = {}
     for name, measurement in run.measurements.items():
-        value = _record(plain(measurement.found))
+        value = _record(_without_origin(plain(measurement.found)))
         if isinstance(value, dict) and "error" in value:
             value["error"] = rounding(value["error"])
         found[name] = value
     return found
+
+
+def _without_origin(found: object) -> object:
+    """What was measured, without the format and the fields that all results have."""
+    if not isinstance(found, dict):
+        return found
+    return {k: v for k, v in found.items() if k not in ("format", "notes", "provenance")}
 
 
 def table() -> object:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.instruments.stiffness.block_sums import BlockSums
+from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
 from attnlab.instruments.stiffness.gate_product import GateShown, gate_product
-from attnlab.instruments.stiffness.granularity import Granularity, Span
+from attnlab.instruments.stiffness.granularity import Span
 from attnlab.instruments.stiffness.norms import norm, step_norms
 from attnlab.instruments.stiffness.plan import Plan, plan
 from attnlab.instruments.stiffness.stages import Stages
-from attnlab.instruments.stiffness.tokens import Tokens, check_same_tokens, of_tokens
+from attnlab.instruments.stiffness.tokens import check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
 from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import number_of_inputs

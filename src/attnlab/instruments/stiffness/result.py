@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnlab._errors import OptionError
 from attnlab.instruments.stiffness import figures
-from attnlab.instruments.stiffness.conventions import Convention
-from attnlab.instruments.stiffness.granularity import Granularity
-from attnlab.instruments.stiffness.tokens import Tokens
+from attnlab.instruments.stiffness.choices import Convention, Granularity, Tokens
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
