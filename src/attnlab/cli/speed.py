@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -13,24 +14,39 @@ from attnlab.cli.driver import Output, Process, show, write
 if TYPE_CHECKING:
     from attnlab.instruments.speed.result import SpeedRow, TimedImages
 
-_DEFAULT = Output()
-_ALONE = Process()
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """What is timed."""
+
+    network: str = "resnet164"
+    """A name as for attnlab.create."""
+    sizes: tuple[int, ...] = (32, 96)
+    """Of the images."""
+    classes: tuple[int, ...] = (100, 10)
+    """One number for each size."""
+    batches: tuple[int, ...] = (1, 16, 100)
+    """Images at a time."""
+    seconds: float = 4.0
+    """For one row at most; at least ten rounds are timed."""
+    device: str | None = None
+    """cpu or cuda; a GPU where there is one."""
+
+
+_Chosen = Annotated[SpeedOptions, tyro.conf.OmitArgPrefixes]
+_Output = Annotated[Output, tyro.conf.OmitArgPrefixes]
+_Process = Annotated[Process, tyro.conf.OmitArgPrefixes]
 
 
 def speed(
+    chosen: _Chosen,
+    output: _Output,
+    process: _Process,
     gates: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
-    network: str = "resnet164",
-    sizes: tuple[int, ...] = (32, 96),
-    classes: tuple[int, ...] = (100, 10),
-    batches: tuple[int, ...] = (1, 16, 100),
-    seconds: float = 4.0,
-    device: str | None = None,
-    output: Annotated[Output, tyro.conf.OmitArgPrefixes] = _DEFAULT,
-    process: Annotated[Process, tyro.conf.OmitArgPrefixes] = _ALONE,
 ) -> None:
     """Time networks with attention against the plain one, interleaved: images per second, and time
-    relative to plain with its 95 % interval; constant gates as trained, folded and fused. With
-    --out every row is stored at once: after a stop, the same command goes on where it was.
+    relative to plain with its 95 % interval; constant gates as trained, folded and fused. Every row
+    is stored at once, if --out is given: after a stop, the same command goes on where it was.
 
     Examples:
       attnlab speed --out speed
@@ -38,49 +54,49 @@ def speed(
       attnlab speed se asr:se --network resnet20 --sizes 32 --classes 10 --batches 1 --seconds 1
 
     Args:
-        gates: which, beside plain against a copy (the noise); ASR's Table 1 when not given.
-        network: a name as for attnlab.create.
-        sizes: of the images.
-        classes: one number for each size.
-        batches: images at a time.
-        seconds: for one row at most; at least ten rounds are timed.
-        device: cpu or cuda; a GPU where there is one.
+        chosen: what is timed.
         output: what is printed and written.
         process: where the command runs.
+        gates: which, beside plain against a copy (the noise); ASR's Table 1 when not given.
     """
-    import torch
-
     from attnlab.instruments.speed.measure import GATES, speed_table
 
     check_drawing(output.out)
-    images = _images(sizes, classes, batches)
+    images = _images(chosen.sizes, chosen.classes, chosen.batches)
     process.prepare()
-    chosen = tuple(dict.fromkeys(("none", *gates))) if gates else GATES
-    file = None if output.out is None else output.out / "speed.json"
+    names = tuple(dict.fromkeys(("none", *gates))) if gates else GATES
+    file = None if output.out is None else str(output.out / "speed.json")
     where = sys.stderr if output.json else sys.stdout
-    options = {"network": network, "seconds": seconds, "device": device}
     found = speed_table(
         images,
-        chosen,
-        network,
-        seconds=seconds,
-        device=device,
+        names,
+        chosen.network,
+        seconds=chosen.seconds,
+        device=chosen.device,
         file=file,
         report=lambda row: print(_line(row), file=where, flush=True),
     )
     show(found, output)
     write(found, output, "")
     if not output.json:
-        given = {**options, **({} if file is None else {"file": str(file)})}
-        words = ", ".join(f"{name}={value!r}" for name, value in given.items())
         print()
-        print_python(
-            "import torch",
-            "from attnlab.instruments.speed import TimedImages, speed_table",
-            f"torch.set_num_threads({torch.get_num_threads()})",
-            f"images = {images}",
-            f"result = speed_table(images, {chosen}, {words})",
-        )
+        print_python(*_python(chosen, images, names, file))
+
+
+def _python(
+    chosen: SpeedOptions, images: list[TimedImages], names: tuple[str, ...], file: str | None
+) -> list[str]:
+    import torch
+
+    options = {"network": chosen.network, "seconds": chosen.seconds, "device": chosen.device}
+    words = ", ".join(f"{name}={value!r}" for name, value in {**options, "file": file}.items())
+    return [
+        "import torch",
+        "from attnlab.instruments.speed import TimedImages, speed_table",
+        f"torch.set_num_threads({torch.get_num_threads()})",
+        f"images = {images}",
+        f"result = speed_table(images, {names}, {words})",
+    ]
 
 
 def _images(

@@ -47,8 +47,7 @@ def details(row: str, seed: int) -> DetailsResult:
                 lines={"cat": (1.0, value / 100, 0.0)},
             ),
         ),
-        pictures=(MarkedPicture(png=png(40, 30), width=40, height=30, true=(box,), found=(found,)),)
-        * 2,
+        pictures=(picture,) * 2,
     )
 
 

@@ -19,7 +19,7 @@ from attnlab.instruments.noise.result import Kind, NoiseCurve, NoisePoint, Noise
 from attnlab.residuals.example import evaluating
 from attnlab.subject import Source, Subject, subject_of
 from attnlab.surgery.noise import Noise, batch, constant, noisy, random
-from attnlab.surgery.noise.kinds import BatchNoise, ConstantNoise, Per
+from attnlab.surgery.noise.kinds import BatchNoise, Per
 
 LEVEL = 0.95
 """Of the intervals."""
@@ -45,14 +45,12 @@ def noise_response(
     between normalisation and affine. Several networks see the same images and the same draws.
 
     Examples:
-      attnlab noise runs/0a1b2c3d4e5f --kind random --strengths 0.05 0.1 0.2 --out noise
+      attnlab noise runs/0a1b2c3d4e5f --strengths 0.05 0.1 0.2 --out noise
       attnlab noise runs/PLAIN runs/ASR --kind batch --strengths 2 8 64
-      attnlab noise resnet20 --weights resnet20.pt --data cifar10 --root data --kind constant
 
     Args:
         network: any network with norms and labelled images, as for `attnlab.open`.
-        kind: random: x^ <- (1 + s e1) x^ + s e2, e drawn anew in every forward; constant: x^ <- a
-            x^ + b; batch: batch statistics of n images in a random order.
+        kind: random: x^ <- (1 + s e1) x^ + s e2; constant: x^ <- a x^ + b; batch: statistics of n.
         strengths: of random noise s, of constant noise a:b, of batch noise n; some if left out.
         per: what has a draw of random noise of its own.
         draws: passes over the images, each with other noise; constant noise needs only one.
@@ -63,8 +61,7 @@ def noise_response(
     noises = noises_of(kind, strengths, per)
     subject = subject_of(network)
     number = 1 if kind == "constant" else draws
-    with evaluating(subject.network):
-        curve = _curve(subject, noises, number, seed)
+    curve = _curve(subject, noises, number, seed)
     found = NoiseResult(
         kind=kind,
         metric=subject.learned().metrics[0],
@@ -111,17 +108,18 @@ def _whole(strength: float | str) -> int:
 
 def _curve(subject: Subject, noises: Sequence[Noise], draws: int, seed: int) -> NoiseCurve:
     images = subject.chosen()
-    clean = score(subject, images.split(subject.batch_size))
     norms, points = 0, []
-    for noise in noises:
-        values = []
-        with noisy(subject.network, noise, "test") as receipt:
-            norms = len(receipt.norms)
-            for draw in range(1 if isinstance(noise, ConstantNoise) else draws):
-                with torch.random.fork_rng():
-                    torch.manual_seed(derive(seed, "noise", draw))
-                    values.append(score(subject, _chunks(noise, images, subject.batch_size)))
-        points.append(_point(noise, values))
+    with evaluating(subject.network):
+        clean = score(subject, images.split(subject.batch_size))
+        for noise in noises:
+            values = []
+            with noisy(subject.network, noise, "test") as receipt:
+                norms = len(receipt.norms)
+                for draw in range(draws):
+                    with torch.random.fork_rng():
+                        torch.manual_seed(derive(seed, "noise", draw))
+                        values.append(score(subject, _chunks(noise, images, subject.batch_size)))
+            points.append(_point(noise, values))
     return NoiseCurve(subject.name, clean, norms, tuple(points))
 
 

@@ -1,5 +1,5 @@
-"""What can be chosen about a measurement of stiffness. Apart from what measures, because a page that
-shows a result needs these names and no network."""
+"""What can be chosen about a measurement of stiffness. Apart from what measures, because a page
+that shows a result needs these names and no network."""
 
 from __future__ import annotations
 
