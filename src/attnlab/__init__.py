@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.instruments import dynamics as dynamics
     from attnlab.instruments.maps.measure import maps as maps
+    from attnlab.instruments.noise.measure import noise_response as noise_response
     from attnlab.instruments.place.measure import place as place
     from attnlab.instruments.removal.shorten import shorten as shorten
     from attnlab.instruments.stiffness.capture import capture as capture
@@ -71,6 +72,7 @@ _NAMES = {
     "steps": "attnlab.residuals.steps",
     "latency": "attnlab.timing",
     "maps": "attnlab.instruments.maps.measure",
+    "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",
     "report": "attnlab.lab.pages.report",
     "shorten": "attnlab.instruments.removal.shorten",

@@ -124,7 +124,7 @@ TABLE = [
         "place RUN --budget 1 --per-stage --strategy effect --limit 8",
         "assert len(result.chosen) == 3",
     ),
-    Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
+    Entry("noise RUN --strengths 0.2 0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
         NOISE.format("r"),
@@ -166,8 +166,8 @@ TABLE = [
     ),
     Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
     Entry(
-        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
-        "assert [row.gate for row in rows] == ['none', 'none', 'se']",
+        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 --out s",
+        "assert [row.gate for row in result.rows] == ['none', 'none', 'se']",
     ),
     Entry(f"style train glass {STYLE} -o style", read("values", "style/result.json")),
     Entry(

@@ -26,7 +26,6 @@ COMMANDS: dict[str, str] = {
     "try": "attnlab.cli.try_",
     "insert": "attnlab.cli.insert",
     **dict.fromkeys(INSTRUMENTS, ""),
-    "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",
     "shorten": "attnlab.cli.shorten",
@@ -63,7 +62,7 @@ Examples:
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab shorten runs/RUN --remove 3 --plan  which steps can go, and what that costs
-  attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
+  attnlab speed se asr:se --out speed         what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates

@@ -171,7 +171,7 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, settings = self.instrument.name, in_python(self.settings)
+        name, settings = self.instrument.python_name, in_python(self.settings)
         opened = [each.python() for each in self.each()]
         if len(opened) == 1:
             return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instrument:
-    """A function `name(network, *, settings…)` that returns a `Result`, and where it is.
+    """A function `function(network, *, settings…)` that returns a `Result`, and where it is.
 
     It is imported when it is used, so that a list of commands costs nothing.
     """
@@ -31,11 +31,18 @@ class Instrument:
     comparison: str = ""
     """Where the function is that compares several networks, `name(subjects, results, *,
     settings…)`, if there is one."""
+    function: str = ""
+    """What the function is called in Python, if not as the command."""
+
+    @property
+    def python_name(self) -> str:
+        """What the function is called in Python, as an attribute of `attnlab`."""
+        return self.function or self.name
 
     @property
     def measure(self) -> Callable[..., Any]:
         """The function, imported."""
-        return _imported(self.module, self.name)
+        return _imported(self.module, self.python_name)
 
     @property
     def compare(self) -> Callable[..., Any] | None:
@@ -75,6 +82,14 @@ INSTRUMENTS: dict[str, Instrument] = {
             "which blocks should get a gate, and why",
             "attnlab place resnet20 --budget 3 --data digits",
             ("loader",),
+        ),
+        Instrument(
+            "noise",
+            "attnlab.instruments.noise.measure",
+            "what a network keeps under noise in its norms",
+            "attnlab noise resnet20 --data digits",
+            comparison="attnlab.instruments.noise.compare_noise",
+            function="noise_response",
         ),
     )
 }

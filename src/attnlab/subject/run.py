@@ -20,7 +20,7 @@ from attnlab.results.provenance import provenance
 from attnlab.subject.building import build_network, description
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.subject.subject import Subject
-from attnlab.tasks import build_task
+from attnlab.tasks import TaskConfig, build_task
 
 _ANEW = "Train the run anew, in another directory."
 _WEIGHTS = "model.safetensors"
@@ -70,6 +70,14 @@ def read_network_config(directory: str | Path) -> NetworkConfig:
     with reading(folder / "config.json", _ANEW):
         known = {name: settings[name] for name in NetworkConfig.model_fields if name in settings}
         return with_placement(NetworkConfig(**known), folder)
+
+
+def read_task(directory: str | Path) -> TaskConfig:
+    """What a run learns, of its settings alone."""
+    folder = Path(directory)
+    settings = stored_settings(folder)
+    with reading(folder / "config.json", _ANEW):
+        return TaskConfig.model_validate(settings["task"])
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:

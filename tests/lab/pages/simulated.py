@@ -19,7 +19,7 @@ from scipy import stats
 from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
 from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
-from attnlab.results.speed import GroupSpeed, StudySpeed, Timed, write_speed
+from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
     Cell,
     PlanRecord,
@@ -507,9 +507,11 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
         if any(c == cell for c, _ in runs)
     }
 
-    def taken(folder: str, ratio: float) -> Timed:
+    def taken(folder: str, ratio: float) -> TimedNetwork:
         low, high = ratio - 0.02, ratio + 0.02
-        return Timed(folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high)
+        return TimedNetwork(
+            folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high
+        )
 
     return GroupSpeed(
         reference="plain",

@@ -72,7 +72,6 @@ OF_CLASSES = {
     "surgery/folding/page.py",
     "instruments/removal/page.py",
     "instruments/removal/figures.py",
-    "results/of_classes.py",  # the form of measurements that only networks with classes have
 }
 """Files that may speak of classes; no page of a study is made there."""
 PAGES = (

@@ -117,7 +117,8 @@ def noise() -> object:
 
 def speed() -> object:
     more = ("--sizes", "16", "--classes", "5", "--batches", "1", "--seconds", "0.01")
-    found = written("speed.json", "speed", "se", "asr:se", "--network", "resnet20", *more)
+    given = ("se", "asr:se", "--network", "resnet20", *more, "--out", "out")
+    found = written("out/speed.json", "speed", *given)
     rows = found["rows"]
     assert isinstance(rows, list)
     return [picked(row, "images gate form parameters") for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.figures import nsi_figure
@@ -38,7 +39,7 @@ def run_page(folder: Path) -> Page:
     """What the directory of a run says."""
     run = StoredRun(folder)
     sections = [_way(run), *_stiffness(run), *_gates(run), *_fold(run)]
-    sections += run_classes_section(_found(run, "classes"))
+    sections += run_classes_section(run.measured_result(ClassesResult))
     sections += [_alerts(run), _reproduce(run)]
     config = run.config
     gate = config.get("attention", "none")

@@ -9,7 +9,6 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.instruments.noise.page import noise_page
 from attnlab.instruments.registry import result_kind
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
@@ -26,7 +25,6 @@ from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is 
 
 _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "attnlab compare 1": compare_page,
-    "attnlab noise 1": noise_page,
 }
 """By the format of the file."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnlab.results import Metric
-from attnlab.results.speed import Timed
+from attnlab.results.speed import TimedNetwork
 from attnlab.results.table import Equivalence, Group, Row, StudyTable, Summary
 
 Cells = tuple[list[str], list[list[str]]]
@@ -148,7 +148,7 @@ def time_cells(group: Group) -> Cells | None:
     return ["module", "ms / image", f"time / {reference} [95% interval]", "folded"], rows
 
 
-def _time(timed: Timed | None) -> str:
+def _time(timed: TimedNetwork | None) -> str:
     return "" if timed is None else f"{timed.ratio:.2f} [{timed.low:.2f}, {timed.high:.2f}]"
 
 
