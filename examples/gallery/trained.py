@@ -209,10 +209,7 @@ def stripes_figure(found: StripeResult) -> Spec:
 
 
 def difference_figure(directory: Path) -> Spec:
-    from json import loads
-
-    lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    history = GateHistory.of_records([loads(line) for line in lines])
+    history = GateHistory.of_records(StoredRun(directory).history)
     moved = np.concatenate([history.difference(name) for name in history.means], axis=1)
     for epoch in (2, 11, 20):
         print(

@@ -44,12 +44,12 @@ class Strict(BaseModel):
         name = str(info.field_name)
         for path, found, expected in _truths(cls.model_fields[name].annotation, value, name):
             raise OptionError(
-                f"Setting {path!r} of {title(cls)}: expected {expected} but got {found}."
+                f"Setting {path!r} of {settings_title(cls)}: expected {expected} but got {found}."
             )
         return value
 
 
-def title(cls: type[BaseModel]) -> str:
+def settings_title(cls: type[BaseModel]) -> str:
     """`Recipe` → `recipe`, as in the files' tables."""
     return cls.__name__.removesuffix("Config").lower()
 
@@ -97,13 +97,15 @@ def _check_keys(cls: type[BaseModel], data: dict[str, Any]) -> None:
     for name in data:
         if name not in valid:
             raise OptionError(
-                f"Unknown setting {name!r} of {title(cls)}.{nearest(str(name), valid)} "
+                f"Unknown setting {name!r} of {settings_title(cls)}.{nearest(str(name), valid)} "
                 f"Expected one of: {', '.join(valid)}."
             )
 
 
 def _explanation(cls: type[BaseModel], error: ValidationError) -> str:
-    return "\n".join(_explained(title(cls), problem) for problem in error.errors(include_url=False))
+    return "\n".join(
+        _explained(settings_title(cls), problem) for problem in error.errors(include_url=False)
+    )
 
 
 def _explained(kind: str, problem: ErrorDetails) -> str:

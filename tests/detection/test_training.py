@@ -42,7 +42,7 @@ def test_resumed_to_the_bit(tmp_path):
     one = run(whole, tmp_path / "one")
 
     def stop(record):
-        if record["epoch"] == 1:
+        if record.epoch == 1:
             raise StopError
 
     with pytest.raises(StopError):
@@ -53,8 +53,8 @@ def test_resumed_to_the_bit(tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert one.macs is None  # how much the head computes depends on what is proposed
     history = StoredRun(tmp_path / "one").history
-    assert list(history[0]["loss_parts"]) == ["classifier", "box_reg", "objectness", "rpn_box_reg"]
-    assert sum(history[0]["loss_parts"].values()) == pytest.approx(history[0]["train_loss"])
+    assert list(history[0].loss_parts) == ["classifier", "box_reg", "objectness", "rpn_box_reg"]
+    assert sum(history[0].loss_parts.values()) == pytest.approx(history[0].train_loss)
 
 
 def test_what_a_run_says(tmp_path, capsys):
@@ -169,7 +169,7 @@ def test_two_processes_train_a_faster_rcnn_as_one(tmp_path, monkeypatch):
     together = train(whole, tmp_path / "two", threads=1, devices=2, progress=undrawn.quiet)
     one, two = (StoredRun(tmp_path / name).history for name in ("one", "two"))
     for first, second in zip(one, two, strict=True):
-        assert second["loss_parts"] == pytest.approx(first["loss_parts"], rel=1e-6)
+        assert second.loss_parts == pytest.approx(first.loss_parts, rel=1e-6)
     for name, value in alone.values.items():
         assert together.values[name] == (value if value is None else pytest.approx(value, abs=1e-6))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import check_drawing, console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 
 def compare(
@@ -57,8 +57,8 @@ def compare(
 
     import attnlab
     from attnlab._errors import OptionError
-    from attnlab.lab.comparison.show import cells, footnotes
-    from attnlab.results import write_comparison
+    from attnlab.lab.comparison.columns import text_table
+    from attnlab.lab.comparison.show import comparison_footnotes
 
     check_drawing(out)
     if higher and lower:
@@ -74,10 +74,9 @@ def compare(
     }
     options = {name: value for name, value in given.items() if value is not None}
     found = attnlab.compare(files, metric, by, **options)  # type: ignore[arg-type]
-    heads, rows = cells(found)
     screen = console()
-    screen.print(numbers_table(heads, rows, found.table.title))
-    for note in footnotes(found):
+    screen.print(rich_table(text_table(found)))
+    for note in comparison_footnotes(found):
         screen.print(f"* {note}" if not note.startswith("*") else note)
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
     listed = [str(file) for file in files]
@@ -87,9 +86,9 @@ def compare(
     else:
         beside = out.with_suffix(".json")
         stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
-        print(f"wrote {write_comparison(beside, stored)}")
+        print(f"wrote {stored.save(beside)}")
         print(f"wrote {attnlab.report(beside, out)}")
-        lines.append(f"attnlab.results.write_comparison({str(beside)!r}, found)")
+        lines.append(f"found.save({str(beside)!r})")
         lines.append(f"attnlab.report({str(beside)!r}, {str(out)!r})")
     print()
     print_python(*lines)

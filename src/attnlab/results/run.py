@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.results._beside import check_picture, check_tensors
@@ -19,15 +21,18 @@ from attnlab.results.damage import (
     read_object,
     reading,
 )
+from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
 from attnlab.results.measured import Measured, found_result
 from attnlab.results.placement import FILE as PLACEMENT
 from attnlab.results.placement import PlacementRecord
 from attnlab.results.result import RunResult
+from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
+M = TypeVar("M", bound=BaseModel)
 MEASURED = "measured"
 WEIGHTS = "model.safetensors"
 _RESUME = (
@@ -75,28 +80,29 @@ class StoredRun:
         return self._result()
 
     @cached_property
-    def history(self) -> tuple[dict[str, Any], ...]:
+    def history(self) -> tuple[EpochRecord, ...]:
         """One record per epoch that is done."""
         return _whole(self._history, ())
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunSettings:
         """All settings, resolved."""
-        return _whole(self._config, {})
+        return _whole(self._config, RunSettings())
 
     @cached_property
-    def data(self) -> dict[str, Any]:
-        """Facts about the images: name, sizes, checksum."""
-        return _whole(self._data, {})
+    def data(self) -> RunData | None:
+        """Facts about the images; None if they are not known."""
+        return _whole(self._data, None)
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
-        return _whole(self._environment, {})
+    def environment(self) -> RunEnvironment | None:
+        """The machine and the versions; None if they are not known."""
+        return _whole(self._environment, None)
 
     @property
-    def failure(self) -> dict[str, Any]:
-        """Why the last attempt ended; empty where none failed."""
-        return _whole(self._failure, {})
+    def failure(self) -> RunFailure | None:
+        """Why the last attempt ended; None if none failed."""
+        return _whole(self._failure, None)
 
     def measured(self, name: str) -> Measured | None:
         """A measurement; None where it was not made."""
@@ -185,7 +191,7 @@ class StoredRun:
     def _identity(self) -> dict[str, Any]:
         return self._json(IDENTITY, _ALL)
 
-    def _history(self) -> tuple[dict[str, Any], ...]:
+    def _history(self) -> tuple[EpochRecord, ...]:
         path = self.directory / "metrics.jsonl"
         if not path.is_file():
             return ()
@@ -193,26 +199,20 @@ class StoredRun:
             lines = path.read_text(encoding="utf-8").splitlines()
             if not lines:
                 raise ValueError("it is empty")
-            found = tuple(parsed_object(line) for line in lines if line.strip())
-            for record in found:
-                float(record["lr"]), dict(record["test"])
-        return found
+            return tuple(EpochRecord(**parsed_object(line)) for line in lines if line.strip())
 
-    def _config(self) -> dict[str, Any]:
-        return self._json("config.json", _ALL)
+    def _config(self) -> RunSettings:
+        return self._file("config.json", RunSettings, _ALL) or RunSettings()
 
-    def _data(self) -> dict[str, Any]:
-        found = self._json("data.json", _LEFT_OUT)
-        with reading(self.directory / "data.json", _LEFT_OUT):
-            if found:
-                str(found["checksum"])
-        return found
+    def _data(self) -> RunData | None:
+        return self._file("data.json", RunData, _LEFT_OUT)
 
-    def _environment(self) -> dict[str, Any]:
-        return self._json("environment.json", _LEFT_OUT)
+    def _environment(self) -> RunEnvironment | None:
+        return self._file("environment.json", RunEnvironment, _LEFT_OUT)
 
-    def _failure(self) -> dict[str, Any]:
-        return self._json("failure.json", "Remove it; log.txt beside it says what happened.")
+    def _failure(self) -> RunFailure | None:
+        remedy = "Remove it; log.txt beside it says what happened."
+        return self._file("failure.json", RunFailure, remedy)
 
     def _measured(self, name: str) -> Measured | None:
         path = self.directory / MEASURED / f"{name}.json"
@@ -245,6 +245,12 @@ class StoredRun:
             if self.is_trained and record != self.result.placement:
                 raise ValueError("it does not say what result.json says")
         return record
+
+    def _file(self, name: str, kind: type[M], remedy: str) -> M | None:
+        """One of the small files; None if it is not there."""
+        found = self._json(name, remedy)
+        with reading(self.directory / name, remedy):
+            return kind(**found) if found else None
 
     def _json(self, name: str, remedy: str) -> dict[str, Any]:
         path = self.directory / name

@@ -105,9 +105,9 @@ def test_a_study_pairs_the_figures_by_seed(tmp_path: Path) -> None:
         ]
         gate = "none" if row.plain else "se"
         own = {
-            StoredRun(f).config["seed"]: StoredRun(f).measured("corruptions")
+            StoredRun(f).config.seed: StoredRun(f).measured("corruptions")
             for f in folders
-            if StoredRun(f).config["attention"] == gate
+            if StoredRun(f).config.attention == gate
         }
         values.append([own[seed].found["mean"]["nll"] for seed in (0, 1)])  # type: ignore[union-attr, index]
     differences = [b - a for a, b in zip(*values, strict=True)]

@@ -51,7 +51,7 @@ def test_python_lines_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
     namespace: dict[str, Any] = {}
     exec("\n".join(line.strip() for line in lines.splitlines()), namespace)
     assert (tmp_path / "a.html").is_file()
-    assert namespace["found"].table.sequential
+    assert namespace["found"].judged.sequential
     main(["compare", *files, *options])
     _, _, lines = capsys.readouterr().out.partition("In Python:\n")
     exec("\n".join(line.strip() for line in lines.splitlines()), {})

@@ -13,17 +13,17 @@ from tests.lab.comparison import logs
 import attnlab
 from attnlab import AttnlabError
 from attnlab.lab.comparison import Log, to_text
-from attnlab.lab.comparison.seeds import place
+from attnlab.lab.comparison.seeds import place_log
 
 
 def row(found, label):
-    (group,) = found.table.groups
+    (group,) = found.judged.groups
     return next(row for row in group.rows if row.label == label)
 
 
 def test_ultralytics_is_paired_by_seed(tmp_path: Path) -> None:
     found = attnlab.compare(logs.study(tmp_path), by="model", baseline="plain.yaml")
-    assert found.table.metric.label == logs.ULTRALYTICS
+    assert found.judged.metric.label == logs.ULTRALYTICS
     assert row(found, "plain.yaml").by_seed == dict(enumerate(logs.PLAIN))
     difference = row(found, "cbam.yaml").comparison.difference
     expected = stats.ttest_rel(logs.CBAM, logs.PLAIN)
@@ -42,8 +42,8 @@ def test_looked_takes_the_wider_interval(tmp_path: Path) -> None:
     )
     narrow, wide = (row(found, "cbam.yaml").comparison for found in (fixed, looked))
     assert wide.low < narrow.low < narrow.high < wide.high
-    assert looked.table.sequential
-    assert not fixed.table.sequential
+    assert looked.judged.sequential
+    assert not fixed.judged.sequential
 
 
 def test_lightning_by_the_name_without_its_seed(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_seed_of_the_settings_goes_before_the_name(tmp_path: Path) -> None:
         for seed, value in enumerate(values)
     ]
     found = attnlab.compare(files, "val_acc")
-    assert [each.label for each in found.table.groups[0].rows] == ["plain", "se"]
+    assert [each.label for each in found.judged.groups[0].rows] == ["plain", "se"]
     assert row(found, "se").seeds == (0, 1)
 
 
@@ -116,7 +116,7 @@ def test_without_shared_seeds_there_is_welch_and_a_note(tmp_path: Path) -> None:
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
     assert difference.anytime_low is None
     assert "se is not paired with plain (no seeds are known): Welch's interval, wider" in (
-        found.table.notes
+        found.notes
     )
 
 
@@ -126,7 +126,7 @@ def test_seeds_that_both_have_are_paired_and_it_is_said(tmp_path: Path) -> None:
     file.write_text("model,seed,top1\n" + "\n".join(f"{m},{s},{v}" for m, s, v in rows))
     found = attnlab.compare([file], "top1", by="model")
     assert row(found, "se").comparison.difference.seeds == (1, 2)
-    assert "se is paired with plain over the 2 seeds that both have" in found.table.notes
+    assert "se is paired with plain over the 2 seeds that both have" in found.notes
 
 
 def test_holm_over_the_rows(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_loss_is_better_when_lower(tmp_path: Path) -> None:
     file.write_text("model,seed,val/loss\n" + "\n".join(lines))
     found = attnlab.compare([file], "val/loss", by="model")
     assert row(found, "se").comparison.verdict == "better"
-    assert "lower is better, by the name 'val/loss': --higher if not" in found.table.notes
+    assert "lower is better, by the name 'val/loss': --higher if not" in found.notes
     higher = attnlab.compare([file], "val/loss", by="model", better="higher")
     assert row(higher, "se").comparison.verdict == "worse"
 
@@ -186,7 +186,7 @@ def test_bad_files_are_named_and_counted(tmp_path: Path) -> None:
     why = {Path(file).name: reason for file, reason in found.left_out}
     expected = {name: reason for name, (_, reason) in bad.items()}
     assert why == {**expected, "gone.csv": "cannot be read: No such file or directory"}
-    assert "13 of 25 logs are left out" in found.table.notes
+    assert "13 of 25 logs are left out" in found.notes
     assert len(found.runs) == 12
 
 
@@ -204,7 +204,7 @@ def test_unfinished_runs_are_said(tmp_path: Path) -> None:
     assert (
         "1 runs have fewer values than the 2 of the longest, such as se-seed1 with 1: unfinished "
         "runs do not belong here"
-    ) in found.table.notes
+    ) in found.notes
 
 
 def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ]
     found = attnlab.compare(files, "val_acc", at="best")
     assert row(found, "plain").by_seed == {0: 75.0, 1: 74.0}
-    assert "the best value of each run was chosen by looking: it is optimistic" in found.table.notes
+    assert "the best value of each run was chosen by looking: it is optimistic" in found.notes
 
 
 @pytest.mark.parametrize(
@@ -237,12 +237,12 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ],
 )
 def test_seeds_in_names(name: str, row_name: str, seed: int | None) -> None:
-    placed = place(Log(Path("x"), name, {"a": [1.0]}), "name", None)
+    placed = place_log(Log(Path("x"), name, {"a": [1.0]}), "name", None)
     assert (placed.row, placed.seed) == (row_name, seed)
 
 
 def test_seeds_by_pattern() -> None:
-    placed = place(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
+    placed = place_log(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
     assert (placed.row, placed.seed) == ("cbam", 3)
 
 
@@ -349,7 +349,7 @@ def test_direction_by_the_name(tmp_path: Path, metric: str, verdict: str) -> Non
     assert row(found, "se").comparison.verdict == verdict
     kind, other = ("higher", "lower") if verdict == "worse" else ("lower", "higher")
     said = f"{kind} is better, by the name {metric!r}: --{other} if not"
-    assert said in found.table.notes
+    assert said in found.notes
 
 
 @pytest.mark.parametrize("metric", ["score", "val/reward", "neg_mean_squared_error", "error_top1"])
@@ -363,7 +363,7 @@ def test_a_direction_that_the_name_does_not_say_is_asked_for(tmp_path: Path, met
     )
     found = attnlab.compare([file], metric, by="model", better="lower")
     assert row(found, "se").comparison.verdict == "better"
-    assert not any("by the name" in note for note in found.table.notes)
+    assert not any("by the name" in note for note in found.notes)
 
 
 def test_shares_and_per_cent_are_refused(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_tab_separated_rows_of_runs(tmp_path: Path) -> None:
         "c3d4e5f\t1.005000\t44.0\tdiscard\tswitch to GeLU\n"
     )
     found = attnlab.compare([file], "val_bpb")
-    rows = {each.label: each.values["val_bpb"].mean for each in found.table.groups[0].rows}
+    rows = {each.label: each.values["val_bpb"].mean for each in found.judged.groups[0].rows}
     assert rows == {"baseline": 0.9979, "increase LR, to 0.04": 0.9932, "switch to GeLU": 1.005}
     assert row(found, "switch to GeLU").comparison.verdict == "cannot tell"
 
@@ -463,7 +463,7 @@ def test_json_lines_of_many_runs(tmp_path: Path) -> None:
     found = attnlab.compare([file], "acc")
     assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
     file.with_suffix(".json").write_text(json.dumps(records))
-    assert attnlab.compare([file.with_suffix(".json")], "acc").table == found.table
+    assert attnlab.compare([file.with_suffix(".json")], "acc").judged == found.judged
 
 
 @pytest.mark.parametrize("mode", [False, True])

@@ -21,20 +21,20 @@ from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
 from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
-    Cell,
     PlanRecord,
     RunEntry,
     StoredStudy,
+    StudyCell,
     add_plan,
     write_study,
     write_table,
 )
 from attnlab.results.table import (
     Comparison,
-    Figure,
     Group,
     PairedDifference,
-    Row,
+    PaperFigure,
+    StudyRow,
     StudyTable,
     Summary,
     Verdict,
@@ -155,7 +155,7 @@ def _entries(
     for each in data:
         for row, gate in rows:
             for seed in range(seeds):
-                cell = Cell(each, "resnet20", row, plain=gate == "none")
+                cell = StudyCell(each, "resnet20", row, plain=gate == "none")
                 key = f"{name} {each} {row} {seed}"
                 run_id = hashlib.sha256(key.encode()).hexdigest()[:12]
                 found.append(RunEntry(run_id, run_id, seed, cell, gate, {"made": "here"}))
@@ -434,14 +434,14 @@ def make_table(out: Path, study: StoredStudy, plan: Plan | None = None) -> Study
 def _group(
     name: str,
     study: StoredStudy,
-    runs: Mapping[tuple[Cell, int], StoredRun],
+    runs: Mapping[tuple[StudyCell, int], StoredRun],
     metrics: Sequence[Metric],
     plan: Plan,
 ) -> Group:
     metric = metrics[0]
     cells = list(dict.fromkeys(e.cell for e in study.runs if e.cell.group == name))
 
-    def values(cell: Cell, read: Callable[[RunResult], float]) -> dict[int, float]:
+    def values(cell: StudyCell, read: Callable[[RunResult], float]) -> dict[int, float]:
         return {
             seed: metric.scale * read(run.result) for (c, seed), run in runs.items() if c == cell
         }
@@ -457,13 +457,13 @@ def _group(
         seeds = tuple(sorted(last[cell.row]))
         missing = tuple(seed for seed in study.seeds if seed not in seeds)
         paper = {
-            m: Figure(**groups[name][cell.row])
+            m: PaperFigure(**groups[name][cell.row])
             for m, groups in figures.items()
             if cell.row in groups.get(name, {})
         }
         stale = (plan.stale or {}).get(cell.row, ())
         if not own:
-            rows.append(Row(cell.row, cell.plain, seeds, missing, stale, paper=paper))
+            rows.append(StudyRow(cell.row, cell.plain, seeds, missing, stale, paper=paper))
             continue
         shown = {
             m.name: summary([m.scale * run.result.values[m.name] for run in own]) for m in metrics
@@ -471,7 +471,7 @@ def _group(
         tns = _found(own, "stiffness", "tns")
         folded = [each[metric.name] * metric.scale for each in _found(own, "fold", "values")]
         rows.append(
-            Row(
+            StudyRow(
                 label=cell.row,
                 plain=cell.plain,
                 seeds=seeds,
@@ -499,7 +499,9 @@ def _group(
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed)
 
 
-def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) -> GroupSpeed:
+def _timed(
+    cells: Sequence[StudyCell], runs: Mapping[tuple[StudyCell, int], StoredRun]
+) -> GroupSpeed:
     """Made up: each row takes 5 % longer than the one before; folded, it is as the plain."""
     first = {
         cell: min((seed, run.directory.name) for (c, seed), run in runs.items() if c == cell)[1]
@@ -524,7 +526,7 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
     )
 
 
-def _seed(item: tuple[tuple[Cell, int], StoredRun]) -> int:
+def _seed(item: tuple[tuple[StudyCell, int], StoredRun]) -> int:
     return item[0][1]
 
 

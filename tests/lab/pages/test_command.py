@@ -19,7 +19,7 @@ from attnlab.lab.pages.write import write_file_page
 from attnlab.page.rendering import render
 from attnlab.results import StoredRun
 from attnlab.results.record import find_study, read_record
-from attnlab.results.table import Row
+from attnlab.results.table import StudyRow
 from attnlab.surgery.folding import FoldReceipt
 
 
@@ -67,7 +67,7 @@ def test_the_study_room_says_what_the_runs_say(tmp_path):
     assert changed  # else the verdicts of the best epoch show nothing
 
 
-def _figures(row: Row) -> list[object]:
+def _figures(row: StudyRow) -> list[object]:
     """Of a row, all but what the simulation makes up: the anytime interval."""
     compared = row.comparison
     found = [row.label, row.seeds, row.parameters, row.best_verdict]

@@ -18,10 +18,10 @@ from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
-from attnlab.lab.pages.tables import latex
 from attnlab.page.plot import BLUE, GREY, RED, to_svg
-from attnlab.page.raster import data_uri, raster_figure, viridis
+from attnlab.page.raster import raster_figure, raster_uri, viridis
 from attnlab.page.scatter import label_sides
+from attnlab.page.tables import latex
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
@@ -186,7 +186,7 @@ def test_placements_figure_shows_every_row():
 
 
 def test_picture_has_the_colours_of_its_values():
-    uri = data_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
+    uri = raster_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
     image = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")
     assert image.size == (2, 2)
     assert image.getpixel((0, 0)) == (68, 1, 84)

@@ -16,8 +16,8 @@ import attnlab
 from attnlab.instruments.classes.result import ClassesResult, all_seeds
 from attnlab.instruments.stiffness.page import names_of
 from attnlab.lab.pages.run_page import is_run
-from attnlab.lab.pages.tables import distinct_digits
 from attnlab.page.rendering import bold, narrow
+from attnlab.results.columns import distinct_digits
 from attnlab.results.record import data_title, read_record
 
 

@@ -20,7 +20,7 @@ from attnlab.lab.statistics.anytime import (
     seeds_for_interval,
     t_limit,
 )
-from attnlab.lab.statistics.paired import compare, paired_difference
+from attnlab.lab.statistics.paired import judge_differences, paired_difference
 from attnlab.lab.statistics.power import seeds_needed
 
 DIFFERENCES = [0.95, 0.72, 1.10, 0.25, 1.36, -0.31]
@@ -223,7 +223,7 @@ def test_simulated_rule_is_the_verdict_of_compare() -> None:
         if integrated_e_value(values, 1.0) >= 20:
             expected = "better" if values.mean() > 0 else "worse"
             decided += 1
-        assert compare({"se": difference}, sequential=True)["se"].verdict == expected
+        assert judge_differences({"se": difference}, sequential=True)["se"].verdict == expected
     assert 30 < decided < 120
 
 

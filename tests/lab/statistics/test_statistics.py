@@ -18,8 +18,8 @@ from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import (
     Direction,
     PairedDifference,
-    compare,
     holm,
+    judge_differences,
     paired_difference,
     summarize,
     unpaired_difference,
@@ -97,7 +97,10 @@ def test_few_seeds_have_no_anytime_interval_and_it_says_how_many_they_need() -> 
     assert found.anytime_note == (
         "4 seeds: the interval that stays right when seeds are added needs at least 5"
     )
-    fixed, anytime = compare({"se": found}), compare({"se": found}, sequential=True)
+    fixed, anytime = (
+        judge_differences({"se": found}),
+        judge_differences({"se": found}, sequential=True),
+    )
     assert (fixed["se"].verdict, fixed["se"].note) == ("better", "")
     assert (anytime["se"].verdict, anytime["se"].note) == ("cannot tell", found.anytime_note)
     wider = paired_difference(
@@ -113,7 +116,7 @@ def test_one_seed_has_no_interval_and_says_so() -> None:
     assert (found.mean, found.low, found.high, found.p_value) == (1.0, None, None, None)
     assert (found.anytime_low, found.anytime_high, found.anytime_p) == (None, None, None)
     assert found.note == found.anytime_note == "one seed: no interval"
-    assert compare({"se": found})["se"].verdict == "cannot tell"
+    assert judge_differences({"se": found})["se"].verdict == "cannot tell"
 
 
 def test_equal_differences_are_not_taken_for_certainty() -> None:
@@ -123,10 +126,10 @@ def test_equal_differences_are_not_taken_for_certainty() -> None:
     assert found.anytime_p is None
     assert found.note == "the same difference for every seed: no spread to make an interval from"
     for sequential in (False, True):
-        compared = compare({"se": found}, sequential=sequential)["se"]
+        compared = judge_differences({"se": found}, sequential=sequential)["se"]
         assert (compared.verdict, compared.note) == ("cannot tell", found.note)
     many = of([0.1] * 12)
-    assert compare({"se": many}, sequential=True)["se"].verdict == "cannot tell"
+    assert judge_differences({"se": many}, sequential=True)["se"].verdict == "cannot tell"
 
 
 def test_small_values_have_an_interval_like_large_ones() -> None:
@@ -189,7 +192,7 @@ def test_welch_is_not_offered_where_it_does_not_cover(one: int, other: int) -> N
         values = [each[:size].tolist() for each, size in zip(draw, sizes, strict=True)]
         found = unpaired_difference(*values)
         assert found.low is None
-        compared = compare({"m": found})["m"]
+        compared = judge_differences({"m": found})["m"]
         assert (compared.verdict, compared.note) == ("cannot tell", found.note)
     assert worst_coverage_of_welch(one, other) < 0.942
 
@@ -197,7 +200,7 @@ def test_welch_is_not_offered_where_it_does_not_cover(one: int, other: int) -> N
 def test_two_runs_far_above_ten_are_no_verdict() -> None:
     """It was "better, p = 0.000", where such intervals are wrong in one of ten."""
     plain = np.random.default_rng(0).normal(69.96, 0.33, 10).tolist()
-    found = compare({"new": unpaired_difference([71.00, 71.02], plain)})["new"]
+    found = judge_differences({"new": unpaired_difference([71.00, 71.02], plain)})["new"]
     assert found.verdict == "cannot tell"
     assert found.note == f"2 and 10 runs without shared seeds: {FEW}"
 
@@ -277,10 +280,10 @@ def test_a_module_that_is_better_alone_is_not_called_better_in_a_crowd() -> None
     assert one.p_value is not None
     assert 0.05 / 8 < one.p_value < 0.05
     noise = paired_difference(dict(enumerate([-1.0, 1.1, 0.3, -0.6, 0.1])), plain)
-    assert compare({"se": one})["se"].verdict == "better"
+    assert judge_differences({"se": one})["se"].verdict == "better"
     crowd = {"se": one} | {f"other{i}": noise for i in range(7)}
-    assert compare(crowd)["se"].verdict == "no difference shown"
-    assert compare(crowd)["se"].adjusted_p == pytest.approx(8 * one.p_value)
+    assert judge_differences(crowd)["se"].verdict == "no difference shown"
+    assert judge_differences(crowd)["se"].adjusted_p == pytest.approx(8 * one.p_value)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6))
@@ -288,7 +291,7 @@ def test_a_module_that_is_better_alone_is_not_called_better_in_a_crowd() -> None
 def test_nothing_is_called_better_or_worse_when_its_interval_contains_zero(
     values: list[float],
 ) -> None:
-    found = compare(
+    found = judge_differences(
         {"m": paired_difference(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))}
     )["m"]
     if found.verdict in ("better", "worse"):
@@ -301,23 +304,26 @@ def test_nothing_is_called_better_or_worse_when_its_interval_contains_zero(
 
 def test_worse_is_said_too() -> None:
     worse = paired_difference(PLAIN, MODULE)
-    assert compare({"m": worse})["m"].verdict == "worse"
+    assert judge_differences({"m": worse})["m"].verdict == "worse"
 
 
 def test_the_verdict_is_by_the_kind_that_was_asked_for() -> None:
     """Significant by the t-test of six seeds, and not for one who looked after each."""
     found = of([0.1, 0.9, 0.5, 0.6, 0.3, 0.2])
-    fixed, anytime = compare({"m": found})["m"], compare({"m": found}, sequential=True)["m"]
+    fixed, anytime = (
+        judge_differences({"m": found})["m"],
+        judge_differences({"m": found}, sequential=True)["m"],
+    )
     assert (fixed.verdict, anytime.verdict) == ("better", "no difference shown")
     assert (fixed.sequential, anytime.sequential) == (False, True)
     assert (fixed.low, fixed.high, fixed.p_value) == (found.low, found.high, found.p_value)
     assert (anytime.low, anytime.high) == (found.anytime_low, found.anytime_high)
     assert anytime.p_value == anytime.adjusted_p == found.anytime_p
     clear = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
-    assert compare({"m": clear}, sequential=True)["m"].verdict == "better"
-    assert compare({"m": clear, "n": found}, sequential=True)["m"].adjusted_p == pytest.approx(
-        2 * (clear.anytime_p or 0)
-    )
+    assert judge_differences({"m": clear}, sequential=True)["m"].verdict == "better"
+    assert judge_differences({"m": clear, "n": found}, sequential=True)[
+        "m"
+    ].adjusted_p == pytest.approx(2 * (clear.anytime_p or 0))
 
 
 @pytest.mark.parametrize("sequential", [False, True])
@@ -329,13 +335,13 @@ def test_the_verdict_follows_the_direction_of_the_metric(
 ) -> None:
     above = [0.5, 0.6, 0.55, 0.5, 0.6, 0.52]
     family = {"up": of(above), "down": of([-value for value in above])}
-    found = compare(family, sequential=sequential, better=better)
+    found = judge_differences(family, sequential=sequential, better=better)
     assert (found["up"].verdict, found["down"].verdict) == (up, down)
 
 
 def test_a_direction_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(UnknownNameError) as error:
-        compare({}, better="highest")  # type: ignore[arg-type]
+        judge_differences({}, better="highest")  # type: ignore[arg-type]
     assert str(error.value) == (
         "Unknown direction 'highest'. Did you mean 'higher'? Expected one of: higher, lower."
     )
@@ -345,12 +351,12 @@ def test_a_direction_that_does_not_exist_is_an_error() -> None:
 def test_rows_that_were_dropped_count_in_the_family_and_get_no_row(sequential: bool) -> None:
     one = of([0.5, 0.6, 0.55, 0.5, 0.6, 0.52])
     noise = of([-1.0, 1.1, 0.3, -0.6, 0.1, 0.2])
-    kept = compare(
+    kept = judge_differences(
         {"se": one}, sequential=sequential, also={"se": noise, "eca": noise, "alone": of([1.0])}
     )
     assert list(kept) == ["se"]
     assert kept["se"].adjusted_p == pytest.approx(4 * (kept["se"].p_value or 0))
-    whole = compare(
+    whole = judge_differences(
         {"se": one, "before": noise, "eca": noise, "alone": of([1.0])}, sequential=sequential
     )
     assert kept["se"] == whole["se"]
@@ -361,8 +367,8 @@ def test_dropping_and_adding_no_longer_makes_a_module_better() -> None:
     one = of([0.1, 0.9, 0.5, 0.6, 0.3])
     noise = of([-1.0, 1.1, 0.3, -0.6, 0.1])
     rest = dict.fromkeys(("eca", "srm", "spa"), noise)
-    assert compare({"se": one})["se"].verdict == "better"
-    assert compare({"se": one}, also=rest)["se"].verdict == "no difference shown"
+    assert judge_differences({"se": one})["se"].verdict == "better"
+    assert judge_differences({"se": one}, also=rest)["se"].verdict == "no difference shown"
 
 
 def test_a_reason_not_to_tell_beats_every_figure_and_makes_no_other_row_easier() -> None:
@@ -370,7 +376,7 @@ def test_a_reason_not_to_tell_beats_every_figure_and_makes_no_other_row_easier()
     mixed = of(clear, cannot_tell="runs of different data")
     assert mixed.low is not None
     for sequential in (False, True):
-        found = compare({"se": of(clear), "eca": mixed}, sequential=sequential)
+        found = judge_differences({"se": of(clear), "eca": mixed}, sequential=sequential)
         assert found["eca"].verdict == "cannot tell"
         assert found["eca"].note == "runs of different data"
         assert found["eca"].adjusted_p is None
@@ -384,7 +390,7 @@ def test_a_run_that_diverged_is_not_left_out(wrong: float) -> None:
     assert math.isnan(found.mean)
     assert found.cannot_tell == f"seed 2 has no finite value (module {wrong}, plain 0.0)"
     for sequential in (False, True):
-        compared = compare({"m": found}, sequential=sequential)["m"]
+        compared = judge_differences({"m": found}, sequential=sequential)["m"]
         assert (compared.verdict, compared.note) == ("cannot tell", found.cannot_tell)
     # A seed that only one of them has does not matter.
     assert paired_difference(values | {9: wrong}, dict.fromkeys(values, 0.0)).low is not None
@@ -403,7 +409,7 @@ def test_a_level_is_between_zero_and_one(level: float) -> None:
     for wrong in (
         lambda: paired_difference(values, plain, level),
         lambda: unpaired_difference(CLEAR, CLEAR, level),
-        lambda: compare({"m": difference}, level),
+        lambda: judge_differences({"m": difference}, level),
         lambda: seeds_needed(1.0, 1.0, level),
         lambda: radius(CLEAR, level),
         lambda: equivalence(values, plain, 0.5, level),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnlab._errors import AttnlabError, InputError, OptionError, UnknownNameError
-from attnlab.lab.study.definition import Study, find_study, list_studies, load_study
+from attnlab.lab.study.definition import Study, list_studies, load_study, study_file
 from attnlab.lab.study.grid import planned_runs
 
 SHORT: dict[str, Any] = {
@@ -199,7 +199,7 @@ def test_files_are_found_by_path_and_by_name(tmp_path: Path) -> None:
         'data = "digits"\nbackbone = "resnet20"\nattention = "se"\nseeds = 1\nrecipe = "digits"'
     )
     assert load_study(file).name == "mine"
-    assert find_study("demo") == list_studies()["demo"]
+    assert study_file("demo") == list_studies()["demo"]
     with pytest.raises(UnknownNameError, match=r"Unknown study 'dem'. Did you mean 'demo'"):
         load_study("dem")
     with pytest.raises(InputError) as error:

@@ -52,7 +52,7 @@ def _run(gate: str) -> Path:
     from attnlab.results import StoredRun
 
     found = {
-        (run.config["attention"], run.config["seed"]): run.directory
+        (run.config.attention, run.config.seed): run.directory
         for run in (StoredRun(file.parent) for file in sorted(_runs().glob("*/result.json")))
     }
     return found[gate, 0]
@@ -73,10 +73,10 @@ def runs() -> object:
     found = {}
     for file in sorted(_runs().glob("*/result.json")):
         run = StoredRun(file.parent)
-        name = f"{run.config['attention']} {run.config['seed']}"
+        name = f"{run.config.attention} {run.config.seed}"
         found[name] = {
             "values": dict(run.result.values),
-            "history": [_record(dict(epoch)) for epoch in run.history],
+            "history": [_record(epoch.given()) for epoch in run.history],
         }
     return found
 

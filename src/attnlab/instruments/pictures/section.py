@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from attnlab.instruments.pictures.result import PicturesResult
-from attnlab.page.parts import Cell, Folded, Grid, Heading, Part, Section, Table, Thumbnail
+from attnlab.page.parts import Cell, Folded, Heading, Part, Section, Table, Thumbnail, ThumbnailGrid
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -78,7 +78,7 @@ def _found(record: StudyRecord, group: Group) -> dict[str, _BySeed]:
     return {label: by_seed for label, by_seed in kept.items() if by_seed}
 
 
-def _grid(found: Mapping[str, _BySeed]) -> Grid:
+def _grid(found: Mapping[str, _BySeed]) -> ThumbnailGrid:
     # The first seed that all rows have, else the first of each.
     common = set.intersection(*(set(by_seed) for by_seed in found.values()))
     columns: list[str] = ["image"]
@@ -95,7 +95,7 @@ def _grid(found: Mapping[str, _BySeed]) -> Grid:
             columns.append(f"{label} folded, max |Δ| {run.found.folded_change:.1g}")
             folded = [run.directory / each.folded for each in run.found.pictures if each.folded]
             shown.append([_thumbnail(f, f"{label} folded", n) for n, f in enumerate(folded)])
-    return Grid(columns, list(zip(*shown, strict=True)))
+    return ThumbnailGrid(columns, list(zip(*shown, strict=True)))
 
 
 def _thumbnail(file: Path, label: str, number: int) -> Thumbnail:

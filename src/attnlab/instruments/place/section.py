@@ -10,7 +10,7 @@ from attnlab.instruments.place.section_figures import PlacedPoint, placements_fi
 from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Table, Text, number_cell
 from attnlab.results.metric import directed
 from attnlab.results.record import StudyRecord
-from attnlab.results.table import Group, Row
+from attnlab.results.table import Group, StudyRow
 
 ALL, PLAIN, RANDOM = "all", "plain", "random"
 
@@ -19,7 +19,7 @@ ALL, PLAIN, RANDOM = "all", "plain", "random"
 class PlacedRow:
     """A row of a study by how its blocks were chosen."""
 
-    row: Row
+    row: StudyRow
     strategy: str
     """The word of its `where`; `all`, or `plain`."""
     gate: str

@@ -13,19 +13,19 @@ from attnlab._errors import InputError, UnknownNameError, nearest, unknown_name
 from attnlab.lab.comparison.direction import check_units, direction
 from attnlab.lab.comparison.log import Log
 from attnlab.lab.comparison.read import read_logs
-from attnlab.lab.comparison.seeds import Placed, place
+from attnlab.lab.comparison.result import ComparedRun, ComparisonResult
+from attnlab.lab.comparison.seeds import PlacedLog, place_log
 from attnlab.lab.statistics.paired import (
     LEVEL,
     Direction,
+    judge_differences,
     paired_difference,
     summarize,
     unpaired_difference,
 )
-from attnlab.lab.statistics.paired import compare as verdicts
 from attnlab.lab.statistics.power import seeds_needed
 from attnlab.results import Metric
-from attnlab.results.comparison import ComparedRun, StoredComparison
-from attnlab.results.table import Comparison, Group, PairedDifference, Row, StudyTable
+from attnlab.results.table import Comparison, Group, PairedDifference, StudyRow, StudyTable
 
 BASELINES = ("plain", "baseline", "none", "base")
 """Names of rows that are taken for the one that others are compared with."""
@@ -43,7 +43,7 @@ def compare(
     at: Literal["last", "best"] = "last",
     looked: bool = False,
     preset: str = "auto",
-) -> StoredComparison:
+) -> ComparisonResult:
     """Compare trainings that any program logged, row by row with a baseline, over their seeds.
 
     Args:
@@ -76,7 +76,7 @@ def compare(
     placed = []
     for log in logs:
         if name in log.columns:
-            placed.append(place(log, by, seed_from, seed_pattern))
+            placed.append(place_log(log, by, seed_from, seed_pattern))
         else:
             left_out.append((log.file, f"has no numbers in a column {name!r} ({log.name})"))
     _check_twice(placed, by)
@@ -85,9 +85,10 @@ def compare(
     check_units(name, {row: [p.log.columns[name][-1] for p in own] for row, own in rows.items()})
     plain = _baseline(baseline, rows, by)
     table, needed = _table(shown, rows, plain, at, looked)
-    notes = (*_notes(shown, better, at, placed, rows, plain, left_out), *table.notes)
-    return StoredComparison(
-        table=StudyTable(**{**vars(table), "notes": notes}),
+    notes = _notes(shown, better, at, placed, rows, plain, left_out)
+    return ComparisonResult(
+        judged=table,
+        notes=tuple(notes),
         runs=tuple(
             ComparedRun(str(p.log.file), p.log.name, p.row, p.seed, tuple(p.log.columns[name]))
             for p in placed
@@ -145,7 +146,7 @@ def _found(logs: Sequence[Log], left_out: Sequence[tuple[Path, str]]) -> str:
     return f"Columns of numbers: {'; '.join(parts)}.{unread}"
 
 
-def _check_twice(placed: Sequence[Placed], by: str) -> None:
+def _check_twice(placed: Sequence[PlacedLog], by: str) -> None:
     seen: dict[tuple[str, int], Log] = {}
     for each in placed:
         if each.seed is None:
@@ -159,7 +160,7 @@ def _check_twice(placed: Sequence[Placed], by: str) -> None:
             )
 
 
-def _metric(name: str, better: Direction | None, placed: Sequence[Placed]) -> Metric:
+def _metric(name: str, better: Direction | None, placed: Sequence[PlacedLog]) -> Metric:
     better = better or direction(name)
     if better is None:
         raise InputError(
@@ -176,8 +177,8 @@ def _metric(name: str, better: Direction | None, placed: Sequence[Placed]) -> Me
     )
 
 
-def _by_row(placed: Sequence[Placed]) -> dict[str, list[Placed]]:
-    rows: dict[str, list[Placed]] = {}
+def _by_row(placed: Sequence[PlacedLog]) -> dict[str, list[PlacedLog]]:
+    rows: dict[str, list[PlacedLog]] = {}
     for each in placed:
         rows.setdefault(each.row, []).append(each)
     for own in rows.values():
@@ -206,7 +207,7 @@ def _baseline(given: str | None, rows: Mapping[str, object], by: str) -> str:
 
 def _table(
     metric: Metric,
-    rows: Mapping[str, Sequence[Placed]],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     at: str,
     looked: bool,
@@ -224,7 +225,9 @@ def _table(
     }
     seeds = {row: [each.seed for each in own] for row, own in rows.items()}
     compared, by_best = (
-        verdicts(_differences(of[kind], seeds, plain), sequential=looked, better=metric.better)
+        judge_differences(
+            _differences(of[kind], seeds, plain), sequential=looked, better=metric.better
+        )
         for kind in (at, "best")
     )
     found = [
@@ -240,7 +243,6 @@ def _table(
         groups=(Group("logs", "logs", plain, tuple(found)),),
         paper_source="",
         paper_note="",
-        notes=(),
         sequential=looked,
         planned=every,
     )
@@ -276,9 +278,9 @@ def _row(
     best: Sequence[float],
     compared: Mapping[str, Comparison],
     by_best: Mapping[str, Comparison],
-) -> Row:
+) -> StudyRow:
     numbered = [n if seed is None else seed for n, seed in enumerate(seeds)]
-    return Row(
+    return StudyRow(
         label=label,
         plain=plain,
         seeds=tuple(numbered),
@@ -307,8 +309,8 @@ def _notes(
     metric: Metric,
     better: str | None,
     at: str,
-    placed: Sequence[Placed],
-    rows: Mapping[str, Sequence[Placed]],
+    placed: Sequence[PlacedLog],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     left_out: Sequence[object],
 ) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from attnlab._errors import InputError
 
 
-class Known(NamedTuple):
+class KnownWord(NamedTuple):
     """What a word in a metric's name says."""
 
     better: Literal["higher", "lower"]
@@ -18,11 +18,11 @@ class Known(NamedTuple):
     """Whether people write it both as a share of one and in per cent."""
 
 
-def _words(better: Literal["higher", "lower"], share: bool, words: str) -> dict[str, Known]:
-    return dict.fromkeys(words.split(), Known(better, share))
+def _words(better: Literal["higher", "lower"], share: bool, words: str) -> dict[str, KnownWord]:
+    return dict.fromkeys(words.split(), KnownWord(better, share))
 
 
-KNOWN: dict[str, Known] = {
+KNOWN: dict[str, KnownWord] = {
     **_words("higher", True, "accuracy acc top map ap ar f1 auc auroc auprc iou miou dice"),
     **_words("higher", True, "precision recall sensitivity specificity ssim r2 bleu sacrebleu"),
     **_words("higher", True, "rouge rougel mcc kappa pearson spearman"),
@@ -79,7 +79,7 @@ def check_units(metric: str, values: Mapping[str, Sequence[float]]) -> None:
     )
 
 
-def _known_words(metric: str) -> list[Known]:
+def _known_words(metric: str) -> list[KnownWord]:
     name = re.sub(r"cross[^a-z]?entropy", "crossentropy", metric.lower())
     parts = [part for part in re.split(r"[^a-z0-9]+", name) if part]
     found = []

@@ -10,9 +10,9 @@ from attnlab.lab.comparison.log import Log, LogError
 from attnlab.lab.comparison.tables import (
     Rows,
     is_wide,
-    named,
     one_run,
     read_rows,
+    rows_with_names,
     run_per_column,
     run_per_part,
     run_per_row,
@@ -68,7 +68,7 @@ def _read(file: Path, preset: str, keys: Sequence[str]) -> list[Log]:
 
 def _of_rows(file: Path, rows: Rows, keys: Sequence[str]) -> list[Log]:
     if keys and keys[0] == "name" and "name" not in rows[0]:
-        rows = named(rows)
+        rows = rows_with_names(rows)
     if not keys or keys[0] not in rows[0]:
         return [one_run(file, rows)]
     return run_per_part(file, rows, [key for key in keys if key in rows[0]])

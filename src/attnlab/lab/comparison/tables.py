@@ -114,7 +114,7 @@ def run_per_part(file: Path, rows: Rows, keys: Sequence[str]) -> list[Log]:
     return logs
 
 
-def named(rows: Rows) -> Rows:
+def rows_with_names(rows: Rows) -> Rows:
     """The rows with a column `name`, if they are of several trainings and one of `_NAMES` tells
     these apart; otherwise as they are."""
     for column in _NAMES:

@@ -19,7 +19,7 @@ from attnlab.instruments.pictures.measurement import PicturesMeasurement
 from attnlab.instruments.stiffness.measurement import StiffnessMeasurement
 from attnlab.instruments.stripe.measurement import StripeMeasurement
 from attnlab.lab.measures.fold import FoldMeasurement
-from attnlab.lab.training.surroundings import deterministic
+from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
 from attnlab.subject import Subject, open_run
 
@@ -74,7 +74,7 @@ def measure_run(
     if not asked:
         return {}
     subject, done = open_run(folder, trust=True), {}
-    with deterministic(threads):
+    with deterministically(threads):
         for name in asked:
             done[name] = _measured(MEASUREMENTS[name], subject, config, folder)
             StoredRun(folder).write_measured(done[name])

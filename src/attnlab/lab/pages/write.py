@@ -12,10 +12,9 @@ from attnlab._files import write_whole
 from attnlab.instruments.registry import result_kind
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
-from attnlab.lab.pages.compare_page import compare_page
+from attnlab.lab.comparison.result import ComparisonResult as ComparisonResult  # its format
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
-from attnlab.lab.pages.tables import to_csv, to_latex
 from attnlab.page.rendering import render
 from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
@@ -23,9 +22,7 @@ from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
-_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab compare 1": compare_page,
-}
+_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {}
 """By the format of the file."""
 
 
@@ -36,8 +33,8 @@ def write_study_page(
     `made`, with CSV and LaTeX beside it."""
     record = read_record(folder, name, made)
     write_whole(out, render(study_page(record, out.stem)))
-    write_whole(out.with_suffix(".csv"), to_csv(record))
-    write_whole(out.with_suffix(".tex"), to_latex(record))
+    write_whole(out.with_suffix(".csv"), record.columns.values().to_csv())
+    write_whole(out.with_suffix(".tex"), record.columns.for_latex().to_latex())
     return out
 
 

@@ -232,19 +232,19 @@ def _checked(differences: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _check_variance(g: float) -> None:
-    if not is_number(g) or not 0 < g < math.inf:
+    if not is_real_number(g) or not 0 < g < math.inf:
         raise InputError(f"Expected a variance g of the effect size above 0 but got {g!r}.")
 
 
 def check_level(level: object, above: float = 0) -> None:
     """Refuse a level that is not a number between `above` and 1. Comparisons with nan are false, so
     a verdict would take nan for certainty."""
-    if not is_number(level) or not above < level < 1:
+    if not is_real_number(level) or not above < level < 1:
         raise InputError(
             f"Expected a level between {above:g} and 1, such as 0.95, but got {level!r}."
         )
 
 
-def is_number(value: object) -> TypeGuard[float]:
+def is_real_number(value: object) -> TypeGuard[float]:
     """Whether a value is a real number, nan and infinity among them, and not true or false."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -20,12 +20,12 @@ from attnlab._errors import InputError
 from attnlab._extras import needs
 from attnlab.lab.statistics.anytime import (
     check_level,
-    is_number,
+    is_real_number,
     p_value_above,
     seeds_for_margin,
     t_limit_above,
 )
-from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference, too_few
+from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference, too_few_seeds
 from attnlab.results.table import Equivalence
 
 LEAST_LEVEL = 0.5
@@ -56,7 +56,7 @@ def equivalence(
         cannot_tell: a reason for which nothing may be said; empty if there is none.
     """
     check_level(level, LEAST_LEVEL)
-    if not is_number(margin) or not 0 < margin < math.inf:
+    if not is_real_number(margin) or not 0 < margin < math.inf:
         raise InputError(f"Expected a margin above zero but got {margin!r}.")
     difference = paired_difference(module, other, level, cannot_tell)
     mean, seeds = difference.mean, difference.seeds
@@ -69,7 +69,7 @@ def equivalence(
         around = t_limit_above(len(seeds), level) * error
         p = max(p_value_above((margin + side * values).tolist()) for side in (1, -1))
         if math.isinf(around):
-            why = why or too_few(len(seeds), seeds_for_margin(level))
+            why = why or too_few_seeds(len(seeds), seeds_for_margin(level))
     else:
         p, around = _at_a_fixed_number(mean, error, len(seeds) - 1, margin, level)
     finite = math.isfinite(around)

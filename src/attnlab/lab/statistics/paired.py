@@ -22,7 +22,7 @@ from attnlab._extras import needs
 from attnlab.lab.statistics.anytime import (
     anytime_p_value,
     check_level,
-    is_number,
+    is_real_number,
     radius,
     seeds_for_interval,
 )
@@ -94,7 +94,7 @@ def paired_difference(
         anytime_low=mean - around if finite else None,
         anytime_high=mean + around if finite else None,
         anytime_p=anytime_p_value(differences.tolist()),
-        anytime_note="" if finite else too_few(len(seeds), seeds_for_interval(level)),
+        anytime_note="" if finite else too_few_seeds(len(seeds), seeds_for_interval(level)),
         cannot_tell=cannot_tell,
     )
 
@@ -172,7 +172,7 @@ def _numbers(values: Sequence[float]) -> NDArray[np.float64]:
     """The values as an array; nan and infinity stay, because a run that diverged is not left out,
     but text, true and false, and lists are refused."""
     for value in values:
-        if not is_number(value):
+        if not is_real_number(value):
             raise InputError(f"Expected numbers but got {value!r}.")
     return np.asarray(values, dtype=np.float64)
 
@@ -185,7 +185,7 @@ def _without_interval(
     )
 
 
-def too_few(number: int, least: int) -> str:
+def too_few_seeds(number: int, least: int) -> str:
     """Say that `number` seeds have no anytime interval, and how many do."""
     return (
         f"{number} seeds: the interval that stays right when seeds are added needs at least {least}"
@@ -195,7 +195,7 @@ def too_few(number: int, least: int) -> str:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given."""
     for p in p_values:
-        if not is_number(p) or not 0 <= p <= 1:
+        if not is_real_number(p) or not 0 <= p <= 1:
             raise InputError(f"Expected p-values between 0 and 1 but got {p!r}.")
     order = np.argsort(p_values, kind="stable")
     adjusted = np.empty(len(order))
@@ -206,7 +206,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def compare(
+def judge_differences(
     differences: Mapping[str, PairedDifference],
     level: float = LEVEL,
     *,
