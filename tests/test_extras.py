@@ -45,7 +45,7 @@ assert attnlab.stiffness(gated, images).tns > 0
 assert attnlab.stripe(gated, images).images == 2
 print("works")
 for do in (
-    lambda: attnlab.data.images_for(net, "digits"),
+    lambda: attnlab.open(net, "digits"),
     lambda: attnlab.stiffness(gated, images).plot(),
     lambda: attnlab.lab.statistics.paired_difference(
         {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5}),
@@ -201,7 +201,7 @@ COMMANDS = {
     "dynamics three-body --out bodies": DRAWS,
     "fold gated.safetensors -o plain.safetensors": WORKS,
     "fold gated.safetensors -o exported.safetensors --onnx plain.onnx": "onnx onnx",
-    "fold resnet20 --constants digits --plan": "scikit-learn study",
+    "fold resnet20 --constants --data digits --plan": "scikit-learn study",
     "shorten resnet20 --data fake --limit 4 --size 16 --remove 1": WORKS,
     "shorten resnet20 --data fake --limit 4 --remove 1 --out short": DRAWS,
     "speed se --network resnet20 --sizes 16 --classes 10 --batches 1 --seconds 0.1": WORKS,

@@ -18,7 +18,8 @@ KNOWS = {
     "results": {"page"},
     "page": set(),
     "residuals": {"gates"},
-    "surgery": {"gates", "residuals", "results"},
+    # A receipt is a result: it shows itself as a table and as a page.
+    "surgery": {"gates", "page", "residuals", "results"},
     "evolution": {"residuals", "surgery"},
     "testing": {"gates", "surgery"},
     "networks": {"residuals", "surgery"},

@@ -98,7 +98,7 @@ def _measured(folder: Path, keep: Path | None) -> Found:
     train, test, classes = _images(folder)
     network = attnlab.load(folder).eval()
     given = _alternating(train, test[:number], classes[:number])
-    plain, receipt = attnlab.fold(network, constants=given, budget="all", example=test[:1])
+    plain, receipt = attnlab.fold_budget(network, given, "all", example=test[:1])
     assert receipt.curve is not None
     repaired = copy.deepcopy(plain)
     with torch.no_grad():
@@ -251,7 +251,7 @@ def _timed(folder: Path, batches: tuple[int, ...], seconds: float) -> Iterator[F
     images = _images(folder)[0]
     network = attnlab.load(folder).eval()
     few = images[: SETTINGS["time_images"]]
-    plain, receipt = attnlab.fold(network, constants=[few], budget="all", example=few[:1])
+    plain, receipt = attnlab.fold_budget(network, [few], "all", example=few[:1])
     assert receipt.curve is not None
     assert len(receipt.sites) == len(receipt.curve.points)  # all went
     for runtime, before, after in _contestants(network, plain, few):

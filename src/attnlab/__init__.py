@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.instruments import dynamics as dynamics
     from attnlab.instruments.maps.measure import maps as maps
+    from attnlab.instruments.noise.measure import noise_response as noise_response
     from attnlab.instruments.place.measure import place as place
     from attnlab.instruments.removal.shorten import shorten as shorten
     from attnlab.instruments.stiffness.capture import capture as capture
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from attnlab.subject import Subject as Subject
     from attnlab.subject import open as open  # type: ignore[no-redef]  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
+    from attnlab.surgery.folding.fold import fold_budget as fold_budget
+    from attnlab.surgery.folding.fold import fold_constants as fold_constants
     from attnlab.surgery.insertion.host import remove as remove
     from attnlab.surgery.insertion.insert import insert as insert
     from attnlab.surgery.receipt import Receipt as Receipt
@@ -57,6 +60,8 @@ _NAMES = {
     "compare": "attnlab.lab.comparison.compare",
     "create": "attnlab.networks.create",
     "fold": "attnlab.surgery.folding.fold",
+    "fold_budget": "attnlab.surgery.folding.fold",
+    "fold_constants": "attnlab.surgery.folding.fold",
     "Receipt": "attnlab.surgery.receipt",
     "Site": "attnlab.residuals.site",
     "Step": "attnlab.residuals.step",
@@ -67,6 +72,7 @@ _NAMES = {
     "steps": "attnlab.residuals.steps",
     "latency": "attnlab.timing",
     "maps": "attnlab.instruments.maps.measure",
+    "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",
     "report": "attnlab.lab.pages.report",
     "shorten": "attnlab.instruments.removal.shorten",

@@ -346,39 +346,43 @@ CASES = [
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --num-classes 0 -o a.safetensors",
-        "attnlab: Expected --num-classes to be at least 1 but got 0.",
+        "attnlab: Expected num_classes to be at least 1 but got 0.",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --num-classes -1 -o a.safetensors",
-        "attnlab: Expected --num-classes to be at least 1 but got -1.",
+        "attnlab: Expected num_classes to be at least 1 but got -1.",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --size -8 -o a.safetensors",
-        "attnlab: Expected --size to be at least 1 but got -8.",
+        "attnlab: Expected size to be at least 1 but got -8.",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --size 0 -o a.safetensors",
-        "attnlab: Expected --size to be at least 1 but got 0.",
+        "attnlab: Expected size to be at least 1 but got 0.",
     ),
     (
-        "fold {w} --model resnet20 --gate asr:se --constants fake --limit -4 -o a.safetensors",
-        "attnlab: Expected --limit to be at least 1 but got -4.",
+        "fold {w} --model resnet20 --gate asr:se "
+        "--constants --data fake --limit -4 -o a.safetensors",
+        "attnlab: Expected limit to be at least 1 but got -4.",
     ),
     (
-        "fold {w} --model resnet20 --gate asr:se --constants fake --limit 0 -o a.safetensors",
-        "attnlab: Expected --limit to be at least 1 but got 0.",
+        "fold {w} --model resnet20 --gate asr:se "
+        "--constants --data fake --limit 0 -o a.safetensors",
+        "attnlab: Expected limit to be at least 1 but got 0.",
     ),
     (
-        "fold {w} --model resnet20 --gate asr:se --constants nothing -o a.safetensors",
+        "fold {w} --model resnet20 --gate asr:se --constants --data nothing -o a.safetensors",
         "attnlab: Expected the data to be a folder of images or one of digits, cifar10,",
     ),
     (
-        "fold {w} --model resnet20 --gate asr:se --constants fake --tolerance -1 -o a.safetensors",
+        "fold {w} --model resnet20 --gate asr:se "
+        "--constants --data fake --tolerance -1 -o a.safetensors",
         "attnlab: Expected tolerance to be a number of at least 0 but got -1.0.",
     ),
     (
-        "fold {w} --model resnet20 --gate asr:se --constants fake --tolerance nan -o a.safetensors",
-        "attnlab: fold: expected tolerance to be a finite number but got nan.",
+        "fold {w} --model resnet20 --gate asr:se "
+        "--constants --data fake --tolerance nan -o a.safetensors",
+        "attnlab: fold_constants: expected tolerance to be a finite number but got nan.",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --start zero -o a.safetensors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ TABLE = [
         "try step --where stages:2,3 --start identity --set inputs=shortcut",
         "assert receipt.relative_change <= 1e-6",
     ),
-    Entry("try eca --where layer1.0.bn2 layer3.2.bn2", "assert len(receipt.sites) == 2"),
+    Entry("try eca --where 'layer1.0.bn2 layer3.2.bn2'", "assert len(receipt.sites) == 2"),
     Entry("stiffness resnet20 --data digits --limit 8 --out a", read("tns", "a/stiffness.json")),
     Entry(
         "stiffness resnet20 --weights w.pt --attention se --size 16 --batch 3 --limit 7 --si 1 "
@@ -117,13 +118,13 @@ TABLE = [
     Entry("stripe OWN --trust --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
-        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+        "import json; assert result.where == json.load(open('t/place.json'))['where']",
     ),
     Entry(
-        "place resnet20 --budget 1 --per-stage --strategy effect --data digits --limit 8",
-        "assert len(receipt.sites) == 3",
+        "place RUN --budget 1 --per-stage --strategy effect --limit 8",
+        "assert len(result.chosen) == 3",
     ),
-    Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
+    Entry("noise RUN --strengths 0.2 0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
         NOISE.format("r"),
@@ -131,24 +132,24 @@ TABLE = [
     pytest.param(Entry("dynamics theorem2"), marks=pytest.mark.slow, id="dynamics theorem2"),
     Entry("dynamics three-body --trajectories 5"),
     Entry("fold RUN -o f.safetensors", same=("f.safetensors",)),
-    Entry("fold OWN -o g.safetensors", same=("g.safetensors",)),
+    Entry("fold OWN --trust -o g.safetensors", same=("g.safetensors",)),
     Entry("fold OWN/model.safetensors --trust -o h.safetensors", same=("h.safetensors",)),
     Entry("fold asr.safetensors -o i.safetensors --onnx i.onnx", same=("i.safetensors",)),
     Entry("fold asr.safetensors --size 16 -o j.safetensors", same=("j.safetensors",)),
     Entry(f"fold asr.pt {NAMED} -o k.safetensors --partial", same=("k.safetensors",)),
     Entry("fold repvgg_a0 --num-classes 7 --fuse -o l.safetensors", same=("l.safetensors",)),
     Entry(
-        "fold timm:mobilenetv3_small_050 --constants fake --limit 4 --tolerance 1 --size 64 "
+        "fold timm:mobilenetv3_small_050 --constants --data fake --limit 4 --tolerance 1 --size 64 "
         "--add-affine -o m.safetensors",
         same=("m.safetensors",),
     ),
     Entry(
-        "fold GATED --constants run --limit 32 --budget all --repair distil --epochs 1 "
+        "fold GATED --constants --limit 32 --budget all --repair distil --epochs 1 "
         "-o n.safetensors",
         same=("n.safetensors",),
     ),
     Entry(
-        "fold GATED --constants digits --limit 32 --cost loss --plan",
+        "fold GATED --constants --data digits --limit 32 --cost loss --plan",
         "assert len(curve.points) == 9 and curve.cost == 'loss' and curve.accuracy is not None",
     ),
     Entry(
@@ -165,8 +166,8 @@ TABLE = [
     ),
     Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
     Entry(
-        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
-        "assert [row.gate for row in rows] == ['none', 'none', 'se']",
+        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 --out s",
+        "assert [row.gate for row in result.rows] == ['none', 'none', 'se']",
     ),
     Entry(f"style train glass {STYLE} -o style", read("values", "style/result.json")),
     Entry(
@@ -251,7 +252,7 @@ def test_printed_lines_do_the_same(
     command = (
         entry.command.replace("RUN", f"runs/{run}").replace("OWN", "own").replace("GATED", "gated")
     )
-    main(command.split())
+    main(shlex.split(command))
     lines = printed_lines(capsys.readouterr().out)
     before = {name: (folder / name).read_bytes() for name in entry.same}
     for name in entry.same:

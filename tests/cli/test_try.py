@@ -12,7 +12,10 @@ from safetensors.torch import load_file, save_file
 
 import attnlab
 from attnlab.cli import main
-from attnlab.cli.try_ import trial
+from attnlab.cli.driver import Opening
+from attnlab.cli.insert import GateOptions, insert_into
+from attnlab.networks.checkpoint import Description
+from attnlab.surgery.receipt import Receipt
 
 
 def shown_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -40,8 +43,8 @@ def test_resnet20_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.endswith(
         "In Python:\n"
         "  import attnlab\n"
-        "  plain = attnlab.create('resnet20').eval()\n"
-        "  network, receipt = attnlab.insert(plain, 'se')\n"
+        "  subject = attnlab.open('resnet20')\n"
+        "  network, receipt = attnlab.insert(subject.network, 'se')\n"
         "  print(receipt)\n"
     )
 
@@ -59,36 +62,66 @@ def test_python_lines_do_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert namespace["receipt"].relative_change <= 1e-6
 
 
+def inserted(**options: Any) -> Receipt:
+    asked = Opening("resnet20", {})
+    return insert_into(asked.subject(), asked, GateOptions(gate="se", **options))[1]
+
+
 def test_options_of_the_gate_reach_it() -> None:
-    few, many = (trial("se", options={"reduction": r}).receipt.parameters_added for r in (16, 4))
+    few, many = (inserted(options=(f"reduction={r}",)).parameters_added for r in (16, 4))
     assert few < many
+
+
+def test_the_network_is_the_one_that_open_makes() -> None:
+    """A gate that a command inserts has the values that `attnlab.open(name, gate=...)` gives it."""
+    asked = Opening("resnet20", {})
+    network, _ = insert_into(asked.subject(), asked, GateOptions(gate="se"))
+    other = attnlab.open("resnet20", gate="se").network.state_dict()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, other[name]), name
+
+
+def test_any_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that says what it is, and the same weights without a word, by --model."""
+    file, bare = tmp_path / "plain.safetensors", tmp_path / "bare.pt"
+    torch.manual_seed(3)
+    network = attnlab.create("resnet20", num_classes=7)
+    attnlab.save(network, file, Description("resnet20", num_classes=7))
+    torch.save(network.state_dict(), bare)
+    shown = shown_by(["se", str(file)], capsys)
+    other = shown_by(["se", str(bare), "--model", "resnet20", "--num-classes", "7"], capsys)
+    for field in ("sites", "parameters", "MACs", "output"):
+        (row,) = re.findall(rf"^  {field} .*$", shown, flags=re.MULTILINE)
+        assert row in other
 
 
 def test_modules_by_name_and_values_as_python(capsys: pytest.CaptureFixture[str]) -> None:
     where = ["layer1.0.bn2", "layer3.2.bn2"]
-    shown = shown_by(["se", "--where", *where, "--set", "reduction=8", "bias=false"], capsys)
+    shown = shown_by(
+        ["se", "--where", " ".join(where), "--set", "reduction=8", "bias=false"], capsys
+    )
     assert "  sites       2: layer1.0.bn2, layer3.2.bn2\n" in shown
     # Without biases: 2 C²/8 at C = 16 and 64.
     assert f"(+{2 * 16 * 16 // 8 + 2 * 64 * 64 // 8:,})" in shown
-    assert f"attnlab.insert(plain, 'se', where={where!r}, reduction=8, bias=False)" in shown
+    assert (
+        f"attnlab.insert(subject.network, 'se', where={where!r}, reduction=8, bias=False)" in shown
+    )
 
 
 def test_network_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "attnlab.create('timm:resnet10t')" in shown_by(
-        ["eca", "--model", "timm:resnet10t"], capsys
-    )
+    assert "attnlab.open('timm:resnet10t')" in shown_by(["eca", "timm:resnet10t"], capsys)
 
 
 def test_network_without_steps(capsys: pytest.CaptureFixture[str]) -> None:
     """torchvision's ShuffleNetV2 concatenates and never adds."""
-    shown = refused(["eca", "--model", "torchvision:shufflenet_v2_x0_5"], capsys)
+    shown = refused(["eca", "torchvision:shufflenet_v2_x0_5"], capsys)
     assert shown.startswith("attnlab: ShuffleNetV2 has no residual step.")
 
 
 def test_random_state_is_the_callers() -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
-    trial("se")
+    inserted()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -110,7 +143,7 @@ def test_weights_size_and_classes_reach_the_network(
     assert f"  MACs        {(convolutions + projections) // 4 + 64 * 7:,} → " in shown
     namespace: dict[str, Any] = {}
     exec("\n".join(line.strip() for line in shown.split("In Python:\n")[1].splitlines()), namespace)
-    weight = namespace["plain"].state_dict()["conv1.weight"]
+    weight = namespace["subject"].network.state_dict()["conv1.weight"]
     assert torch.equal(weight, load_file(file)["conv1.weight"])
 
 
@@ -137,7 +170,7 @@ def test_weights_size_and_classes_reach_the_network(
             "attnlab: --set is for options of the gate, and 'inplace' is not one.\n",
         ),
         (
-            ["se", "--model", "resnet50"],
+            ["se", "resnet50"],
             "attnlab: 'resnet50' is not one of attnlab's own networks. "
             "Did you mean 'timm:resnet50' or 'torchvision:resnet50'?\n",
         ),
@@ -149,7 +182,7 @@ def test_weights_size_and_classes_reach_the_network(
         ),
         (["se", "--batch", "0"], "attnlab: Expected batch to be at least 1 but got 0.\n"),
         (["se", "--size", "0"], "attnlab: Expected size to be at least 1 but got 0.\n"),
-        (["se", "--threads", "0"], "attnlab: Expected threads to be at least 1 but got 0.\n"),
+        (["se", "--threads", "0"], "attnlab: Expected --threads to be at least 1 but got 0.\n"),
     ],
 )
 def test_messages(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from attnlab._errors import InputError
 from attnlab.cli import main
 from attnlab.data import DataConfig
 from attnlab.lab.measures import fold_run, load_folded
-from attnlab.lab.measures import subject as subject_module
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
+from attnlab.subject import run as run_module
 
 PICTURES = images((96, 96), (80, 96), (96, 64))
 
@@ -85,7 +85,7 @@ def test_fused_and_without_data(
     def gone(config: DataConfig) -> None:
         raise InputError(f"There is no folder {config.name!r}.")
 
-    monkeypatch.setattr(subject_module, "load_data", gone)
+    monkeypatch.setattr(run_module, "load_data", gone)
     folded = fold_run(folder, fuse=True)
     assert str(folded) == "results not compared: There is no folder 'shapes'."
     assert (folded.before, folded.after) == ({}, {})

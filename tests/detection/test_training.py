@@ -20,7 +20,7 @@ from attnlab.data import load_data
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.results import StoredRun
-from attnlab.results.details import Details
+from attnlab.results.details import DetailsResult
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -191,7 +191,7 @@ def test_measured_folded_and_on_a_page(tmp_path):
     folder = tmp_path / "run"
     run(config(attention="asr:se"), folder)
     assert missing(folder) == ["stiffness", "stripe", "fold", "details"]
-    found = {each.measurement: each for each in measure_run(folder, threads=1)}
+    found = measure_run(folder, threads=1)
     assert missing(folder) == []
     fold = found["fold"].found
     assert fold["error"] < 1e-10
@@ -200,7 +200,8 @@ def test_measured_folded_and_on_a_page(tmp_path):
         assert value == (before[name] if value is None else pytest.approx(before[name], abs=5e-5))
     assert len(found["stiffness"].found["nsi"]) == 9
     assert len(found["stripe"].found["sites"]) == 9
-    details = Details(**found["details"].found)
+    details = StoredRun(folder).measured_result(DetailsResult)
+    assert details is not None
     assert list(details.breakdowns[0].values) == ["disc", "square", "triangle"]
     assert list(details.breakdowns[1].values) == ["small", "medium", "large"]
     assert details.breakdowns[1].values["large"] is None
@@ -231,5 +232,5 @@ def test_photographs(tmp_path):
     )
     result = run(whole, tmp_path)
     assert 0 <= result.value <= 1
-    found = {each.measurement: each for each in measure_run(tmp_path, threads=1)}
+    found = measure_run(tmp_path, threads=1)
     assert found["fold"].found["values"] == pytest.approx(result.values, abs=5e-5)

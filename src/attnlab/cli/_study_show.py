@@ -81,8 +81,8 @@ def measure_command(action: MeasureStudy) -> None:
 
     only = action.only or None
 
-    def report(entry: RunEntry, found: list[Measured]) -> None:
-        names = ", ".join(f"{one.measurement} {one.seconds:.1f} s" for one in found)
+    def report(entry: RunEntry, found: dict[str, Measured]) -> None:
+        names = ", ".join(f"{name} {one.seconds:.1f} s" for name, one in found.items())
         print(f"  {entry}: {names or 'nothing is missing'}", flush=True)
 
     number = measure_study(action.name, action.out, only, action.images, report)

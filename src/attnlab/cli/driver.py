@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 from docstring_parser import parse
@@ -22,10 +22,13 @@ from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 if TYPE_CHECKING:
     from attnlab.instruments.registry import Instrument
+    from attnlab.networks.checkpoint import Description
     from attnlab.results.base import Result
     from attnlab.subject import Subject
 
+R = TypeVar("R", bound="Result")
 SOURCES = "names, files of weights, or folders of finished runs."
+SOURCE = "a name, a file of weights, or the folder of a finished run."
 _EACH = "weights"
 """The option that each of several networks has for itself."""
 
@@ -108,6 +111,22 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
     return run
 
 
+def describe_or_refuse(subject: Subject) -> Description:
+    """How to build the network again, which a file needs to say; an error if that is not known."""
+    if subject.description is None:
+        raise OptionError(
+            f"How {subject.name!r} is built is not known, so its network cannot be written to a "
+            f"file that says it. Leave -o out."
+        )
+    return subject.description
+
+
+def check_weights_file(output: Path | None) -> None:
+    """Refuse to write weights to a file of another kind."""
+    if output is not None and output.suffix != ".safetensors":
+        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
+
+
 @dataclass(frozen=True)
 class Asking:
     """What a command was asked: which networks, and all options that do not have their default."""
@@ -118,7 +137,7 @@ class Asking:
     settings: Mapping[str, Any]
     compared: Mapping[str, Any]
 
-    def each(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def each(self) -> Iterator[Opening]:
         """Every source with its options: `--weights` has one for each, or none."""
         if not self.sources:
             raise OptionError(
@@ -134,14 +153,12 @@ class Asking:
             options = {name: value for name, value in self.opened.items() if name != _EACH}
             if weights and weights[place] != "none":
                 options[_EACH] = weights[place]
-            yield source, options
+            yield Opening(source, options)
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Every source, opened."""
-        from attnlab.subject import open as open_subject
-
-        for source, options in self.each():
-            yield source, open_subject(source, **options)
+        for each in self.each():
+            yield each.source, each.subject()
 
     def folder_of(self, source: str) -> str:
         """The folder below `--out` of one of several networks; a single one has that for itself."""
@@ -154,23 +171,93 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, words = self.instrument.name, _words(self.settings)
-        opened = [f"attnlab.open({source!r}{_words(options)})" for source, options in self.each()]
+        name, settings = self.instrument.python_name, in_python(self.settings)
+        opened = [each.python() for each in self.each()]
         if len(opened) == 1:
-            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{words})"]
+            return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
-        lines.append(f"results = [attnlab.{name}(each{words}) for each in subjects]")
+        lines.append(f"results = [attnlab.{name}(each{settings}) for each in subjects]")
         if self.instrument.comparison:
             function = self.instrument.comparison
-            lines.append(f"comparison = {function}(subjects, results{_words(self.compared)})")
+            lines.append(f"comparison = {function}(subjects, results{in_python(self.compared)})")
         return lines
 
 
 def opening_options() -> type:
-    """The options of `attnlab.open`, the same for every command."""
+    """The options of `attnlab.open`, the same for every command; each of several networks has
+    weights of its own."""
     from attnlab.subject import open as open_subject
 
     return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The one network that a command opens, and the options of `attnlab.open` that were given."""
+
+    source: str
+    options: Mapping[str, Any]
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the source is the name of a network, and not a file or a folder."""
+        return not Path(self.source).exists()
+
+    def subject(self) -> Subject:
+        """The network, opened."""
+        from attnlab.subject import open as open_subject
+
+        return open_subject(self.source, **self.options)
+
+    def python(self) -> str:
+        """The Python that opens it."""
+        return f"attnlab.open({self.source!r}{in_python(self.options)})"
+
+
+def opening_command(
+    act: Callable[..., None],
+    chosen: type,
+    leave_out: Sequence[str] = (),
+    default: str | None = None,
+    with_output: bool = False,
+) -> Callable[..., None]:
+    """The command that opens one network and does what `act` does with it, for tyro.
+
+    Args:
+        act: what is done, given an `Opening` and the options; its docstring is the help.
+        chosen: a dataclass of the command's own options.
+        leave_out: options of `attnlab.open` that mean something else in this command.
+        default: the network if none is given; an error if this is None.
+        with_output: whether the command has `--json` and `--out`, which `act` is then given too.
+    """
+
+    def run(chosen: object, opening: object, output: Any, process: Process) -> None:
+        if with_output:
+            check_drawing(output.out)
+        process.prepare()
+        options = changed(opening)
+        source = options.pop("source", default)
+        act(Opening(source, options), chosen, *([output] if with_output else []))
+
+    run.__doc__ = inspect.getdoc(act)
+    run.__annotations__ = {
+        "chosen": _flat(chosen),
+        "opening": _flat(_one_network(leave_out, default)),
+        "output": _flat(Output if with_output else _nothing()),
+        "process": _flat(Process),
+    }
+    return run
+
+
+def _one_network(leave_out: Sequence[str], default: str | None) -> type:
+    from attnlab.subject import open as open_subject
+
+    positional = tyro.conf.arg(metavar="NETWORK", help=SOURCE)
+    kind = Annotated[str, tyro.conf.Positional, positional]
+    given = field() if default is None else field(default=default)
+    source = make_dataclass("Source", [("source", kind, given)], frozen=True)
+    options = options_of(open_subject, 1, leave_out=leave_out)
+    return make_dataclass("OneNetwork", [], bases=(options, source), frozen=True)
 
 
 def options_of(
@@ -201,7 +288,7 @@ def changed(options: object) -> dict[str, Any]:
     return {each.name: value for each, value in pairs if value != each.default}
 
 
-def by_this_command(result: Result) -> Result:
+def by_this_command(result: R) -> R:
     """The result, with the command that made it in its provenance."""
     if result.provenance is None:
         return result
@@ -238,11 +325,12 @@ def write(result: Result, output: Output, below: str) -> None:
         write_svg(spec, folder / f"{name.replace(' ', '-')}.svg")
     saved = result.save(folder / f"{result.instrument()}.json")
     page = write_result_page(result, saved.with_suffix(".html"))
-    number = f" and {len(figures)} figures" if figures else ""
+    number = f" and {len(figures)} figure{'s' * (len(figures) > 1)}" if figures else ""
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 
-def _words(options: Mapping[str, Any]) -> str:
+def in_python(options: Mapping[str, Any]) -> str:
+    """Keyword arguments as they are written in Python, each after a comma."""
     texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
     return "".join(f", {name}={value!r}" for name, value in texts.items())
 

@@ -60,48 +60,31 @@ def replace(
     Involution starts linear here (`start="paper"` is the authors' start). A change of the output by
     more than a thousand, and a thousand times its size, is a `ReplaceWarning`.
     """
-    from attnlab.residuals.example import run_once
-    from attnlab.residuals.selection import work_depends_on_values
-    from attnlab.surgery.answer import answer, answer_of_run, calls_to_compare
-    from attnlab.surgery.change import change_between
-    from attnlab.surgery.receipt import Receipt, count_parameters
+    from attnlab.surgery.original import Original
+    from attnlab.surgery.receipt import Receipt
 
     label, build = _builder(operator, options)
     start = time.perf_counter()
     sites = _select(model, operator, label, where)
-    run = run_once(model, example)
-    calls = calls_to_compare(run)
-    before = answer_of_run(run, model, example, calls)
+    original = Original.of(model, example, start)
     changed = copy.deepcopy(model)
     for name, convolution in sites.items():
         parent, _, child = name.rpartition(".")
         new = build(convolution).to(convolution.weight.device, convolution.weight.dtype)
         new.train(convolution.training)
         setattr(changed.get_submodule(parent), child, new)
-    after = answer(changed, example, calls)
-    change = change_between(before, after)
     notes = ["weights of the replaced layers are new"]
     if operator == "involution" and options.get("start", "linear") == "linear":
         notes.append("involution starts linear: its maps do not depend on the input yet")
-    _warn_if_too_far(label, change.largest, change.relative)
-    counted = not work_depends_on_values(run.graph)
+    after, counted = original.answer_of(changed), not original.work_depends_on_values
     if not counted:
         notes.append(
             "MACs are not counted: how much the network computes depends on what it selects"
         )
-    return changed, Receipt(
-        action=f"replace by {label}",
-        sites=tuple(sites),
-        parameters_before=count_parameters(model),
-        parameters_after=count_parameters(changed),
-        macs_before=before.macs if counted else None,
-        macs_after=after.macs if counted else None,
-        max_change=change.largest,
-        relative_change=change.relative,
-        seconds=time.perf_counter() - start,
-        notes=tuple(notes),
-        compared=change.compared,
-    )
+    figures = original.figures(changed, after, after.macs if counted else None)
+    _warn_if_too_far(label, figures["max_change"], figures["relative_change"])
+    action = f"replace by {label}"
+    return changed, Receipt(action=action, sites=tuple(sites), notes=tuple(notes), **figures)
 
 
 def _warn_if_too_far(label: str, largest: float | None, relative: float | None) -> None:

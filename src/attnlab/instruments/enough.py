@@ -7,7 +7,7 @@ ENOUGH = 8
 often as the other, looks constant on 8 inputs with a chance of 2⁻⁷, below one in a hundred."""
 
 
-def too_few(different: int, what: str) -> str:
+def too_few_inputs(different: int, what: str) -> str:
     """A sentence for the verdict if there were too few different inputs, otherwise nothing."""
     if different >= ENOUGH:
         return ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instrument:
-    """A function `name(network, *, settings…)` that returns a `Result`, and where it is.
+    """A function `function(network, *, settings…)` that returns a `Result`, and where it is.
 
     It is imported when it is used, so that a list of commands costs nothing.
     """
@@ -31,11 +31,18 @@ class Instrument:
     comparison: str = ""
     """Where the function is that compares several networks, `name(subjects, results, *,
     settings…)`, if there is one."""
+    function: str = ""
+    """What the function is called in Python, if not as the command."""
+
+    @property
+    def python_name(self) -> str:
+        """What the function is called in Python, as an attribute of `attnlab`."""
+        return self.function or self.name
 
     @property
     def measure(self) -> Callable[..., Any]:
         """The function, imported."""
-        return _imported(self.module, self.name)
+        return _imported(self.module, self.python_name)
 
     @property
     def compare(self) -> Callable[..., Any] | None:
@@ -69,8 +76,27 @@ INSTRUMENTS: dict[str, Instrument] = {
             "attnlab maps timm:test_vit --data fake",
             ("loader", "name", "progress"),
         ),
+        Instrument(
+            "place",
+            "attnlab.instruments.place.measure",
+            "which blocks should get a gate, and why",
+            "attnlab place resnet20 --budget 3 --data digits",
+            ("loader",),
+        ),
+        Instrument(
+            "noise",
+            "attnlab.instruments.noise.measure",
+            "what a network keeps under noise in its norms",
+            "attnlab noise resnet20 --data digits",
+            comparison="attnlab.instruments.noise.compare_noise",
+            function="noise_response",
+        ),
     )
 }
+
+
+_RESULTS = ("attnlab.instruments.removal.result", "attnlab.surgery.folding.receipt")
+"""Where the results of commands are that have a file of their own."""
 
 
 def _imported(module: str, name: str) -> Callable[..., Any]:
@@ -82,9 +108,10 @@ def result_kind(form: str) -> type[Result] | None:
     """The kind of result that files of this format hold; None if no instrument finds such."""
     from attnlab.results.base import FORMATS
 
-    for each in INSTRUMENTS.values():
+    instruments = (f"{each.module.rpartition('.')[0]}.result" for each in INSTRUMENTS.values())
+    for module in (*instruments, *_RESULTS):
         # Makes its formats known. What measures is not imported: a page needs no network.
-        importlib.import_module(f"{each.module.rpartition('.')[0]}.result")
+        importlib.import_module(module)
     if form not in FORMATS:
         for each in INSTRUMENTS.values():
             _ = each.compare  # a comparison of networks has a format of its own

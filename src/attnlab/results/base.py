@@ -77,6 +77,10 @@ class Result(ABC):
     def table(self) -> Table:
         """The figures, a row for each thing that was measured."""
 
+    def files(self) -> tuple[str, ...]:
+        """Pictures that belong to the result and lie beside its file, by their relative names."""
+        return ()
+
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications by name; the first is shown where there is room for one."""
         return {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from attnlab.page.columns import Column, Value, shown_table, terminal_table, value_table
 from attnlab.page.tables import Cell, CellTone, Table, number_cell
 from attnlab.results.metric import Metric
-from attnlab.results.speed import Timed
+from attnlab.results.speed import TimedNetwork
 from attnlab.results.table import (
     Comparison,
     Equivalence,
@@ -476,8 +476,8 @@ def _time_columns(reference: str) -> Columns:
     }
 
 
-def _ratio_values(name: str, read: Callable[[StudyRow], Timed | None]) -> Mapping[str, Read]:
-    def of(figure: Callable[[Timed], float]) -> Read:
+def _ratio_values(name: str, read: Callable[[StudyRow], TimedNetwork | None]) -> Mapping[str, Read]:
+    def of(figure: Callable[[TimedNetwork], float]) -> Read:
         def value(line: Line) -> Value:
             timed = read(line.row)
             return None if timed is None else figure(timed)
@@ -612,7 +612,7 @@ def _seeds_cell(row: StudyRow) -> Cell:
     return Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}", stale)
 
 
-def _ratio_text(timed: Timed | None) -> str:
+def _ratio_text(timed: TimedNetwork | None) -> str:
     return "" if timed is None else f"{timed.ratio:.2f} [{timed.low:.2f}, {timed.high:.2f}]"
 
 

@@ -24,7 +24,7 @@ from attnlab.results.damage import (
 from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
-from attnlab.results.measured import Measured, check_found
+from attnlab.results.measured import Measured, found_result
 from attnlab.results.placement import FILE as PLACEMENT
 from attnlab.results.placement import PlacementRecord
 from attnlab.results.result import RunResult
@@ -111,10 +111,8 @@ class StoredRun:
     def measured_result(self, kind: type[R]) -> R | None:
         """The result of an instrument; None where it was not measured, or does not apply."""
         measured = self.measured(kind.instrument())
-        if measured is None or measured.found is None:
-            return None
-        content = {name: value for name, value in measured.found.items() if name != "format"}
-        return kind.from_content(content)
+        found = None if measured is None else found_result(measured)
+        return found if isinstance(found, kind) else None
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:
@@ -130,18 +128,8 @@ class StoredRun:
             return self.result.placement
         return _whole(self._placement, None)
 
-    @cached_property
-    def pictures(self) -> dict[str, Any] | None:
-        """What was found as `pictures`, if all of them are there."""
-        return _whole(self._pictures, None)
-
     def is_whole(self, name: str) -> bool:
         """Whether a measurement, and what it wrote beside its file, can be read."""
-        try:
-            if name == "pictures":
-                self._pictures()
-        except DamagedFileError:
-            return False
         return self.measured(name) is not None
 
     @cached_property
@@ -182,7 +170,6 @@ class StoredRun:
             "metrics.jsonl": self._history,
             "failure.json": self._failure,
             **measured,
-            "pictures": self._pictures,
             PLACEMENT: self._placement,
             WEIGHTS: self._weights,
         }
@@ -233,7 +220,11 @@ class StoredRun:
             return None
         found = read_object(path, _AGAIN)
         with reading(path, _AGAIN):
-            return check_found(Measured(**found))
+            measured = Measured(**found)
+            result = found_result(measured)
+        for file in () if result is None else result.files():
+            check_picture(self.directory / file, _AGAIN)
+        return measured
 
     def _measurement_names(self) -> list[str]:
         return sorted(file.stem for file in (self.directory / MEASURED).glob("*.json"))
@@ -254,14 +245,6 @@ class StoredRun:
             if self.is_trained and record != self.result.placement:
                 raise ValueError("it does not say what result.json says")
         return record
-
-    def _pictures(self) -> dict[str, Any] | None:
-        measured = self._measured("pictures")
-        if measured is None or measured.found is None:
-            return None
-        for name in (name for each in measured.found["pictures"] for name in each.values() if name):
-            check_picture(self.directory / name, _AGAIN)
-        return measured.found
 
     def _file(self, name: str, kind: type[M], remedy: str) -> M | None:
         """One of the small files; None if it is not there."""

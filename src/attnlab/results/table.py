@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from attnlab.page.tables import Table
 from attnlab.results.base import Number, Result
 from attnlab.results.metric import Metric
-from attnlab.results.speed import GroupSpeed, Timed
+from attnlab.results.speed import GroupSpeed, TimedNetwork
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
 Standing = Literal[
@@ -207,9 +207,9 @@ class StudyRow:
     better than the machine was quiet."""
     inference_speed: float | None = None
     """Images per second in turns with the others; of studies of 0.1 alone, like `train_speed`."""
-    speed: Timed | None = None
+    speed: TimedNetwork | None = None
     """In turns with the other rows, against the first; None where that was not done."""
-    folded_speed: Timed | None = None
+    folded_speed: TimedNetwork | None = None
     """The same of the folded network."""
     tns: Summary | None = None
     fold_error: float | None = None

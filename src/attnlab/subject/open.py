@@ -53,7 +53,7 @@ def open(  # noqa: A001
     place: Literal["auto", "branch", "norm"] = "auto",
     shared: bool = False,
     shortcut: Literal["projection", "zero_pad"] | None = None,
-    part: Part = "test",
+    part: Part | None = None,
     limit: int | None = None,
     batch: int | None = None,
     size: int | None = None,
@@ -78,7 +78,8 @@ def open(  # noqa: A001
         place: where on the branch that gate acts, as for `attnlab.insert`.
         shared: whether the blocks of a stage have one gate in common.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        part: test images, or training images as in an epoch of training.
+        part: test images, or training images as in an epoch of training. If left out, test images;
+            training images where something is chosen by looking at them.
         limit: use this many images, evenly spread.
         batch: images at a time; 64, or as many as a run was tested with, if left out.
         size: side of the images, if not what the network was trained with.
@@ -123,7 +124,7 @@ class Asked:
     place: Literal["auto", "branch", "norm"]
     shared: bool
     shortcut: str | None
-    part: Part
+    part: Part | None
     limit: int | None
     batch: int | None
     size: int | None
@@ -133,7 +134,8 @@ class Asked:
     trust: bool
 
     def __post_init__(self) -> None:
-        for name, value in (("limit", self.limit), ("batch", self.batch), ("size", self.size)):
+        for name in ("num_classes", "limit", "batch", "size"):
+            value = getattr(self, name)
             if value is not None:
                 check_whole(name, value, 1)
 
@@ -222,6 +224,9 @@ def _of_file(path: Path, asked: Asked) -> Subject:
     description = _described(path, asked)
     network = filled(description, read_state(path), str(path)).eval().to(_device())
     library = library_preprocessing(description.model, network, None)
+    if library is None and description.input_size is not None:
+        # The file says the size of its images, though not how they were prepared.
+        library = replace(_of_imagenet(network), size=_size(description.input_size))
     images, notes = _images(asked, network, description.preprocessing, library, trained=True)
     return asked.applied(
         Subject(
@@ -249,7 +254,10 @@ def _described(path: Path, asked: Asked) -> Description:
             f"model='resnet164', gate='asr:se', num_classes=100."
         )
     description.check_trust(path, asked.trust)
-    return description
+    if asked.size is None:
+        return description
+    channels = 3 if description.input_size is None else description.input_size[0]
+    return replace(description, input_size=[channels, asked.size, asked.size])
 
 
 def _of_name(name: str, asked: Asked) -> Subject:
@@ -294,7 +302,7 @@ def _description(model: str, outputs: int | None, asked: Asked) -> Description:
         asked.where,
         asked.start,
         input_size=size,
-        place=asked.place,
+        place=Description.place if asked.gate is None else asked.place,
         shared=asked.shared,
     )
 
@@ -342,6 +350,11 @@ def _images(
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
     return images, (note,)
+
+
+def _size(shape: Sequence[int]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
 
 
 def _of_imagenet(network: nn.Module) -> Preprocessing:

@@ -21,7 +21,7 @@ from attnlab.results.provenance import provenance
 from attnlab.subject.building import build_network, description
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.subject.subject import Subject
-from attnlab.tasks import build_task
+from attnlab.tasks import TaskConfig, build_task
 
 _ANEW = "Train the run anew, in another directory."
 _WEIGHTS = "model.safetensors"
@@ -30,19 +30,22 @@ _FACTS = TypeAdapter(Facts)
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
-def open_run(directory: str | Path, *, trust: bool = False) -> Subject:
+def open_run(directory: str | Path, *, trust: bool = False, images: bool = True) -> Subject:
     """The network of a finished run on its own test images.
 
     Args:
         directory: the run's folder.
         trust: whether classes that are not attnlab's, which the run names, may be imported.
+        images: whether its images are needed; without them, a run can be opened where they are not.
     """
     folder = Path(directory)
     config = read_network_config(folder)
     _check_trust(folder, config, trust)
-    data = load_data(config.data)
-    check_data(folder, data)
-    task = build_task(config.task, data.facts)
+    data = load_data(config.data) if images else None
+    if data is not None:
+        check_data(folder, data)
+    facts = read_facts(folder) if data is None else data.facts
+    task = build_task(config.task, facts)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Subject(
         name=folder.resolve().name,
@@ -54,8 +57,8 @@ def open_run(directory: str | Path, *, trust: bool = False) -> Subject:
             config.backbone,
             gate=None if config.attention == "none" else config.attention,
             weights=folder / _WEIGHTS,
-            data=f"{data.facts.name} (test images of the run)",
-            data_checksum=data.facts.checksum,
+            data=f"{facts.name} (test images of the run)" if images else "",
+            data_checksum=facts.checksum if images else "",
         ),
         batch_size=_test_batch_size(folder),
         device=device,
@@ -69,6 +72,14 @@ def read_network_config(directory: str | Path) -> NetworkConfig:
     with reading(folder / "config.json", _ANEW):
         known = {name: settings[name] for name in NetworkConfig.model_fields if name in settings}
         return with_placement(NetworkConfig(**known), folder)
+
+
+def read_task(directory: str | Path) -> TaskConfig:
+    """What a run learns, of its settings alone."""
+    folder = Path(directory)
+    settings = stored_settings(folder)
+    with reading(folder / "config.json", _ANEW):
+        return TaskConfig.model_validate(settings["task"])
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +14,7 @@ from attnlab._spread import evenly_spread
 from attnlab.data import Batch, Data
 from attnlab.data.batches import Chunk
 from attnlab.networks.checkpoint import Description
+from attnlab.residuals.example import example_input
 from attnlab.results.base import Result
 from attnlab.results.provenance import Provenance
 from attnlab.tasks import Task
@@ -46,7 +47,8 @@ class Subject:
     provenance: Provenance | None = None
     notes: tuple[str, ...] = ()
     """What was assumed when it was opened, for the notes of every result."""
-    part: Part = "test"
+    part: Part | None = None
+    """Which images; what the instrument asks for if None, and most ask for test images."""
     limit: int | None = None
     """How many images, evenly spread; what the instrument asks for if None."""
     batch_size: int = BATCH
@@ -83,13 +85,22 @@ class Subject:
         if self.loader is not None:
             yield from self.loader
             return
+        yield from self.read(self.chosen(otherwise, part).split(self.batch_size), part)
+
+    def chosen(self, otherwise: int | None = None, part: Part | None = None) -> torch.Tensor:
+        """The numbers of the images that are used, of all images of the part: as for `batches`."""
+        facts = self.images().facts
+        there = facts.train if (part or self.part) == "train" else facts.test
+        # Evenly spread, because many sets are sorted by class.
+        return evenly_spread(there, self.limit if self.limit is not None else otherwise)
+
+    def read(self, chunks: Sequence[torch.Tensor], part: Part | None = None) -> Iterator[Batch]:
+        """One batch of images per chunk of their numbers, in that order."""
         data = self.images()
-        number = self.limit if self.limit is not None else otherwise
-        if (part or self.part) == "train":
-            chunks = self._chunks(data.facts.train, number)
+        if (part or self.part or "test") == "train":
             yield from data.training([Chunk(c, 1.0) for c in chunks], 0, 0, self.device)
         else:
-            yield from data.testing(self._chunks(data.facts.test, number), self.device)
+            yield from data.testing(chunks, self.device)
 
     def inputs(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
         """The same, but only what the network takes of each batch."""
@@ -97,13 +108,20 @@ class Subject:
             own = self.task is not None and isinstance(batch, Batch)
             yield self.task.inputs(batch) if self.task is not None and own else batch
 
+    def example(self, batch: int = 1) -> Any:
+        """An input of the size that the network takes, the same each time: random numbers or, if
+        only its task can build the network, its first images."""
+        if self.description is not None:
+            return self.description.example(self.network, batch)
+        if self.data is None and self.loader is None:
+            return example_input(self.network, batch)
+        return next(self.inputs(batch))
+
     def number_of_batches(self, otherwise: int | None = None) -> int | None:
         """How many batches there are, as far as that is known before they are read."""
         if self.loader is not None:
             return len(self.loader) if isinstance(self.loader, Sized) else None
-        facts = self.images().facts
-        there = facts.train if self.part == "train" else facts.test
-        return len(self._chunks(there, self.limit if self.limit is not None else otherwise))
+        return len(self.chosen(otherwise).split(self.batch_size))
 
     def learned(self) -> Task:
         """What the network learned; an error where the labels are not known to be its own."""
@@ -122,7 +140,3 @@ class Subject:
                 f"or digits."
             )
         return self.data
-
-    def _chunks(self, there: int, wanted: int | None) -> list[torch.Tensor]:
-        # Evenly spread, because many sets are sorted by class.
-        return list(evenly_spread(there, wanted).split(self.batch_size))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Result
+from attnlab.surgery.change import largest_in_words
 
-@dataclass(frozen=True)
-class Receipt:
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt(Result):
     """What surgery did: where, what it costs, and how much the output moved on the example."""
+
+    FORMAT: ClassVar[str] = "attnlab surgery 1"
 
     action: str
     sites: tuple[str, ...]
@@ -21,9 +28,7 @@ class Receipt:
     max_change: float | None
     """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
-    """The same, relative to the largest absolute output."""
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
+    """The same, relative to the largest absolute output: `largest_change`."""
     compared: str = ""
     """What was compared, where that is not the whole output; or why nothing was."""
 
@@ -36,6 +41,38 @@ class Receipt:
         if self.macs_before is None or self.macs_after is None:
             return None
         return self.macs_after - self.macs_before
+
+    @property
+    def title(self) -> str:
+        """What was done, as the beginning of a sentence."""
+        return f"{self.action[:1].upper()}{self.action[1:]}"
+
+    @property
+    def verdict(self) -> str:
+        moved = self.relative_change
+        change = (
+            "the output was not compared"
+            if moved is None
+            else f"the output changes by **{moved:.1e}** (relative)"
+        )
+        return f"{self.title} at {len(self.sites)} sites; {change}."
+
+    def table(self) -> Table:
+        """Parameters and MACs, before and after."""
+        rows = [
+            ("parameters", self.parameters_before, self.parameters_after, self.parameters_added),
+            ("MACs", self.macs_before, self.macs_after, self.macs_added),
+        ]
+        cells = [
+            [
+                Cell(name),
+                number_cell(before, "{:,}"),
+                number_cell(after, "{:,}"),
+                number_cell(added, "{:+,}"),
+            ]
+            for name, before, after, added in rows
+        ]
+        return Table(["", "before", "after", "difference"], cells, self.title)
 
     def __str__(self) -> str:
         lines = [
@@ -64,7 +101,7 @@ def _macs(before: int | None, after: int | None) -> str:
 def _change(absolute: float | None, relative: float | None, compared: str) -> str:
     if absolute is None or relative is None:
         return f"not compared: {compared}" if compared else "not compared"
-    figures = f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
+    figures = largest_in_words(absolute, relative)
     return f"{figures}, {compared}" if compared else figures
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.lab.training.small import run, small
@@ -12,11 +13,14 @@ from tests.lab.training.small import run, small
 import attnlab
 from attnlab._errors import InputError, UnknownNameError
 from attnlab.data import load_data
+from attnlab.instruments.classes import ClassesResult, measure_classes
 from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stripe import StripeResult
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
+from attnlab.surgery.folding import FoldReceipt
 from attnlab.surgery.insertion import attachments
 
 FEW = MeasureConfig(images=20, inference_images=8)
@@ -29,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(small(1, attention="asr:se"), made)
     all_of_them = ["stiffness", "stripe", "fold", "classes"]
     assert missing(made, FEW) == all_of_them
-    assert [one.measurement for one in measure_run(made, FEW)] == all_of_them
+    assert list(measure_run(made, FEW)) == all_of_them
     return made
 
 
@@ -45,9 +49,10 @@ def test_stiffness_is_that_of_the_saved_network_on_its_test_images(folder: Path)
     assert found is not None
     assert found.settings == {"images": 20}
     expected = attnlab.stiffness(load_network(folder), [images_of(20)], progress=False)
-    assert found.found is not None
-    assert found.found["tns"] == pytest.approx(expected.tns, rel=1e-6)
-    assert [s["label"] for s in found.found["nsi"]] == [step.label for step in expected.nsi]
+    result = StoredRun(folder).measured_result(StiffnessResult)
+    assert result is not None
+    assert result.tns == pytest.approx(expected.tns, rel=1e-6)
+    assert [step.label for step in result.nsi] == [step.label for step in expected.nsi]
 
 
 def test_gates_that_are_constant(folder: Path) -> None:
@@ -64,40 +69,39 @@ def test_gates_that_are_constant(folder: Path) -> None:
 
 
 def test_the_fold_is_exact_and_tests_the_same(folder: Path) -> None:
-    found = StoredRun(folder).measured("fold")
+    found = StoredRun(folder).measured_result(FoldReceipt)
     assert found is not None
-    assert found.found is not None
-    assert found.found["error"] < 1e-10
-    assert found.found["parameters"] == 272_474
-    assert found.found["values"]["top1"] == StoredRun(folder).result.value
+    assert found.float64_change is not None
+    assert found.float64_change < 1e-10
+    assert found.parameters_after == 272_474
+    assert found.values["top1"] == StoredRun(folder).result.value
 
 
 def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:
     assert missing(folder, FEW) == []
-    assert measure_run(folder, FEW) == []
+    assert measure_run(folder, FEW) == {}
     assert missing(folder, MeasureConfig(images=10, inference_images=0)) == []
     more = MeasureConfig(images=30, inference_images=8)
     assert missing(folder, more) == ["stiffness", "stripe"]
-    (again,) = measure_run(folder, FEW, ["stiffness"])
-    assert again.measurement == "stiffness"
+    assert list(measure_run(folder, FEW, ["stiffness"])) == ["stiffness"]
 
 
 def test_whether_to_fold_is_asked_of_the_network(tmp_path: Path) -> None:
     """Not of its name: SE's gates depend on the image, whatever the gate is called."""
     run(small(1, attention="se"), tmp_path)
-    stiffness, _, fold, _ = measure_run(tmp_path, FEW)
-    assert (fold.found, fold.notes) == (None, ())
+    found = measure_run(tmp_path, FEW)
+    assert (found["fold"].found, found["fold"].notes) == (None, ())
     gates = StoredRun(tmp_path).measured_result(StripeResult)
     assert gates is not None
     # Of 16 channels SE keeps one hidden unit; where its ReLU is never active the gate is constant.
     assert all(site.image_spread > 0 for site in gates.sites[-3:])
-    assert stiffness.found is not None
+    assert found["stiffness"].found is not None
 
 
 def test_a_network_without_steps_has_no_tns(tmp_path: Path) -> None:
     data = {"name": "fake", "train_subset": 8, "test_subset": 4}
     run(small(1, {"batch_size": 4}, data=data, backbone="mobilenet_v1"), tmp_path)
-    (found,) = measure_run(tmp_path, FEW, ["stiffness"])
+    found = measure_run(tmp_path, FEW, ["stiffness"])["stiffness"]
     assert found.found is None
     assert found.notes == ("The network has no residual step, so no TNS.",)
 
@@ -125,13 +129,14 @@ def test_confusion_is_that_of_the_predictions(folder: Path) -> None:
     """Against scikit-learn, on the network's own answers."""
     from sklearn.metrics import confusion_matrix
 
-    found = StoredRun(folder).measured("classes")
+    found = StoredRun(folder).measured_result(ClassesResult)
     assert found is not None
-    assert found.found is not None
     data = load_data(small(1).data)
     batch = next(data.testing([torch.arange(30)], torch.device("cpu")))
     with torch.no_grad():
         predicted = load_network(folder)(batch.inputs).argmax(1)
     expected = confusion_matrix(batch.targets, predicted, labels=range(10))
-    assert found.found["confusion"] == expected.tolist()
-    assert found.found["classes"] == [str(number) for number in range(10)]
+    assert np.array_equal(found.confusion, expected)
+    assert found.classes == tuple(str(number) for number in range(10))
+    # The run, opened, says the same.
+    assert measure_classes(folder).confusion == found.confusion

@@ -19,7 +19,7 @@ from scipy import stats
 from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
 from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
-from attnlab.results.speed import GroupSpeed, StudySpeed, Timed, write_speed
+from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
     PlanRecord,
     RunEntry,
@@ -39,6 +39,7 @@ from attnlab.results.table import (
     Summary,
     Verdict,
 )
+from attnlab.surgery.folding import FoldReceipt
 
 GATES = ("se", "step", "asr:se", "eca", "cbam", "srm", "fca", "sge", "ie")
 GAINS = (0.45, 0.5, 0.42, 0.25, 0.24, 0.2, 0.04, 0.05, -0.05)
@@ -250,13 +251,14 @@ def _write_run(
         train_images_per_second=900 - 20 * rank,
         data_share=0.05,
         seconds=320.0,
+        sites=len(sites),
     )
     _write_history(folder, entry, curve, metric, gates, own, channels)
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()
     measured: dict[str, dict[str, Any] | None] = {
         "stiffness": _stiffness(own, blocks, sites, gain),
         "stripe": _stripe(gates, asr) if gated else None,
-        "fold": {"error": 2.4e-13, "parameters": 270_000, "values": last} if asr else None,
+        "fold": _fold(sites, last) if asr else None,
     }
     for name, found in measured.items():
         notes = note if name == "stiffness" else ()
@@ -488,8 +490,8 @@ def _group(
                 speed=timed.rows[cell.row],
                 folded_speed=timed.folded.get(cell.row),
                 tns=summary(tns) if tns else None,
-                fold_error=max(_found(own, "fold", "error"), default=None),
-                folded_parameters=max(_found(own, "fold", "parameters"), default=None),
+                fold_error=max(_found(own, "fold", "float64_change"), default=None),
+                folded_parameters=max(_found(own, "fold", "parameters_after"), default=None),
                 folded=summary(folded) if folded else None,
                 paper=paper,
             )
@@ -507,9 +509,11 @@ def _timed(
         if any(c == cell for c, _ in runs)
     }
 
-    def taken(folder: str, ratio: float) -> Timed:
+    def taken(folder: str, ratio: float) -> TimedNetwork:
         low, high = ratio - 0.02, ratio + 0.02
-        return Timed(folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high)
+        return TimedNetwork(
+            folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high
+        )
 
     return GroupSpeed(
         reference="plain",
@@ -524,6 +528,24 @@ def _timed(
 
 def _seed(item: tuple[tuple[StudyCell, int], StoredRun]) -> int:
     return item[0][1]
+
+
+def _fold(sites: Sequence[str], values: dict[str, float]) -> dict[str, Any]:
+    """The receipt of a fold, as a run stores it."""
+    receipt = FoldReceipt(
+        action=f"folded {len(sites)} gates of ResNet",
+        sites=tuple(sites),
+        parameters_before=273_000,
+        parameters_after=270_000,
+        macs_before=41_300_000,
+        macs_after=41_000_000,
+        max_change=1e-6,
+        relative_change=1e-7,
+        float64_change=2.4e-13,
+        values=dict(values),
+    )
+    content: dict[str, Any] = json.loads(receipt.to_json())
+    return content
 
 
 def _found(runs: Sequence[StoredRun], measurement: str, key: str) -> list[Any]:

@@ -15,7 +15,6 @@ import attnlab
 from attnlab._errors import AttnlabError
 from attnlab.cli import main
 from attnlab.instruments.stiffness.page import stiffness_page
-from attnlab.lab.pages.fold_page import fold_page
 from attnlab.lab.pages.write import write_file_page
 from attnlab.page.rendering import render
 from attnlab.results import StoredRun
@@ -280,7 +279,7 @@ def test_fold_page():
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "asr:se")
     _, receipt = attnlab.fold(network)
-    text = fold_page(json.loads(receipt.to_json()))
+    text = render(receipt.page())
     assert "<strong>9 of 9</strong> gates are folded away; the output changes by" in text
     assert f"{receipt.parameters_before:,} → {receipt.parameters_after:,}" in text
     assert ">exact<" in text
@@ -291,11 +290,11 @@ def test_fold_page():
 def test_page_of_an_approximate_fold_says_so():
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "se")
-    _, receipt = attnlab.fold(
-        network, constants=[torch.randn(4, 3, 32, 32) for _ in range(2)], tolerance=0.5
+    _, receipt = attnlab.fold_constants(
+        network, [torch.randn(4, 3, 32, 32) for _ in range(2)], tolerance=0.5
     )
     assert receipt.relative_change > 1e-6
-    text = fold_page(json.loads(receipt.to_json()))
+    text = render(receipt.page())
     assert ">approximate<" in text
     assert "replaced by their mean over data" in text
     assert f"<strong>{receipt.relative_change:.1e}</strong>" in text
@@ -305,8 +304,8 @@ def test_page_of_a_fold_under_a_budget_has_the_curve():
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "se")
     data = [(torch.randn(32, 3, 32, 32), torch.arange(32) % 10)]
-    _, receipt = attnlab.fold(network, constants=data, budget="all")
-    text = fold_page(json.loads(receipt.to_json()))
+    _, receipt = attnlab.fold_budget(network, data, "all")
+    text = render(receipt.page())
     assert "replaced by constants from data" in text
     assert f"on images held out is <strong>{receipt.measured:.4f}</strong>" in text
     assert "The budget was <strong>all</strong>, and 9 of 9 gates went" in text
@@ -321,9 +320,9 @@ def test_page_of_a_partial_fold_and_of_none(tmp_path):
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10).eval(), "asr:se+se")
     _, receipt = attnlab.fold(network, partial=True)
-    text = fold_page(json.loads(receipt.to_json()))
+    text = render(receipt.page())
     assert ">9 kept<" in text
     assert f"{receipt.rows[0].site} keeps a gate." in text
     without = replace(receipt, rows=(), max_change=None, float64_change=None)
-    assert "There was no gate to fold" in fold_page(json.loads(without.to_json()))
+    assert "There was no gate to fold" in render(without.page())
     assert FoldReceipt.load(receipt.save(tmp_path / "a.fold.json")) == receipt

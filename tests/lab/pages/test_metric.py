@@ -69,16 +69,16 @@ def test_no_word_of_classification_on_another_page(faces, tmp_path):
 
 OF_CLASSES = {
     # `attnlab fold` and `shorten` judge by labels where images have classes
-    "lab/pages/budget_section.py",
+    "surgery/folding/page.py",
     "instruments/removal/page.py",
     "instruments/removal/figures.py",
-    "results/of_classes.py",  # the form of measurements that only networks with classes have
 }
 """Files that may speak of classes; no page of a study is made there."""
 PAGES = (
     *("results/*.py", "page/*.py", "lab/pages/*.py", "instruments/block_figures.py"),
     *(f"instruments/*/{name}.py" for name in ("figures", "page", "section", "section_figures")),
     *("instruments/stiffness/surfaces.py", "instruments/stripe/stripes.py"),
+    *("surgery/folding/page.py", "surgery/folding/figures.py"),
 )
 """What pages are made of, and the parts of them."""
 

@@ -13,11 +13,11 @@ from PIL import Image
 from tests.lab.pages.browser import browsing
 from tests.lab.study._small import HereExecutor
 
+from attnlab.instruments.pictures import PicturesResult
 from attnlab.instruments.pictures.section import pictures_section
 from attnlab.lab.pages.write import write_study_page
 from attnlab.lab.study import Study, run_study
 from attnlab.page.parts import Heading, Table, ThumbnailGrid
-from attnlab.results.pictures import read_pictures
 from attnlab.results.record import StudyRecord, read_record
 
 STUDY = Study(
@@ -53,7 +53,7 @@ def files(record: StudyRecord) -> dict[tuple[str, int], list[np.ndarray]]:
     """Pictures by row and seed, read by hand."""
     found = {}
     for run in record.finished:
-        pictures = read_pictures(run.stored)
+        pictures = run.measured(PicturesResult)
         assert pictures is not None
         pixels = []
         for picture in pictures.pictures:

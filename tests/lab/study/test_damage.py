@@ -148,6 +148,12 @@ DAMAGE = [
         "rows.0.top1: ",
         True,
     ),
+    (
+        "measured/classes.json",
+        changed(lambda found: found["found"].update(format="attnlab classes 9")),
+        "it has format 'attnlab classes 9', expected 'attnlab classes 1'",
+        True,
+    ),
     ("measured/unknown.json", a_list, "expected a JSON object but got [1, 2]", True),
     ("model.safetensors", cut, "", True),
     ("model.safetensors", emptied, "", True),
@@ -312,7 +318,7 @@ def test_damaged_pictures(
     runs: Path, name: str, damage: Callable[[Path], None], reason: str
 ) -> None:
     names = {"input": "pictures/0-input.png", "output": "pictures/0-output.png"}
-    found = {"pictures": [names], "folded_change": None}
+    found = {"format": "attnlab pictures 1", "pictures": [names], "folded_change": None}
     folders = measured_by_hand(runs, "pictures", found)
     for folder in folders:
         (folder / "pictures").mkdir()
@@ -343,7 +349,10 @@ def test_a_picture_that_another_package_cannot_read_either(
         check_picture(file, "Remove it.")
 
 
-DETAILS = {"breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}]}
+DETAILS = {
+    "format": "attnlab details 1",
+    "breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}],
+}
 
 
 def test_damaged_details(runs: Path) -> None:

@@ -206,13 +206,13 @@ def test_a_fold_of_a_fold_comes_back(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = description.build().eval()
     loader = [torch.randn(4, 3, 64, 64) for _ in range(2)]
-    _, receipt = attnlab.fold(network, constants=loader, tolerance=1e6)
+    _, receipt = attnlab.fold_constants(network, loader, tolerance=1e6)
     moves = [max(row.spread or 0, row.predicted_change or 0) for row in receipt.rows]
-    some, receipt = attnlab.fold(network, constants=loader, tolerance=statistics.median(moves))
+    some, receipt = attnlab.fold_constants(network, loader, tolerance=statistics.median(moves))
     then = description.after_fold(some, receipt)
     assert 0 < len(then.removed) < 9
     again = load(save(some, tmp_path / "some.safetensors", then))
-    everything, receipt = attnlab.fold(again, constants=loader, tolerance=1e6)
+    everything, receipt = attnlab.fold_constants(again, loader, tolerance=1e6)
     final = then.after_fold(everything, receipt)
     assert len(set(final.removed)) == 9
     read = load(save(everything, tmp_path / "all.safetensors", final))

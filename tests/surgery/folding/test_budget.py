@@ -46,7 +46,7 @@ def folded() -> tuple[nn.Module, list[tuple[Tensor, Tensor]], nn.Module, FoldRec
     network = small()
     classes = torch.arange(64) % 4
     data = list(zip(images(64).split(16), classes.split(16), strict=True))
-    plain, receipt = attnlab.fold(network, constants=data, budget=0.3)
+    plain, receipt = attnlab.fold_budget(network, data, 0.3)
     return network, data, plain, receipt
 
 
@@ -59,7 +59,7 @@ def test_constants_are_least_squares_of_the_gated_branch():
     for _, attachment in attachments(gated):
         for parameter in attachment.parameters():
             nn.init.normal_(parameter, std=2.0)
-    plain, receipt = attnlab.fold(gated, constants=[data[:7], data[7:]], budget="all")
+    plain, receipt = attnlab.fold_budget(gated, [data[:7], data[7:]], "all")
     ((_, attachment),) = attachments(gated)
     with torch.no_grad():
         branch = nn.functional.conv2d(
@@ -87,9 +87,7 @@ def test_what_is_held_out_decides_nothing():
     network, data = small(), images(40)
     other = data.clone()
     other[1::2] = images(20, seed=5)
-    first, second = (
-        attnlab.fold(network, constants=[batch], budget="all") for batch in (data, other)
-    )
+    first, second = (attnlab.fold_budget(network, [batch], "all") for batch in (data, other))
     for name, value in first[0].state_dict().items():
         assert torch.equal(value, second[0].state_dict()[name])
     assert [p.predicted for p in first[1].curve.points] == [
@@ -124,7 +122,7 @@ def test_the_receipt_tells_what_was_measured(folded):
 def test_a_budget_that_no_gate_fits_takes_none():
     network, data = small(), images(32)
     began = perf_counter()
-    plain, receipt = attnlab.fold(network, constants=[data], budget=1e-9)
+    plain, receipt = attnlab.fold_budget(network, [data], 1e-9)
     assert 0 < receipt.seconds <= perf_counter() - began
     assert receipt.sites == ()
     assert (receipt.predicted, receipt.measured) == (0.0, 0.0)
@@ -136,7 +134,7 @@ def test_costs(cost):
     """By hand, of the network that comes out."""
     network, classes = small(), torch.arange(40) % 4
     data = images(40)
-    plain, receipt = attnlab.fold(network, constants=[(data, classes)], budget="all", cost=cost)
+    plain, receipt = attnlab.fold_budget(network, [(data, classes)], "all", cost=cost)
     with torch.no_grad():
         before, after = (each(data[1::2]).double() for each in (network, plain))
     classes = classes[1::2]
@@ -157,7 +155,7 @@ def test_nothing_moves_where_gates_are_constant():
         if name.endswith("conv_reduce"):
             nn.init.zeros_(module.weight)
     data = images(32).double()
-    plain, receipt = attnlab.fold(network, constants=[data], budget=1e-9)
+    plain, receipt = attnlab.fold_budget(network, [data], 1e-9)
     assert len(receipt.sites) == 9
     assert relative(network(data), plain(data)) <= 1e-10
     for name, value in plain.state_dict().items():
@@ -189,7 +187,7 @@ def test_norms_follow_what_they_see():
     torch.manual_seed(0)
     network = stir(Normed()).double().eval()
     data = 2 * images(60, 3, 6).double()
-    plain, _ = attnlab.fold(network, constants=[data], budget="all")
+    plain, _ = attnlab.fold_budget(network, [data], "all")
     chose = data[::2]
     with torch.no_grad():
         made = nn.functional.silu(network.first(chose))
@@ -253,7 +251,7 @@ def test_attention_that_networks_bring_along(kind):
     network.attention = OWN[kind]()
     network = stir(network).eval()
     data = images(32, 3, 6)
-    plain, receipt = attnlab.fold(network, constants=[data], budget="all")
+    plain, receipt = attnlab.fold_budget(network, [data], "all")
     assert receipt.sites == ("attention",)
     assert isinstance(plain.attention, nn.Identity)
     assert receipt.float64_change <= 1e-12
@@ -269,7 +267,7 @@ def test_attention_that_networks_bring_along(kind):
 def test_a_network_of_torchvision():
     torch.manual_seed(0)
     network = stir(torchvision.models.mobilenet_v3_small(num_classes=3)).eval()
-    plain, receipt = attnlab.fold(network, constants=[images(32)], budget="all")
+    plain, receipt = attnlab.fold_budget(network, [images(32)], "all")
     assert len(receipt.sites) == 9
     assert receipt.float64_change <= 1e-12
     assert all(row.error <= 1e-12 for row in receipt.rows)
@@ -301,8 +299,8 @@ def with_own_class(*, adds: bool) -> nn.Module:
 def test_a_class_of_your_own_by_name():
     network, data = with_own_class(adds=False), [images(32, 3, 6)]
     with pytest.raises(FoldError, match="carries no gate that could be made constant"):
-        attnlab.fold(network, constants=data, budget="all")
-    plain, receipt = attnlab.fold(network, constants=data, budget="all", gates={"SELayer": "fc"})
+        attnlab.fold_budget(network, data, "all")
+    plain, receipt = attnlab.fold_budget(network, data, "all", gates={"SELayer": "fc"})
     assert receipt.sites == ("attention",)
     assert isinstance(plain.attention, nn.Identity)
     assert receipt.float64_change <= 1e-12
@@ -310,7 +308,7 @@ def test_a_class_of_your_own_by_name():
 
 def test_a_class_that_does_more_than_multiply_is_refused():
     network, data = with_own_class(adds=True), [images(32, 3, 6)]
-    rest, receipt = attnlab.fold(network, constants=data, budget="all", gates={"SELayer": "fc"})
+    rest, receipt = attnlab.fold_budget(network, data, "all", gates={"SELayer": "fc"})
     (row,) = receipt.kept
     assert row.kept == "SELayer does not return its input times what its 'fc' returns"
     assert relative(network(data[0]), rest(data[0])) == 0.0
@@ -318,34 +316,32 @@ def test_a_class_that_does_more_than_multiply_is_refused():
 
 REFUSALS = {
     "few": (
-        lambda net: attnlab.fold(net, constants=[images(31)], budget=0.1),
+        lambda net: attnlab.fold_budget(net, [images(31)], 0.1),
         InputError,
-        "constants= gave 31 images. Expected at least 32 with budget=: half of them choose, and "
+        "There are 31 images. Expected at least 32 for a budget: half of them choose, and "
         "half are held out to measure what was chosen. Some hundreds are better.",
     ),
     "none": (
-        lambda net: attnlab.fold(net, constants=[], budget=0.1),
+        lambda net: attnlab.fold_budget(net, [], 0.1),
         InputError,
-        "constants= gave no batch. Expected an iterable of input batches.",
+        "The images gave no batch. Expected an iterable of input batches.",
     ),
     "not finite": (
-        lambda net: attnlab.fold(
-            net, constants=[images(32), images(32) / torch.zeros(())], budget=0.1
-        ),
+        lambda net: attnlab.fold_budget(net, [images(32), images(32) / torch.zeros(())], 0.1),
         InputError,
-        "Batch 1 of constants= has values that are not finite. Expected images as the network "
+        "Batch 1 of the images has values that are not finite. Expected images as the network "
         "takes them.",
     ),
     "no classes": (
         lambda net: cost_curve(net, [images(32)], cost="loss"),
         InputError,
-        "cost='loss' needs the class of every image, and constants= gives none. Expected batches "
+        "cost='loss' needs the class of every image, and the batches have none. Expected batches "
         "(images, classes), or a cost that needs no classes: 'output' or 'answers'.",
     ),
     "other classes": (
         lambda net: cost_curve(net, [(images(32), torch.arange(32))], cost="accuracy"),
         InputError,
-        "constants= has images of class 30, and the network knows 4 classes, from 0 on. Expected "
+        "There are images of class 30, and the network knows 4 classes, from 0 on. Expected "
         "the classes that it was trained for, or a cost that needs none: 'output' or 'answers'.",
     ),
     "cost": (
@@ -355,37 +351,17 @@ REFUSALS = {
         "accuracy.",
     ),
     "budget": (
-        lambda net: attnlab.fold(net, constants=[images(32)], budget="most"),
+        lambda net: attnlab.fold_budget(net, [images(32)], "most"),
         OptionError,
         "Expected budget to be a number of at least 0, or 'all', but got 'most'.",
     ),
     "negative": (
-        lambda net: attnlab.fold(net, constants=[images(32)], budget=-0.1),
+        lambda net: attnlab.fold_budget(net, [images(32)], -0.1),
         OptionError,
         "Expected budget to be a number of at least 0, or 'all', but got -0.1.",
     ),
-    "no data": (
-        lambda net: attnlab.fold(net, budget=0.1),
-        OptionError,
-        "budget= is for gates that are made constant from data: give constants=loader as well.",
-    ),
-    "both": (
-        lambda net: attnlab.fold(net, constants=[images(32)], budget=0.1, tolerance=0.1),
-        OptionError,
-        "tolerance= judges every gate alone and budget= all of them together: give one of them.",
-    ),
-    "cost alone": (
-        lambda net: attnlab.fold(net, constants=[images(32)], cost="answers"),
-        OptionError,
-        "cost= says what a budget limits: give budget= as well.",
-    ),
-    "repair alone": (
-        lambda net: attnlab.fold(net, constants=[images(32)], repair="distil"),
-        OptionError,
-        "repair= is for what constants= and budget= change: give them as well.",
-    ),
     "repair": (
-        lambda net: attnlab.fold(net, constants=[images(32)], budget=0.1, repair="teach"),
+        lambda net: attnlab.fold_budget(net, [images(32)], 0.1, repair="teach"),
         OptionError,
         "Expected repair to be 'distil' or a Distil but got 'teach'.",
     ),
@@ -406,14 +382,14 @@ REFUSALS = {
         lambda _: cost_curve(attnlab.create("resnet20"), [images(32)]),
         FoldError,
         "ResNet carries no gate that could be made constant. Expected one that attnlab inserted, "
-        "squeeze-and-excitation or ECA of timm or torchvision, or a class of yours that gates= "
+        "squeeze-and-excitation or ECA of timm or torchvision, or a class of your own that gates= "
         "names.",
     ),
     "another attention": (
         lambda _: cost_curve(timm.create_model("gcresnet33ts", num_classes=3), [images(32)]),
         FoldError,
         "ByobNet carries no gate that could be made constant. Expected one that attnlab inserted, "
-        "squeeze-and-excitation or ECA of timm or torchvision, or a class of yours that gates= "
+        "squeeze-and-excitation or ECA of timm or torchvision, or a class of your own that gates= "
         "names. No constant per channel stands for what it has: GlobalContext may add to its "
         "input as well as multiply it.",
     ),
@@ -434,7 +410,7 @@ def test_a_loader_that_breaks_is_not_swallowed():
         raise OSError("cannot read 7.png")
 
     with pytest.raises(OSError, match="cannot read 7"):
-        attnlab.fold(small(), constants=broken(), budget=0.1)
+        attnlab.fold_budget(small(), broken(), 0.1)
 
 
 def test_a_budget_that_the_held_out_images_exceed_is_said():
@@ -442,7 +418,7 @@ def test_a_budget_that_the_held_out_images_exceed_is_said():
     data[1::2] *= 20
     first = cost_curve(network, [data]).points[0]
     assert first.measured > first.predicted
-    _, receipt = attnlab.fold(network, constants=[data], budget=first.predicted)
+    _, receipt = attnlab.fold_budget(network, [data], first.predicted)
     assert (
         f"on the images held out the cost is {receipt.measured:.4f}, more than the budget "
         f"{first.predicted:g}: give more images, or a smaller budget"
@@ -454,7 +430,7 @@ def test_no_operator_of_the_gates_is_left(tmp_path, folded):
     import onnx
 
     network, data, *_ = folded
-    plain, _ = attnlab.fold(network, constants=data, budget="all")
+    plain, _ = attnlab.fold_budget(network, data, "all")
     kinds = {}
     for name, each in (("with", network), ("without", plain)):
         export_onnx(each, data[0][0][:2], tmp_path / f"{name}.onnx")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.lab.training.small import run, small
 from torch import nn
 
 import attnlab
+from attnlab._errors import InputError
 from attnlab.cli import main
+from attnlab.data import DataConfig
 from attnlab.networks.checkpoint import Description, describe, load, save
+from attnlab.subject import run as run_module
 
 from .networks import relative, stir, stir_gates
 
@@ -43,7 +48,7 @@ def test_command(tmp_path, capsys, network):
     main(["fold", str(source), "-o", str(output), "--onnx", str(onnx), "--sites"])
     printed = capsys.readouterr().out
     assert "folded 9 gates of ResNet" in printed
-    assert "layer1.0.bn2: gate 0." in printed
+    assert re.search(r"layer1\.0\.bn2 +layer1\.0\.bn2\.weight, layer1\.0\.bn2\.bias +0\.", printed)
     assert f"wrote {output} (read back: the same output, bit for bit)" in printed
 
     # The plain network of the same name takes the file as it is.
@@ -92,7 +97,7 @@ def test_file_that_says_nothing(tmp_path, capsys, network, suffix):
     message = fails(capsys, str(source), "-o", str(output))
     assert message == (
         f"attnlab: {str(source)!r} does not say which network it belongs to. Pass it, for example: "
-        f"--model resnet164 --gate asr:se --num-classes 100.\n"
+        f"model='resnet164', gate='asr:se', num_classes=100.\n"
     )
     options = ["--model", "resnet20", "--gate", "asr:se", "--num-classes", "5"]
     main(["fold", str(source), "-o", str(output), *options])
@@ -176,7 +181,7 @@ def test_gates_that_cannot_be_folded(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none.safetensors", "-o", "p.safetensors"), "There is no file of weights at"),
+        (("none.safetensors", "-o", "p.safetensors"), "There is no file 'none.safetensors'."),
         (("resnet20", "-o", "p.pt"), "Expected -o to end in .safetensors but got 'p.pt'"),
         (("resnet20", "-o", "no/p.safetensors"), "There is no folder 'no' to write to."),
         (
@@ -186,14 +191,8 @@ def test_gates_that_cannot_be_folded(tmp_path, capsys):
         (("resnet21", "-o", "p.safetensors"), "Unknown network 'resnet21'. Did you mean"),
         (("resnet20", "-o", "p.safetensors"), "ResNet carries no gate that could be folded"),
         (
-            ("resnet20", "-o", "p.safetensors", "--gate", "se"),
-            "--model, --gate, --where, --start and --place describe a file of weights, and "
-            "'resnet20' is not one.",
-        ),
-        (
-            ("resnet20", "-o", "p.safetensors", "--where", "stages:1"),
-            "--model, --gate, --where, --start and --place describe a file of weights, and "
-            "'resnet20' is not one.",
+            ("resnet20", "-o", "p.safetensors", "--model", "resnet20"),
+            "model does not go with 'resnet20', which is a name and not a file of weights.",
         ),
     ],
 )
@@ -217,7 +216,17 @@ def test_fused_file(tmp_path, capsys):
 
 def test_constants_of_a_timm_network(tmp_path, capsys):
     output = tmp_path / "p.safetensors"
-    arguments = ["--constants", "fake", "--limit", "4", "--tolerance", "1", "--size", "64"]
+    arguments = [
+        "--constants",
+        "--data",
+        "fake",
+        "--limit",
+        "4",
+        "--tolerance",
+        "1",
+        "--size",
+        "64",
+    ]
     main(["fold", "timm:mobilenetv3_small_050", "-o", str(output), *arguments])
     assert "folded 9 gates of MobileNetV3" in capsys.readouterr().out
     described = describe(output)
@@ -238,14 +247,28 @@ def test_gates_that_stay_are_in_the_file(tmp_path):
         assert relative(network(IMAGES), again(IMAGES)) < 1e-5
 
 
-def test_folder_of_a_run(tmp_path, capsys, network):
-    save(network, tmp_path / "model.safetensors", ASR)
-    for source in (tmp_path, tmp_path / "model.safetensors"):
-        output = tmp_path / "p.safetensors"
-        main(["fold", str(source), "-o", str(output)])
-        attnlab.create("resnet20", num_classes=5, weights=output)
-        output.unlink()
-    assert "folded 9 gates" in capsys.readouterr().out
+def test_folder_of_a_run(tmp_path, capsys, monkeypatch):
+    """Its own images and classes make constants; an exact fold does without them."""
+    run(small(1, attention="asr:se"), tmp_path / "run")
+    output = tmp_path / "p.safetensors"
+    main(["fold", str(tmp_path / "run"), "-o", str(output)])
+    printed = capsys.readouterr().out
+    assert "folded 9 gates" in printed
+    assert f"subject = attnlab.open({str(tmp_path / 'run')!r})" in printed
+    first = output.read_bytes()
+    main(["fold", str(tmp_path / "run" / "model.safetensors"), "-o", str(output)])
+    assert output.read_bytes() == first
+    capsys.readouterr()
+
+    def gone(config: DataConfig) -> None:
+        raise InputError(f"There is no folder {config.name!r}.")
+
+    monkeypatch.setattr(run_module, "load_data", gone)
+    main(["fold", str(tmp_path / "run"), "-o", str(output)])
+    assert output.read_bytes() == first
+    assert "open_run(" in capsys.readouterr().out
+    message = fails(capsys, str(tmp_path / "run"), "--constants", "--plan")
+    assert message == "attnlab: There is no folder 'digits'.\n"
 
 
 @pytest.mark.parametrize(
@@ -263,9 +286,10 @@ def test_options_without_their_network_are_refused(tmp_path, capsys, network, op
     """A file that describes itself would else be folded as if they had not been given."""
     source = save(network, tmp_path / "a.safetensors", ASR)
     message = fails(capsys, str(source), "-o", str(tmp_path / "p.safetensors"), *options)
+    name = options[0].removeprefix("--").replace("-", "_")
     assert message == (
-        "attnlab: --gate, --where, --start, --place, --shared and --num-classes need --model, the "
-        "network they belong to.\n"
+        f"attnlab: {name} does not go with {str(source)!r} without model, the network that it "
+        f"belongs to. Leave it out.\n"
     )
 
 
@@ -315,7 +339,7 @@ def test_the_size_of_the_images_is_that_of_the_description(tmp_path):
         lambda module, given: seen.append(given[0].shape) if hasattr(module, "conv1") else None
     )
     try:
-        arguments = ["--constants", "fake", "--limit", "4", "--tolerance", "9"]
+        arguments = ["--constants", "--data", "fake", "--limit", "4", "--tolerance", "9"]
         main(["fold", str(source), "-o", str(tmp_path / "p.safetensors"), *arguments])
         assert {tuple(shape[2:]) for shape in seen if shape[1] == 3} == {(16, 16)}
         seen.clear()

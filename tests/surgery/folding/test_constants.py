@@ -31,7 +31,7 @@ def test_mean_and_spread_are_those_of_the_gate():
     data = [3 * batch.double() for batch in batches(3, 6, C)]
     with torch.no_grad():
         gates = torch.cat([attachment.gate(_branch(network, batch)) for batch in data])[:, :, 0, 0]
-    plain, receipt = attnlab.fold(network, constants=data, tolerance=1.0)
+    plain, receipt = attnlab.fold_constants(network, data, tolerance=1.0)
     (row,) = receipt.rows
     mean = gates.mean(0)
     assert row.spread == pytest.approx(
@@ -63,7 +63,7 @@ def test_two_gates_in_one_place():
         with torch.no_grad():
             changes.append(float((network(data[0]) - expected).norm() / expected.norm()))
         put.remove()
-    plain, receipt = attnlab.fold(network, constants=data, tolerance=1.0)
+    plain, receipt = attnlab.fold_constants(network, data, tolerance=1.0)
     assert abs(changes[0] - changes[1]) > 0.01 * max(changes)
     assert receipt.rows[0].predicted_change == pytest.approx(max(changes), rel=1e-9)
     product = (means[0] * means[1]).reshape(-1, 1, 1, 1)
@@ -91,7 +91,7 @@ def test_attention_of_the_network_itself(kind):
     torch.manual_seed(0)
     network = stir(build()).eval()
     data = batches(2)
-    plain, receipt = attnlab.fold(network, constants=data, tolerance=1.0)
+    plain, receipt = attnlab.fold_constants(network, data, tolerance=1.0)
     assert len(receipt.rows) == count
     assert not receipt.kept
     assert sum(len(row.into) == 1 for row in receipt.rows) == behind
@@ -115,7 +115,7 @@ def test_constant_gates_are_folded_without_error():
         if name.endswith("conv_reduce"):
             nn.init.zeros_(module.weight)
     data = [batch.double() for batch in batches(2)]
-    plain, receipt = attnlab.fold(network, constants=data, tolerance=1e-9)
+    plain, receipt = attnlab.fold_constants(network, data, tolerance=1e-9)
     assert len(receipt.sites) == 9
     assert max(row.spread for row in receipt.rows) <= 1e-7
     with torch.no_grad():
@@ -126,10 +126,10 @@ def test_tolerance_keeps_gates_that_vary():
     torch.manual_seed(0)
     network = stir(attnlab.create("resnet20")).eval()
     network, _ = attnlab.insert(network, "se")
-    _, receipt = attnlab.fold(network, constants=batches(), tolerance=1.0)
+    _, receipt = attnlab.fold_constants(network, batches(), tolerance=1.0)
     *_, second, largest = sorted(row.spread for row in receipt.rows)
     tolerance = (second + largest) / 2
-    rest, receipt = attnlab.fold(network, constants=batches(), tolerance=tolerance)
+    rest, receipt = attnlab.fold_constants(network, batches(), tolerance=tolerance)
     (row,) = receipt.kept
     assert row.spread == largest
     assert row.kept == (
@@ -148,7 +148,7 @@ def test_tolerance_keeps_gates_that_vary():
 )
 def test_gates_that_have_no_constant(spec, reason):
     network, _ = attnlab.insert(attnlab.create("resnet20"), spec)
-    rest, receipt = attnlab.fold(network.eval(), constants=batches(1), tolerance=1.0)
+    rest, receipt = attnlab.fold_constants(network.eval(), batches(1), tolerance=1.0)
     assert {row.kept for row in receipt.rows} == {reason}
     assert relative(network(batches(1)[0]), rest(batches(1)[0])) == 0.0
 
@@ -157,7 +157,7 @@ def test_gates_that_have_no_constant(spec, reason):
 def test_other_inserted_gates(spec):
     torch.manual_seed(0)
     network, inserted = attnlab.insert(stir(attnlab.create("resnet20")), spec)
-    plain, receipt = attnlab.fold(network.eval(), constants=batches(), tolerance=1.0)
+    plain, receipt = attnlab.fold_constants(network.eval(), batches(), tolerance=1.0)
     assert len(receipt.sites) == len(inserted.sites)
     assert list(plain.state_dict()) == list(attnlab.create("resnet20").state_dict())
     assert receipt.float64_change <= 1e-12
@@ -166,17 +166,17 @@ def test_other_inserted_gates(spec):
 def test_batches_with_targets():
     network, _ = attnlab.insert(attnlab.create("resnet20"), "se")
     data = [(batch, torch.zeros(4)) for batch in batches(2)]
-    _, receipt = attnlab.fold(network.eval(), constants=data, tolerance=1.0)
+    _, receipt = attnlab.fold_constants(network.eval(), data, tolerance=1.0)
     assert len(receipt.sites) == 9
 
 
 def test_bad_data():
     network, _ = attnlab.insert(attnlab.create("resnet20"), "se")
     with pytest.raises(InputError) as raised:
-        attnlab.fold(network, constants=[])
-    assert str(raised.value) == ("constants= gave no batch. Expected an iterable of input batches.")
+        attnlab.fold_constants(network, [])
+    assert str(raised.value) == "The images gave no batch. Expected an iterable of input batches."
     with pytest.raises(InputError) as raised:
-        attnlab.fold(network, constants=["images"])
+        attnlab.fold_constants(network, ["images"])
     assert str(raised.value) == (
         "Expected batches that are a tensor, start with one or with a list of images, or are a "
         "dictionary of inputs but got "

@@ -210,5 +210,5 @@ def test_constants_of_a_detector():
     torch.manual_seed(0)
     gated, _ = attnlab.insert(faster_rcnn(nn.BatchNorm2d), "eca", example=([IMAGE],))
     images = [torch.rand(2, 3, 64, 64) for _ in range(2)]
-    _, receipt = attnlab.fold(gated, constants=images, tolerance=10.0)
+    _, receipt = attnlab.fold_constants(gated, images, tolerance=10.0)
     assert all(row.into and 0 < row.predicted_change < 1 for row in receipt.rows)

@@ -199,8 +199,8 @@ def test_gate_that_depends_on_the_input():
     assert str(raised.value) == (
         "The gates of 1 of 1 sites cannot be folded:\n"
         "  branch: its gate depends on the input.\n"
-        "Train with a constant gate instead (insert(model, 'asr:se')), or replace these by their "
-        "means over data (constants=loader)."
+        "Train with a constant gate instead (insert(model, 'asr:se')), or replace these by "
+        "constants from images (fold_constants, fold_budget)."
     )
 
 
@@ -241,7 +241,8 @@ def test_nothing_to_fold():
         attnlab.fold(nn.Linear(3, 3))
     assert str(raised.value) == (
         "Linear carries no gate that could be folded. Expected a network from insert(model, "
-        "'asr:se') or the like; with constants=, also one with squeeze-and-excitation of its own."
+        "'asr:se') or the like; fold_constants and fold_budget also take one with "
+        "squeeze-and-excitation of its own."
     )
 
 
@@ -257,7 +258,7 @@ def test_wrapped():
 
 def test_tolerance():
     with pytest.raises(OptionError, match="tolerance"):
-        attnlab.fold(gated(nn.Conv2d(C, C, 1)), tolerance=-1.0)
+        attnlab.fold_constants(gated(nn.Conv2d(C, C, 1)), [IMAGES], tolerance=-1.0)
 
 
 def test_a_different_path_on_each_run_is_not_handed_out():

@@ -40,7 +40,8 @@ def test_it_finds_back_on_images_it_did_not_see():
     network, lessons, held_out = pair()
     before = error(network, held_out)
     told = []
-    done = distil(network, lessons, (), Distil(epochs=60, lr=0.05), lambda *each: told.append(each))
+    settings = Distil(epochs=60, lr=0.05, report=lambda *each: told.append(each))
+    done = distil(network, lessons, (), settings)
     assert error(network, held_out) < 0.02 < 0.2 < before
     assert done.parameters == 16
     assert told == list(enumerate(done.losses, 1))
@@ -86,9 +87,8 @@ def test_a_fold_that_is_repaired():
     torch.manual_seed(0)
     network = stir(timm.create_model("mobilenetv3_small_050", num_classes=4)).eval()
     data = [torch.randn(64, 3, 32, 32)]
-    options = {"constants": data, "budget": "all", "repair": Distil(epochs=3)}
-    plain, receipt = attnlab.fold(network, **options)
-    again, _ = attnlab.fold(network, **options)
+    plain, receipt = attnlab.fold_budget(network, data, "all", repair=Distil(epochs=3))
+    again, _ = attnlab.fold_budget(network, data, "all", repair=Distil(epochs=3))
     for name, value in plain.state_dict().items():
         assert torch.equal(value, again.state_dict()[name])
     with torch.no_grad():

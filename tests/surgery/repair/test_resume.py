@@ -44,7 +44,8 @@ def repaired(
         if epoch == stop:
             raise Stop
 
-    done = distil(network, lessons, (), settings, report, folder)
+    settings = replace(settings, report=report, checkpoints=folder)
+    done = distil(network, lessons, (), settings)
     return network.state_dict(), done, told
 
 
@@ -105,7 +106,7 @@ def another(folder: Path, part: str) -> None:
         lessons[2].answers[0][0, 0] += 1e-6
     elif part == "order":
         lessons.reverse()
-    distil(network, lessons, taken, settings, checkpoints=folder)
+    distil(network, lessons, taken, replace(settings, checkpoints=folder))
 
 
 OTHERS = {
@@ -155,15 +156,10 @@ def test_the_checkpoints_of_a_run_are_refused_and_kept(tmp_path):
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_refusals(tmp_path):
+def test_refusals():
     with pytest.raises(OptionError) as raised:
-        distil(*pair()[:2], (), SETTINGS, checkpoints=3)
+        replace(SETTINGS, checkpoints=3)
     assert str(raised.value) == "Expected checkpoints to be a path but got 3."
-    network = stir(attnlab.create("timm:mobilenetv3_small_050", 4)).eval()
-    data = [torch.randn(32, 3, 32, 32)]
-    with pytest.raises(OptionError) as raised:
-        attnlab.fold(network, constants=data, budget="all", checkpoints=tmp_path)
-    assert str(raised.value) == "checkpoints= are those of a repair: give repair= as well."
 
 
 KILLED = """
@@ -184,8 +180,8 @@ def test_the_command_goes_on_where_it_was_killed(tmp_path, capsys):
     described = Description("resnet20", 3, gate="se", where="stages:3", input_size=[3, 8, 8])
     gated = attnlab.insert(attnlab.create("resnet20", 3), "se", where="stages:3")[0]
     source = attnlab.save(stir(gated).eval(), tmp_path / "gated.safetensors", described)
-    common = ["fold", str(source), "--constants", "fake", "--limit", "32", "--budget", "all"]
-    common += ["--repair", "distil", "--epochs", "3"]
+    common = ["fold", str(source), "--constants", "--data", "fake", "--limit", "32"]
+    common += ["--budget", "all", "--repair", "distil", "--epochs", "3"]
     output, folder = tmp_path / "plain.safetensors", tmp_path / "plain.repair"
 
     def killed(kind: str, epoch: int) -> subprocess.CompletedProcess[str]:
@@ -215,12 +211,12 @@ def test_the_command_goes_on_where_it_was_killed(tmp_path, capsys):
 def test_the_command_removes_its_checkpoints_and_nothing_else(tmp_path):
     folder = tmp_path / "plain.repair"
     note = folder / "note.txt"
-    with resumable(tmp_path / "plain.safetensors", 3) as kept:
-        assert kept["checkpoints"] == folder
+    with resumable(tmp_path / "plain.safetensors", Distil(epochs=3)) as kept:
+        assert kept.checkpoints == folder
         save_checkpoint(folder, 1, {})
         note.write_text("mine")
     assert list(folder.iterdir()) == [note]
     save_checkpoint(folder, 1, {})
-    with pytest.raises(Stop), resumable(tmp_path / "plain.safetensors", 3):
+    with pytest.raises(Stop), resumable(tmp_path / "plain.safetensors", Distil(epochs=3)):
         raise Stop
     assert len(list(folder.iterdir())) == 2

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.lab.comparison import logs as made_logs
 from tests.tools.entries import noise as noises
-from tests.tools.entries import place as places
 from tests.tools.entries import shorten as shortened
 from tests.tools.entries import stiffness as stiff
 from tests.tools.entries import stripe as stripes
@@ -63,21 +62,21 @@ def fold() -> object:
 
 def fold_constants() -> object:
     printed("insert", "resnet20", "--gate", "se", "-o", "gated.safetensors")
-    more = ("--constants", "fake", "--limit", "32", "--budget", "all")
+    more = ("--constants", "--data", "fake", "--limit", "32", "--budget", "all")
     made = written("plain.fold.json", "fold", "gated.safetensors", "-o", "plain.safetensors", *more)
     return {**receipt(made), **picked(made, "predicted measured")}
 
 
 def fold_run() -> object:
     run = str(studies._run("se"))
-    more = ("--constants", "run", "--limit", "32", "--budget", "all")
+    more = ("--constants", "--limit", "32", "--budget", "all")
     made = written("plain.fold.json", "fold", run, "-o", "plain.safetensors", *more)
     return {**receipt(made), **picked(made, "predicted measured accuracy_before accuracy_after")}
 
 
 def fold_plan() -> object:
     run = str(studies._run("se"))
-    return numbers(printed("fold", run, "--constants", "run", "--limit", "32", "--plan"))
+    return numbers(printed("fold", run, "--constants", "--limit", "32", "--plan"))
 
 
 def stiffness() -> object:
@@ -101,24 +100,6 @@ def maps() -> object:
     return stripes.shown_maps(written("out/maps.json", "maps", "timm:test_vit", *more))
 
 
-def place() -> object:
-    return {
-        "every": places.shown(
-            json.loads(
-                printed("place", "resnet20", "--budget", "3", "--strategy", "every", "--json")
-            )
-        ),
-        "random": places.shown(
-            json.loads(
-                printed(
-                    *("place", "resnet20", "--budget", "1", "--per-stage", "--json"),
-                    *("--strategy", "random", "--seed", "0"),
-                )
-            )
-        ),
-    }
-
-
 def shorten() -> object:
     run = str(studies._run("none"))
     more = ("--remove", "1", "--plan", "--limit", "16", "--out", "out")
@@ -136,7 +117,8 @@ def noise() -> object:
 
 def speed() -> object:
     more = ("--sizes", "16", "--classes", "5", "--batches", "1", "--seconds", "0.01")
-    found = written("speed.json", "speed", "se", "asr:se", "--network", "resnet20", *more)
+    given = ("se", "asr:se", "--network", "resnet20", *more, "--out", "out")
+    found = written("out/speed.json", "speed", *given)
     rows = found["rows"]
     assert isinstance(rows, list)
     return [picked(row, "images gate form parameters") for row in rows]

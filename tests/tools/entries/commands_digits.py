@@ -35,7 +35,7 @@ def place() -> object:
 
 def fold_constants() -> object:
     printed("insert", "resnet20", "--gate", "se", "-o", "gated.safetensors")
-    more = ("--constants", "digits", "--limit", "32", "--budget", "all")
+    more = ("--constants", "--data", "digits", "--limit", "32", "--budget", "all")
     made = written("plain.fold.json", "fold", "gated.safetensors", "-o", "plain.safetensors", *more)
     return {**receipt(made), **picked(made, "predicted measured accuracy_before accuracy_after")}
 

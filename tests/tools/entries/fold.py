@@ -14,6 +14,7 @@ from tests.tools.entries.shared import (
 from torch import nn
 
 import attnlab
+from attnlab.surgery.folding import FoldReceipt
 
 ROWS = "site into smallest largest error spread predicted_change kept undone_by"
 CHOSEN = "predicted measured accuracy_before accuracy_after accuracy_error"
@@ -26,7 +27,18 @@ def _gated() -> nn.Module:
 
 
 def _folded(found: object, size: int = 16, **options: object) -> dict[str, object]:
-    plain, made = attnlab.fold(found, example=images(1, size), **options)
+    return _shown(*attnlab.fold(found, example=images(1, size), **options), size)
+
+
+def _constant(found: object, data: object, size: int = 16, **options: object) -> dict[str, object]:
+    return _shown(*attnlab.fold_constants(found, data, example=images(1, size), **options), size)
+
+
+def _budget(found: object, data: object, budget: object, **options: object) -> dict[str, object]:
+    return _shown(*attnlab.fold_budget(found, data, budget, example=images(1), **options))
+
+
+def _shown(plain: nn.Module, made: FoldReceipt, size: int = 16) -> dict[str, object]:
     rows = []
     for row in made.rows:
         each = picked(row, ROWS)
@@ -72,13 +84,10 @@ def fused_without_gates() -> object:
 def constants() -> object:
     data = labelled()
     return {
-        "inserted": _folded(_gated(), constants=data, tolerance=10.0),
-        "some": _folded(_gated(), constants=data, tolerance=0.05, partial=True),
-        "the network's own": _folded(
-            network("torchvision:mobilenet_v3_small"),
-            32,
-            constants=labelled(size=32),
-            tolerance=10.0,
+        "inserted": _constant(_gated(), data, tolerance=10.0),
+        "some": _constant(_gated(), data, tolerance=0.05),
+        "the network's own": _constant(
+            network("torchvision:mobilenet_v3_small"), labelled(size=32), 32, tolerance=10.0
         ),
     }
 
@@ -86,9 +95,9 @@ def constants() -> object:
 def budget() -> object:
     data = labelled(32)
     return {
-        "output": _folded(_gated(), constants=data, budget=0.1),
-        "all": _folded(_gated(), constants=data, budget="all"),
-        "loss": _folded(_gated(), constants=data, budget=0.05, cost="loss"),
+        "output": _budget(_gated(), data, 0.1),
+        "all": _budget(_gated(), data, "all"),
+        "loss": _budget(_gated(), data, 0.05, cost="loss"),
     }
 
 
@@ -110,4 +119,4 @@ def repaired() -> object:
     from attnlab.surgery.repair import Distil
 
     data = labelled(32)
-    return _folded(_gated(), constants=data, budget="all", repair=Distil(epochs=1))
+    return _budget(_gated(), data, "all", repair=Distil(epochs=1))

@@ -89,7 +89,7 @@ def measured() -> object:
     for name, measurement in run.measurements.items():
         if name == "stripe":
             continue
-        value = _record(plain(measurement.found))
+        value = _record(_without_origin(plain(measurement.found)))
         if isinstance(value, dict) and "error" in value:
             value["error"] = rounding(value["error"])
         found[name] = value
@@ -103,6 +103,13 @@ def gates() -> object:
     found = StoredRun(_run("asr:se")).measured_result(StripeResult)
     assert found is not None
     return [picked(site, "label mean image_spread channel_spread") for site in found.sites]
+
+
+def _without_origin(found: object) -> object:
+    """What was measured, without the format and the fields that all results have."""
+    if not isinstance(found, dict):
+        return found
+    return {k: v for k, v in found.items() if k not in ("format", "notes", "provenance")}
 
 
 def table() -> object:

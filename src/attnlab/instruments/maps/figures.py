@@ -9,6 +9,7 @@ import numpy as np
 
 from attnlab.page.plot import Spec
 from attnlab.page.raster import raster_figure
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 
 if TYPE_CHECKING:
     from attnlab.instruments.maps.result import LayerMaps
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 Which = Literal["spread", "change"]
 _TITLES: dict[Which, str] = {
     "spread": "distance of an input's map from the mean",
-    "change": "relative change of the output",
+    "change": MEAN_IMAGE_CHANGE,
 }
 
 

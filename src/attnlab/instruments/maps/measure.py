@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from attnlab.residuals.example import as_call, call, evaluating
 from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.subject import Source, subject_of
+from attnlab.surgery.change import image_changes
 
 IMAGES = 32
 """How many images, unless the subject was opened with a limit: each head is a pass over them."""
@@ -66,24 +68,8 @@ def maps(
     model = subject.network
     with _progress(progress) as tell, evaluating(model):
         runs = _Runs(model, _loaded(model, subject.inputs(IMAGES)), tell)
-        plain = runs.plain_outputs()
-        means = runs.means()
-        own = runs.outputs(_replacing(means, {}))
-        runs.check_same(plain, own)
-        layers = _layers(runs, own, means)
-        together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
-        replaced = runs.outputs(_replacing(means, together))
-    found = MapsResult(
-        network=name or subject.name,
-        inputs=runs.inputs,
-        different_inputs=runs.different.number,
-        layers=layers,
-        change=runs.relative(own, replaced),
-        agreement=runs.agreement(own, replaced),
-        seconds=time.perf_counter() - began,
-        notes=tuple(runs.notes()),
-    )
-    return subject.sign(found)
+        found = _found(runs, name or subject.name)
+    return subject.sign(replace(found, seconds=time.perf_counter() - began))
 
 
 def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
@@ -94,6 +80,26 @@ def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
     runs = _Runs(network, _loaded(network, loader))
     with evaluating(network):
         return {str(key): mean.mean for key, mean in runs.means().items()}
+
+
+def _found(runs: _Runs, name: str) -> MapsResult:
+    """What the passes over the inputs show."""
+    plain = runs.plain_outputs()
+    means = runs.means()
+    own = runs.outputs(_replacing(means, {}))
+    runs.check_same(plain, own)
+    layers = _layers(runs, own, means)
+    together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
+    replaced = runs.outputs(_replacing(means, together))
+    return MapsResult(
+        network=name,
+        inputs=runs.inputs,
+        different_inputs=runs.different.number,
+        layers=layers,
+        change=runs.relative(own, replaced),
+        agreement=runs.agreement(own, replaced),
+        notes=tuple(runs.notes()),
+    )
 
 
 def _loaded(model: nn.Module, batches: Iterable[Any]) -> list[Inputs]:
@@ -148,14 +154,14 @@ def _thumbnail(mean: Tensor) -> tuple[tuple[float, ...], ...]:
 
 
 def _replacing(means: dict[MapKey, MeanMap], heads: dict[MapKey, list[int]]) -> MapHandler:
-    def replace(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+    def handler(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
         if key not in heads:
             return weights
         changed = weights.clone()
         changed[:, heads[key]] = means[key].for_inputs(weights, valid)[:, heads[key]]
         return changed
 
-    return replace
+    return handler
 
 
 def _structure(mean: MeanMap, head: int) -> float:
@@ -263,14 +269,12 @@ class _Runs:
         return self.relative(own, self.outputs(_replacing(means, heads)))
 
     def relative(self, before: list[Tensor], after: list[Tensor]) -> float:
-        """‖y' − y‖ / ‖y‖, mean over inputs, padding left out."""
+        """`mean_image_change`, padding left out."""
         total = 0.0
         for one, other, valid in zip(before, after, self.valid, strict=True):
-            moved, size = other - one, one
             if valid is not None and one.ndim == 3 and one.shape[:2] == valid.shape:
-                moved, size = (t * valid[..., None].to(t) for t in (moved, size))
-            ratio = moved.flatten(1).norm(dim=1) / size.flatten(1).norm(dim=1)
-            total += ratio.sum().item()
+                one, other = (t * valid[..., None].to(t) for t in (one, other))
+            total += image_changes(one, other).sum().item()
         return total / self.inputs
 
     def agreement(self, before: list[Tensor], after: list[Tensor]) -> float | None:

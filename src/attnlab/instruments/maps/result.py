@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attnlab.instruments.enough import too_few
+from attnlab.instruments.enough import too_few_inputs
 from attnlab.instruments.maps import figures
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
@@ -65,7 +65,7 @@ class MapsResult(Result):
     @property
     def verdict(self) -> str:
         """How much the maps depend on the input, and what their means would do."""
-        few = too_few(self.different_inputs, "input")
+        few = too_few_inputs(self.different_inputs, "input")
         if self.different_inputs <= 1:
             return few
         spreads = sorted(head.spread for head in self.heads)

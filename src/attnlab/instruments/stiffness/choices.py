@@ -1,12 +1,13 @@
-"""The words of what can be chosen. A page reads them of a result, so nothing is imported here."""
+"""What can be chosen about a measurement of stiffness. Apart from what measures, because a page
+that shows a result needs these names and no network."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Convention = Literal["state", "normed", "branch", "paper"]
-"""What NSI is measured on; `attnlab.instruments.stiffness.conventions` says it of each."""
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 Granularity = Literal["step", "block"]
-"""What one step is: a residual addition, or all additions of a block."""
+GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)
 Tokens = Literal["all", "class", "patch"]
-"""Which tokens of a transformer's states are counted."""
+TOKENS: tuple[Tokens, ...] = get_args(Tokens)

@@ -15,8 +15,8 @@ from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.instruments.stiffness._loading import batches
 from attnlab.instruments.stiffness.after import unexplained
 from attnlab.instruments.stiffness.capture import Captured, capture
-from attnlab.instruments.stiffness.choices import Convention, Granularity, Tokens
-from attnlab.instruments.stiffness.conventions import CONVENTIONS, nsi
+from attnlab.instruments.stiffness.choices import CONVENTIONS, Convention, Granularity, Tokens
+from attnlab.instruments.stiffness.conventions import nsi
 from attnlab.instruments.stiffness.granularity import check_granularity
 from attnlab.instruments.stiffness.grid import Grid, regular_grid
 from attnlab.instruments.stiffness.plan import Plan

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_batches, check_module, check_whole

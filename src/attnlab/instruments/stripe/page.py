@@ -84,7 +84,7 @@ def _to_do(result: StripeResult) -> str:
     known = result.ratios()
     if known and known[len(known) // 2] < ALIKE:
         return (
-            "A constant may do as well: `attnlab fold NETWORK --constants DATA -o "
+            "A constant may do as well: `attnlab fold NETWORK --constants --data DATA -o "
             "plain.safetensors` tries it and says what it changes."
         )
     return "Keep the gates: a constant in their place would change the network."

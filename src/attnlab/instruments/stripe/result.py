@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attnlab.instruments.enough import ENOUGH, too_few
+from attnlab.instruments.enough import ENOUGH, too_few_inputs
 from attnlab.instruments.stripe import figures
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
@@ -74,7 +74,7 @@ class StripeResult(Result):
     @property
     def verdict(self) -> str:
         """How far the gates are from constant, and whether there were enough images to say so."""
-        few = too_few(self.different_images, "image")
+        few = too_few_inputs(self.different_images, "image")
         if self.different_images <= 1:
             return few
         return f"{self._stripes()} {few}".rstrip()

@@ -81,7 +81,7 @@ def _to_do(constant: Sequence[str], alike: Sequence[str]) -> str:
     if alike:
         return (
             "A constant may do as well: try asr:NAME in the study, or `attnlab fold runs/RUN "
-            "--constants DATA -o plain.safetensors`, which says what that changes."
+            "--constants --data DATA -o plain.safetensors`, which says what that changes."
         )
     return "Keep these gates: a constant in their place would change the network."
 

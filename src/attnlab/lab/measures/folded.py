@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +17,8 @@ from attnlab.networks.backbones.weights import load_weights
 from attnlab.networks.checkpoint import to_bytes
 from attnlab.results import Metric, StoredRun
 from attnlab.subject import Subject, open_run
-from attnlab.subject.run import load_network, read_facts, untrained_network
-from attnlab.surgery.answer import leaves
+from attnlab.subject.run import read_facts, untrained_network
+from attnlab.surgery.answer import same_answers
 from attnlab.surgery.folding import FoldReceipt, restructure
 from attnlab.surgery.folding.fold import fold
 
@@ -57,7 +56,7 @@ class FoldedRun:
         with whole_file(path) as partial:
             partial.write_bytes(to_bytes(self.network, None))
             reread = _filled(self.folder, partial, self.receipt).to(images.device)
-            if not _same(reread, self.network, images):
+            if not same_answers(reread, self.network, images):
                 raise FoldError(
                     "The file, read back, gives another output than the network, so it was not "
                     "written."
@@ -66,28 +65,31 @@ class FoldedRun:
         return path
 
 
-def fold_run(folder: str | Path, *, fuse: bool = False, add_affine: bool = False) -> FoldedRun:
+def fold_run(
+    folder: str | Path, *, fuse: bool = False, add_affine: bool = False, trust: bool = False
+) -> FoldedRun:
     """Fold the gates of a finished run, whatever its task, and compare its results with and
-    without them where its data are there.
+    without them if its data are there.
 
     Args:
         folder: of a finished run.
         fuse: as for `attnlab.fold`.
         add_affine: as for `attnlab.fold`.
+        trust: whether classes that are not attnlab's, which the run names, may be imported.
     """
     folder = Path(folder)
     metrics = StoredRun(folder).result.metrics
-    subject, note = None, ""
+    note = ""
     try:
-        subject = open_run(folder, trust=True)
+        subject = open_run(folder, trust=trust)
     except AttnlabError as error:
         note = str(error)
-    network = load_network(folder) if subject is None else subject.network
-    example = _images(folder) if subject is None else next(subject.inputs(2))
-    plain, receipt = fold(network, fuse=fuse, add_affine=add_affine, example=example)
-    before = {} if subject is None else _values(subject, network)
-    after = {} if subject is None else _values(subject, plain)
-    return FoldedRun(folder, plain, receipt, metrics, before, after, note)
+        subject = open_run(folder, trust=trust, images=False)
+    example = _images(folder).to(subject.device) if note else next(subject.inputs(2))
+    plain, receipt = fold(subject.network, fuse=fuse, add_affine=add_affine, example=example)
+    before = {} if note else _values(subject, subject.network)
+    after = {} if note else _values(subject, plain)
+    return FoldedRun(folder, plain, subject.sign(receipt), metrics, before, after, note)
 
 
 def load_folded(folder: str | Path, path: str | Path) -> nn.Module:
@@ -119,17 +121,6 @@ def _images(folder: Path) -> torch.Tensor:
 def _values(subject: Subject, network: nn.Module) -> Values:
     return evaluate(
         network, subject.learned(), subject.images(), subject.batch_size, subject.device
-    )
-
-
-def _same(one: nn.Module, other: nn.Module, images: torch.Tensor) -> bool:
-    with torch.no_grad():
-        answers: list[dict[Any, torch.Tensor]] = [
-            dict(leaves(network(images))) for network in (one, other)
-        ]
-    first, second = answers
-    return first.keys() == second.keys() and all(
-        torch.equal(first[name], second[name]) for name in first
     )
 
 

@@ -11,7 +11,7 @@ from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
 from attnlab.results import Metric
 from attnlab.results.record import RunRecord, StudyRecord
-from attnlab.results.speed import Timed
+from attnlab.results.speed import TimedNetwork
 from attnlab.results.table import Group, StudyRow
 
 
@@ -74,7 +74,7 @@ def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
     return points
 
 
-def _interval(timed: Timed) -> tuple[float, float]:
+def _interval(timed: TimedNetwork) -> tuple[float, float]:
     unit = timed.milliseconds / timed.ratio
     return unit * timed.low, unit * timed.high
 

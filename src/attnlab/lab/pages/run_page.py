@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.figures import nsi_figure
@@ -26,6 +27,7 @@ from attnlab.page.parts import (
 )
 from attnlab.results import Metric, StoredRun
 from attnlab.results.record import data_title
+from attnlab.surgery.folding import FoldReceipt
 
 
 def is_run(folder: Path) -> bool:
@@ -37,7 +39,7 @@ def run_page(folder: Path) -> Page:
     """What the directory of a run says."""
     run = StoredRun(folder)
     sections = [_way(run), *_stiffness(run), *_gates(run), *_fold(run)]
-    sections += run_classes_section(_found(run, "classes"))
+    sections += run_classes_section(run.measured_result(ClassesResult))
     sections += [_alerts(run), _reproduce(run)]
     config = run.config
     gate = "" if config.attention == "none" else f" with {config.attention}"
@@ -142,12 +144,14 @@ def _gates(run: StoredRun) -> list[Section]:
 
 
 def _fold(run: StoredRun) -> list[Section]:
-    found = _found(run, "fold")
-    if not found:
+    receipt = run.measured_result(FoldReceipt)
+    if receipt is None:
         return []
+    change = receipt.float64_change
+    moved = "was not compared" if change is None else f"changes by {change:.0e}, relatively"
     answer = (
-        f"Its gates fold away: {found['parameters']:,} parameters are left, and in float64 the "
-        f"output changes by {found['error']:.0e}, relatively."
+        f"Its gates fold away: {receipt.parameters_after:,} parameters are left, and in float64 "
+        f"the output {moved}."
     )
     to_do = f"`attnlab fold {run.directory.name} -o plain.safetensors` writes the plain network."
     return [Section("Does it fold?", "", [words("fold")], answer, to_do)]

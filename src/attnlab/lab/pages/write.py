@@ -9,14 +9,10 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.instruments.noise.page import noise_page
-from attnlab.instruments.place.page import place_page
 from attnlab.instruments.registry import result_kind
-from attnlab.instruments.removal.page import shorten_page
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.lab.comparison.result import ComparisonResult as ComparisonResult  # its format
-from attnlab.lab.pages.fold_page import fold_page
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.page.rendering import render
@@ -24,13 +20,9 @@ from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
 from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
+from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
-_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab fold 1": fold_page,
-    "attnlab noise 1": noise_page,
-    "attnlab place 1": place_page,
-    "attnlab shorten 1": shorten_page,
-}
+_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {}
 """By the format of the file."""
 
 

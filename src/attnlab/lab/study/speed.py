@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from attnlab.lab.measures import time_in_turns
+from attnlab.lab.measures import time_interleaved
 from attnlab.lab.study.store import Store
 from attnlab.results.speed import GroupSpeed, StudySpeed, read_speed, write_speed
 from attnlab.results.study import StoredStudy, StudyCell
@@ -31,7 +31,7 @@ def time_study(
                 groups[name] = known[name]
                 continue
             try:
-                groups[name] = time_in_turns(runs, images, threads=threads)
+                groups[name] = time_interleaved(runs, images, threads=threads)
             except Exception as error:  # the results are there, and the page says what is not
                 problems.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
         if before is not None and groups == known and not problems:

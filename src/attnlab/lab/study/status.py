@@ -16,7 +16,7 @@ from attnlab.lab.study.plan import extended, present
 from attnlab.lab.study.progress import RunProgress, run_progress
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.study.table import study_table
-from attnlab.results import DamagedFileError
+from attnlab.results import DamagedFileError, StoredRun
 from attnlab.results.metric import Metric
 from attnlab.results.study import RunEntry, read_study, write_table
 from attnlab.results.table import StudyTable

@@ -22,6 +22,7 @@ from attnlab.lab.study.grid import PlannedRun
 from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.training.identity import changed_defaults
 from attnlab.results import DamagedFileError, StoredRun
+from attnlab.results.run_files import RunFailure
 from attnlab.results.study import RunEntry
 
 State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
+from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
 from attnlab.lab.study.beside import beside, by_corruption
@@ -29,6 +32,7 @@ from attnlab.results.table import (
     Summary,
     Verdict,
 )
+from attnlab.surgery.folding import FoldReceipt
 
 T = TypeVar("T")
 
@@ -44,10 +48,16 @@ class _Finished:
     def result(self) -> RunResult:
         return self.run.result
 
-    def found(self, measurement: str, name: str) -> Any:
-        """A figure of a measurement; None where there is none."""
-        measured = self.run.measurements.get(measurement)
-        return None if measured is None or measured.found is None else measured.found.get(name)
+    @cached_property
+    def fold(self) -> FoldReceipt | None:
+        """What folding its network did; None if its gates do not fold."""
+        return self.run.measured_result(FoldReceipt)
+
+    @cached_property
+    def tns(self) -> float | None:
+        """Its total stiffness; None if that was not measured or has no value."""
+        found = self.run.measured_result(StiffnessResult)
+        return None if found is None or math.isnan(found.tns) else found.tns
 
 
 Finished = dict[tuple[StudyCell, int], _Finished]
@@ -323,15 +333,15 @@ def _with_measured(
 ) -> StudyRow:
     """The row with what was measured of its networks: time, stiffness, fold, corruptions."""
     speed = None if timed is None else timed.rows.get(row.label)
-    folded = _of(runs, list, lambda run: (run.found("fold", "values") or {}).get(metric.name))
+    folded = _of(runs, list, lambda run: run.fold and run.fold.values.get(metric.name))
     return replace(
         row,
         inference_speed=None if speed is None else 1000 / speed.milliseconds,
         speed=speed,
         folded_speed=None if timed is None else timed.folded.get(row.label),
-        tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
-        fold_error=_of(runs, max, lambda run: run.found("fold", "error")),
-        folded_parameters=_of(runs, max, lambda run: run.found("fold", "parameters")),
+        tns=_of(runs, summarize, lambda run: run.tns),
+        fold_error=_of(runs, max, lambda run: run.fold and run.fold.float64_change),
+        folded_parameters=_of(runs, max, lambda run: run.fold and run.fold.parameters_after),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
         beside=beside({one.entry.seed: one.run for one in runs}, plain, why),
         by_corruption=by_corruption([one.run for one in runs]),

@@ -18,6 +18,7 @@ from attnlab.lab.tracking.mlflow_run import MlflowTracker
 from attnlab.lab.tracking.tensorboard import TensorBoardTracker
 from attnlab.lab.tracking.tracker import TrackedRun, Tracker
 from attnlab.lab.tracking.wandb_run import WandbTracker
+from attnlab.results.epoch import EpochRecord
 
 TRACKERS: dict[str, type[Tracker]] = {
     "csv": CsvTracker,

@@ -6,6 +6,8 @@ from attnlab.surgery.folding.budget import cost_curve as cost_curve
 from attnlab.surgery.folding.curve import Budget as Budget
 from attnlab.surgery.folding.curve import Curve as Curve
 from attnlab.surgery.folding.curve import CurvePoint as CurvePoint
+from attnlab.surgery.folding.fold import fold_budget as fold_budget
+from attnlab.surgery.folding.fold import fold_constants as fold_constants
 from attnlab.surgery.folding.receipt import FoldReceipt as FoldReceipt
 from attnlab.surgery.folding.receipt import SiteRow as SiteRow
 from attnlab.surgery.folding.structure import restructure as restructure

@@ -1,4 +1,4 @@
-"""What `fold` refuses before it does anything."""
+"""What folding refuses before it does anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from math import inf
 import torch
 from torch import nn
 
-from attnlab._checked import check_path
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.surgery.folding._places import Place
@@ -46,42 +45,25 @@ def check_foldable(model: nn.Module) -> None:
         )
 
 
-def check_constants(
-    constants: object,
-    tolerance: float | None,
-    budget: object,
-    cost: object,
-    gates: object,
-    repair: object,
-    checkpoints: object,
-) -> None:
-    """Refuse options that are wrong, or that do not go together."""
-    if tolerance is not None and not 0 <= tolerance < inf:
+def check_tolerance(tolerance: float) -> None:
+    """Refuse a tolerance that no spread could be compared with."""
+    if not 0 <= tolerance < inf:
         raise OptionError(f"Expected tolerance to be a number of at least 0 but got {tolerance}.")
+
+
+def check_budget(budget: object) -> None:
+    """Refuse a budget that no cost could be compared with."""
     number = isinstance(budget, int | float) and not isinstance(budget, bool)
-    if budget not in (None, "all") and not (number and 0 <= float(str(budget)) < inf):
+    if budget != "all" and not (number and 0 <= float(str(budget)) < inf):
         raise OptionError(
             f"Expected budget to be a number of at least 0, or 'all', but got {budget!r}."
         )
+
+
+def check_repair(repair: object) -> None:
+    """Refuse a repair that is not known."""
     if repair is not None and repair != "distil" and not isinstance(repair, Distil):
         raise OptionError(f"Expected repair to be 'distil' or a Distil but got {repair!r}.")
-    if repair is not None and budget is None:
-        raise OptionError("repair= is for what constants= and budget= change: give them as well.")
-    if checkpoints is not None:
-        check_path("checkpoints", checkpoints)
-        if repair is None:
-            raise OptionError("checkpoints= are those of a repair: give repair= as well.")
-    if constants is None and (budget is not None or gates):
-        name = "budget" if budget is not None else "gates"
-        raise OptionError(
-            f"{name}= is for gates that are made constant from data: give constants=loader as well."
-        )
-    if cost != "output" and budget is None:
-        raise OptionError("cost= says what a budget limits: give budget= as well.")
-    if tolerance is not None and budget is not None:
-        raise OptionError(
-            "tolerance= judges every gate alone and budget= all of them together: give one of them."
-        )
 
 
 def check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse: bool) -> None:
@@ -89,8 +71,8 @@ def check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse:
     if not places and not fuse:
         raise FoldError(
             f"{type(model).__name__} carries no gate that could be folded. Expected a network from "
-            f"insert(model, 'asr:se') or the like; with constants=, also one with "
-            f"squeeze-and-excitation of its own."
+            f"insert(model, 'asr:se') or the like; fold_constants and fold_budget also take one "
+            f"with squeeze-and-excitation of its own."
         )
     dependent = [(place, place.reason) for place in places if place.kept]
     if dependent and not partial:
@@ -104,7 +86,7 @@ def check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse:
 def _instead(others: bool) -> str:
     """What to do about gates that depend on the input; `others`: some fold."""
     train = "Train with a constant gate instead (insert(model, 'asr:se')),"
-    means = "replace these by their means over data (constants=loader)"
+    means = "replace these by constants from images (fold_constants, fold_budget)"
     if not others:
         return f"{train} or {means}."
     return f"{train} {means}, or keep them and fold the others (partial=True)."

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from attnlab._errors import InputError, unknown_name
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.selection import Call
-from attnlab.surgery.answer import answer, leaves
+from attnlab.surgery.answer import answer, leaves, right_answers
 from attnlab.surgery.folding._halves import Halves, Part
 
 CostName = Literal["output", "answers", "loss", "accuracy"]
@@ -104,7 +104,7 @@ class Judge:
         for part, before, after in zip(self.parts, self.before, answers, strict=True):
             if part.classes is None or not (_are_classes(after, part) and _known(after, part)):
                 return None, None
-            first, second = (x[0].argmax(1).cpu() == part.classes for x in (before, after))
+            first, second = (right_answers(x[0], part.classes) for x in (before, after))
             right.append(second.double())
             gained.append(second.double() - first.double())
         images = torch.cat(right)
@@ -118,7 +118,7 @@ def check_cost(cost: object, data: Halves | None = None) -> None:
         raise unknown_name("cost", cost, COSTS)
     if data is not None and cost in NEEDS_CLASSES and not data.labelled:
         raise InputError(
-            f"cost={cost!r} needs the class of every image, and constants= gives none. Expected "
+            f"cost={cost!r} needs the class of every image, and the batches have none. Expected "
             f"batches (images, classes), or a cost that needs no classes: 'output' or 'answers'."
         )
 
@@ -134,7 +134,7 @@ def _numbers(model: nn.Module, part: Part, calls: tuple[Call, ...]) -> tuple[Ten
         tensors = [tensor for _, tensor in leaves(output)]
     found = tuple(tensor.double() for tensor in tensors if tensor.is_floating_point())
     if not found:
-        raise InputError("The network's output on the images of constants= has no numbers.")
+        raise InputError("The network's output on the images has no numbers.")
     return found
 
 
@@ -160,7 +160,7 @@ def _check_classes(cost: str, part: Part, found: tuple[Tensor, ...]) -> None:
     if cost in NEEDS_CLASSES and part.classes is not None and not _known(found, part):
         lowest, highest = int(part.classes.min()), int(part.classes.max())
         raise InputError(
-            f"constants= has images of class {lowest if lowest < 0 else highest}, and the network "
+            f"There are images of class {lowest if lowest < 0 else highest}, and the network "
             f"knows {found[0].shape[1]} classes, from 0 on. Expected the classes that it was "
             f"trained for, or a cost that needs none: 'output' or 'answers'."
         )
@@ -205,7 +205,7 @@ def _of_accuracy(
     before: tuple[Tensor, ...], after: tuple[Tensor, ...], part: Part
 ) -> tuple[Tensor, Tensor]:
     assert part.classes is not None
-    first, second = ((x[0].argmax(1).cpu() == part.classes).double() for x in (before, after))
+    first, second = (right_answers(x[0], part.classes).double() for x in (before, after))
     return first - second, torch.ones_like(first)
 
 

@@ -13,9 +13,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Node, Ref
+from attnlab.surgery.exchange import exchange
 from attnlab.surgery.folding._flow import Flow, arguments
 from attnlab.surgery.folding._plan import foldable_parameters
-from attnlab.surgery.folding._swap import exchange
 
 _METHODS = ("fuse", "reparameterize", "switch_to_deploy")  # what timm looks for
 

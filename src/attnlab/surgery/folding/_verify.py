@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from attnlab._errors import FoldError, InputError
 from attnlab.residuals import SeenStep, watchable
-from attnlab.residuals.example import Example, as_call
+from attnlab.residuals.example import Example
 from attnlab.residuals.library import OwnGates
 from attnlab.residuals.selection import Call
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
+from attnlab.surgery.double import MOST_PARAMETERS, double_example
 from attnlab.surgery.folding._fuse import fuse as fuse_network
 from attnlab.surgery.folding._places import PlaceKey
 from attnlab.surgery.folding._surgery import Surgery
@@ -30,8 +30,6 @@ from attnlab.surgery.receipt import count_parameters
 
 EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""
-MOST_PARAMETERS = 500_000_000
-"""Larger networks are not copied to float64."""
 
 
 class _Seen(Taps):
@@ -161,18 +159,6 @@ def _watched(
         hooks.enter_context(watching(network, seen, found=found))
         first = Answer(found.run.output, found.run.macs)
         return first, answer(network, example, calls), seen.tensors
-
-
-def double_example(network: nn.Module, example: Example | None) -> Example:
-    """The example, or the one made for `network`, in float64."""
-    if example is None:
-        arguments, _ = as_call(network, None)
-        example = arguments[0]
-    return tree_map(_double, example)
-
-
-def _double(leaf: Any) -> Any:
-    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 def _error(before: Tensor | None, after: Tensor | None) -> float:

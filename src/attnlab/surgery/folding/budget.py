@@ -25,7 +25,7 @@ _IN_EXAMPLE = 4
 
 def cost_curve(
     model: nn.Module,
-    constants: Iterable[Any],
+    images: Iterable[Any],
     *,
     cost: CostName = "output",
     gates: OwnGates | None = None,
@@ -34,17 +34,17 @@ def cost_curve(
 ) -> Curve:
     """What it costs to make the gates of `model` constant, one after the other, the cheapest first.
 
-    Predicted on half of the images of `constants`, measured on the other half; nothing is folded.
-    The arguments are those of `fold`, whose `budget` takes a part of this curve: `within(budget)`.
+    Predicted on half of the images, measured on the other half; nothing is folded. The arguments
+    are those of `fold_budget`, whose budget takes a part of this curve: `within(budget)`.
     """
     check_module(model)
-    check_batches(constants, "constants")
-    return choice_of(model, constants, cost, example, gates, add_affine=add_affine)[0].curve
+    check_batches(images, "the images")
+    return choice_of(model, images, cost, example, gates, add_affine=add_affine)[0].curve
 
 
 def choice_of(
     model: nn.Module,
-    constants: Iterable[Any],
+    images: Iterable[Any],
     cost: CostName,
     example: Example | None,
     gates: OwnGates | None,
@@ -53,7 +53,7 @@ def choice_of(
 ) -> tuple[Choice, Example]:
     """Which gates can be constant, and the example on which that was found."""
     check_cost(cost)
-    data = halves(model, constants)
+    data = halves(model, images)
     check_cost(cost, data)
     if example is None:
         example = head(data.choosing[0].inputs, _IN_EXAMPLE)
@@ -63,6 +63,6 @@ def choice_of(
         raise FoldError(
             f"{type(model).__name__} carries no gate that could be made constant. Expected one "
             f"that attnlab inserted, squeeze-and-excitation or ECA of timm or torchvision, or a "
-            f"class of yours that gates= names.{unknown_attention(model)}"
+            f"class of your own that gates= names.{unknown_attention(model)}"
         )
     return choose(model, found, places, data, cost, example, may_add_affine=add_affine), example

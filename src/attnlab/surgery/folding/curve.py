@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from attnlab.surgery.change import TOTAL_CHANGE
 
 WORDS = {
-    "output": "relative change of the output",
+    "output": TOTAL_CHANGE,
     "answers": "share of answers that change",
     "loss": "rise of the loss",
     "accuracy": "fall of the accuracy",
@@ -83,11 +84,3 @@ class Curve:
             gone = self.within(self.budget)
             lines.append(f"  budget {self.budget}: {gone} of {len(self.points)} go")
         return "\n".join(lines)
-
-
-def read_curve(data: Mapping[str, Any] | None) -> Curve | None:
-    """The curve that a receipt's JSON holds."""
-    if data is None:
-        return None
-    points = tuple(CurvePoint(**point) for point in data["points"])
-    return Curve(**{**data, "points": points})

@@ -1,13 +1,17 @@
-"""Fold constant gates back into the network: a plain network again, with a receipt."""
+"""Fold gates back into the network: a plain network again, with a receipt.
+
+`fold` takes gates that are constant, exactly. `fold_constants` and `fold_budget` first replace
+gates that depend on the input by constants from images: each gate that varies little, or as many as
+a budget allows together.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import nn
@@ -15,41 +19,44 @@ from torch import nn
 from attnlab._checked import check_batches, check_module, check_values
 from attnlab._errors import FoldError
 from attnlab.residuals import watchable
-from attnlab.residuals.example import Example, run_once
+from attnlab.residuals.example import Example
 from attnlab.residuals.library import OwnGates
-from attnlab.residuals.selection import work_depends_on_values
-from attnlab.surgery.answer import Answer, answer, answer_of_run, calls_to_compare
-from attnlab.surgery.change import change_between
-from attnlab.surgery.folding._checks import check_constants, check_foldable, check_places
+from attnlab.surgery.answer import Answer
+from attnlab.surgery.double import double_example
+from attnlab.surgery.folding._checks import (
+    check_budget,
+    check_foldable,
+    check_places,
+    check_repair,
+    check_tolerance,
+)
 from attnlab.surgery.folding._choose import Choice
 from attnlab.surgery.folding._cost import CostName
 from attnlab.surgery.folding._fuse import fuse as fuse_network
 from attnlab.surgery.folding._means import as_examples, with_means
-from attnlab.surgery.folding._norms import Statistics, set_statistics
+from attnlab.surgery.folding._norms import set_statistics
 from attnlab.surgery.folding._places import Place, PlaceKey, inserted_places, own_places
 from attnlab.surgery.folding._surgery import Surgery, decide
-from attnlab.surgery.folding._verify import check_exact, double_example
+from attnlab.surgery.folding._verify import check_exact
 from attnlab.surgery.folding._walk import Scaling
 from attnlab.surgery.folding.budget import choice_of
-from attnlab.surgery.folding.curve import Budget
+from attnlab.surgery.folding.curve import Budget, Curve
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
-from attnlab.surgery.receipt import count_parameters
-from attnlab.surgery.repair import Distil, Lesson, distil
+from attnlab.surgery.original import Original
+from attnlab.surgery.repair import Distil, Lesson, Repair, distil
+
+_NORMS_MOVED = "BatchNorm's statistics were moved with what the norms see of the data"
+_NOT_COUNTED = (
+    "MACs are not counted: how much the network computes depends on what it selects, and the two "
+    "runs did not select the same"
+)
 
 
 def fold(
     model: nn.Module,
     *,
-    fuse: bool = False,
-    constants: Iterable[Any] | None = None,
-    tolerance: float | None = None,
-    budget: Budget | None = None,
-    cost: CostName = "output",
-    gates: OwnGates | None = None,
-    repair: Literal["distil"] | Distil | None = None,
-    report: Callable[[int, float], None] | None = None,
-    checkpoints: str | Path | None = None,
     partial: bool = False,
+    fuse: bool = False,
     add_affine: bool = False,
     example: Example | None = None,
     inplace: bool = False,
@@ -58,123 +65,250 @@ def fold(
 
     The result has the modules and state-dict keys that the network had before insertion, and the
     same outputs, in eval and in train mode; it is checked in float64 at every site. A gate that
-    cannot go is an error that names its site and the reason, and nothing is changed; with
-    `partial=True` it stays and the receipt says so; with `add_affine=True` a norm without affine
-    parameters is given some where nothing else can take the gate.
+    cannot go is an error that names its site and the reason, and nothing is changed. Gates that
+    depend on the input are for `fold_constants` and `fold_budget`.
 
-    `fuse=True` also merges re-parameterisable branches and BatchNorm into convolutions, for the
-    fastest network: in eval mode only, and with fewer keys.
-
-    `constants`, an iterable of input batches, folds approximately: gates that depend on the input,
-    inserted ones and the network's own squeeze-and-excitation, are replaced by constants. `gates`
-    names classes of attention that are yours, `{"SELayer": "fc"}`: what of it returns its gate.
-
-    With a `budget`, as many gates go as keep the predicted `cost` within it: the relative change of
-    the "output", the share of "answers" that change, or, where batches are (images, classes), the
-    rise of the "loss" or the fall of the "accuracy". They go in the order of what they cost
-    together, on half of the images; the receipt has the whole curve, and what was measured on the
-    other half. Constants are least squares of the gated branch, and BatchNorm's statistics move
-    with what the norms see. `budget="all"` takes all that can go. `repair="distil"`, or a `Distil`
-    of `attnlab.surgery.repair` with its settings, then lets the original teach the folded network
-    on the half that chose; classes are not used. `report` is told of each epoch, and its loss.
-    `checkpoints` is a folder for one after every epoch: the same call, after a stop, chooses anew
-    and goes on with the repair from there, to the same bits.
-
-    Without, a gate is replaced by its mean over the data where both its relative spread and the
-    relative change of the output are at most `tolerance` (0.1); the others stay.
+    Args:
+        model: a network with gates; it is not changed unless `inplace=True`.
+        partial: keep gates that cannot be folded, instead of an error; the receipt names them.
+        fuse: also merge re-parameterisable branches and BatchNorm into convolutions, for the
+            fastest network: in eval mode only, and with fewer keys.
+        add_affine: give a norm without affine parameters some, if nothing else can take a gate.
+        example: an input to run the network on; random numbers of its size if left out.
+        inplace: change `model` itself.
     """
-    began = perf_counter()
-    check_module(model)
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
-    check_values("fold", fold, {**flags, "tolerance": tolerance})
-    check_foldable(model)
-    check_constants(constants, tolerance, budget, cost, gates, repair, checkpoints)
+    began = _begin(model, fold, flags)
     places = inserted_places(model)
-    choice: Choice | None = None
-    statistics: Statistics | None = None
-    if constants is not None:
-        check_batches(constants, "constants")
-        partial = True
-        if budget is None:
-            first, batches = as_examples(model, constants)
-            example = first if example is None else example
-            found = watchable(model, example, gates)
-            places += own_places(model, found, example)
-            places = with_means(
-                model, found, places, batches, 0.1 if tolerance is None else tolerance
-            )
-        else:
-            choice, example = choice_of(
-                model, constants, cost, example, gates, add_affine=add_affine
-            )
-            chosen, statistics = choice.within(budget)
-            places = list(chosen)
     check_places(model, places, partial, fuse)
     surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
-    if fuse and any(place.kept and not place.own for place in surgery.places):
+    if fuse:
+        _refuse_to_merge_hosts(surgery)
+    checked = _check(model, surgery, example, began, fuse=fuse)
+    network = model if inplace else copy.deepcopy(model)
+    surgery.perform(network)
+    notes = [_fused(network, example)] if fuse else []
+    return network, checked.receipt(network, notes)
+
+
+def fold_constants(
+    model: nn.Module,
+    images: Iterable[Any],
+    *,
+    tolerance: float = 0.1,
+    gates: OwnGates | None = None,
+    add_affine: bool = False,
+    example: Example | None = None,
+) -> tuple[nn.Module, FoldReceipt]:
+    """Replace gates that hardly depend on the input by their means over `images`, and fold them.
+
+    A gate is replaced if its relative spread over the images, and the relative change of the output
+    when it alone is replaced, are both at most `tolerance`. Inserted gates and the network's own
+    squeeze-and-excitation are looked at; the others stay, and the receipt says why. To merge norms
+    as well, fold the result: `fold(network, fuse=True)`.
+
+    Args:
+        model: a network with gates; it is not changed.
+        images: batches of inputs.
+        tolerance: the largest spread and the largest change of the output.
+        gates: attention classes of your own with what returns the gate, `{"SELayer": "fc"}`.
+        add_affine: give a norm without affine parameters some, if nothing else can take a gate.
+        example: an input to compare the two networks on; the first batch if left out.
+    """
+    began = _begin(model, fold_constants, {"tolerance": tolerance, "add_affine": add_affine})
+    check_tolerance(tolerance)
+    check_batches(images, "the images")
+    first, batches = as_examples(model, images)
+    example = first if example is None else example
+    found = watchable(model, example, gates)
+    places = inserted_places(model) + own_places(model, found, example)
+    places = with_means(model, found, places, batches, tolerance)
+    checked = _decide_what_goes(model, places, example, add_affine, began)
+    network = checked.perform(model)
+    return network, checked.receipt(network, [])
+
+
+def fold_budget(
+    model: nn.Module,
+    images: Iterable[Any],
+    budget: Budget,
+    *,
+    cost: CostName = "output",
+    repair: Literal["distil"] | Distil | None = None,
+    gates: OwnGates | None = None,
+    add_affine: bool = False,
+    example: Example | None = None,
+) -> tuple[nn.Module, FoldReceipt]:
+    """Replace as many gates by constants as keep the predicted cost within `budget`; fold them.
+
+    Gates go in the order of what they cost together on half of the images; the receipt has the
+    whole curve, and what was measured on the other half. Constants are least squares of the gated
+    branch, and BatchNorm's statistics move with what the norms see.
+
+    Args:
+        model: a network with gates; it is not changed.
+        images: batches of inputs, or of (inputs, classes).
+        budget: the largest predicted cost; "all" takes every gate that can go.
+        cost: the relative change of the "output", the share of "answers" that change or, with
+            classes, the rise of the "loss" or the fall of the "accuracy".
+        repair: let the original teach the folded network on the half that chose, without classes:
+            "distil", or an `attnlab.surgery.repair.Distil` with its settings.
+        gates: attention classes of your own with what returns the gate, `{"SELayer": "fc"}`.
+        add_affine: give a norm without affine parameters some, if nothing else can take a gate.
+        example: an input to compare the two networks on; the first images if left out.
+    """
+    began = _begin(model, fold_budget, {"add_affine": add_affine})
+    check_budget(budget)
+    check_repair(repair)
+    check_batches(images, "the images")
+    choice, example = choice_of(model, images, cost, example, gates, add_affine=add_affine)
+    places, _ = choice.within(budget)
+    checked = _decide_what_goes(model, places, example, add_affine, began)
+    return _within_budget(model, checked, choice, budget, repair)
+
+
+def _begin(model: nn.Module, function: Callable[..., Any], options: Mapping[str, object]) -> float:
+    """Refuse what is not a network that can be folded; the time at which the work begins."""
+    check_module(model)
+    check_values(function.__name__, function, options)
+    check_foldable(model)
+    return perf_counter()
+
+
+def _refuse_to_merge_hosts(surgery: Surgery) -> None:
+    if any(place.kept and not place.own for place in surgery.places):
         raise FoldError(
             "fuse=True would merge the modules that the gates which stay are attached to. Fold "
             "without fuse=True, or so that every inserted gate goes."
         )
-    run = run_once(model, example)
-    calls = calls_to_compare(run)
-    errors, float64_change, notes = check_exact(model, surgery, example, calls, fuse=fuse)
-    before = answer_of_run(run, model, example, calls)
-    if surgery.affine:
-        notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
-    parameters = count_parameters(model)
-    lessons = choice.lessons(model) if choice is not None and repair is not None else ()
-    network = model if inplace else copy.deepcopy(model)
-    surgery.perform(network)
+
+
+def _decide_what_goes(
+    model: nn.Module, places: Sequence[Place], example: Example, add_affine: bool, began: float
+) -> _Checked:
+    """Of gates that were given constants: those that no layer can take stay."""
+    check_places(model, places, partial=True, fuse=False)
+    surgery = decide(model, places, example, partial=True, may_add_affine=add_affine)
+    return _check(model, surgery, example, began)
+
+
+def _within_budget(
+    model: nn.Module,
+    checked: _Checked,
+    choice: Choice,
+    budget: Budget,
+    repair: Literal["distil"] | Distil | None,
+) -> tuple[nn.Module, FoldReceipt]:
+    """Fold what the budget allows, repair the result, and measure what it cost."""
+    teaching = None if repair is None else _Teaching.of(model, choice, checked.surgery, repair)
+    network = checked.perform(model)
+    notes = []
+    _, statistics = choice.within(budget)
     if statistics is not None:
         set_statistics(network, statistics)
-        notes.append("BatchNorm's statistics were moved with what the norms see of the data")
-    of_budget: dict[str, Any] = {}
-    if choice is not None and budget is not None:
-        of_budget = _of_budget(network, choice, budget)
-        if repair is not None:
-            of_budget |= _repaired(network, choice, surgery, lessons, repair, report, checkpoints)
-        if budget != "all" and not of_budget["measured"] <= budget:
-            notes.append(
-                f"on the images held out the cost is {of_budget['measured']:.4f}, more than the "
-                f"budget {budget:g}: give more images, or a smaller budget"
-            )
-    if fuse:
-        notes.append(_fused(network, example))
-    after = answer(network, example, calls)
-    change = change_between(before, after)
-    same_work = not work_depends_on_values(run.graph) or _same_work(before, after)
-    if not same_work:
-        notes.append(
-            "MACs are not counted: how much the network computes depends on what it selects, and "
-            "the two runs did not select the same"
+        notes.append(_NORMS_MOVED)
+    spent = _spend(network, choice, budget, teaching)
+    notes += _overspent(spent["measured"], budget)
+    return network, replace(checked.receipt(network, notes), **spent)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A fold that was decided and checked on a copy in float64; the network is as it was."""
+
+    original: Original
+    surgery: Surgery
+    errors: dict[PlaceKey, float]
+    float64_change: float | None
+    notes: list[str]
+    name: str
+    fuse: bool
+
+    def perform(self, model: nn.Module) -> nn.Module:
+        """A copy of `model`, folded."""
+        network = copy.deepcopy(model)
+        self.surgery.perform(network)
+        return network
+
+    def receipt(self, network: nn.Module, notes: Sequence[str]) -> FoldReceipt:
+        """What the fold did to `network`, with `notes` on what was done besides."""
+        after = self.original.answer_of(network)
+        counted = not self.original.work_depends_on_values or self._same_work(after)
+        figures = self.original.figures(network, after, after.macs if counted else None)
+        places = self.surgery.places
+        return FoldReceipt(
+            action=_action(self.name, places, self.fuse),
+            sites=tuple(place.name for place in places if place.folded),
+            notes=(*self.notes, *notes, *([] if counted else [_NOT_COUNTED])),
+            rows=tuple(_rows(self.surgery, self.errors)),
+            float64_change=self.float64_change,
+            removed=tuple(p.site.module for p in places if p.own and p.folded),
+            affine=self.surgery.affine,
+            fused=self.fuse,
+            **figures,
         )
-    receipt = FoldReceipt(
-        action=_action(model, surgery.places, fuse),
-        sites=tuple(place.name for place in surgery.places if place.folded),
-        parameters_before=parameters,
-        parameters_after=count_parameters(network),
-        macs_before=before.macs if same_work else None,
-        macs_after=after.macs if same_work else None,
-        max_change=change.largest,
-        relative_change=change.relative,
-        seconds=perf_counter() - began,
-        notes=tuple(notes),
-        compared=change.compared,
-        rows=tuple(_rows(surgery, errors)),
-        float64_change=float64_change,
-        removed=tuple(p.site.module for p in surgery.places if p.own and p.folded),
-        affine=surgery.affine,
-        fused=fuse,
-        **of_budget,
-    )
-    return network, receipt
+
+    def _same_work(self, after: Answer) -> bool:
+        """Whether the two networks differ by what the gates compute."""
+        before = self.original.answer
+        return before.macs - after.macs == before.gate_macs - after.gate_macs
 
 
-def _of_budget(network: nn.Module, choice: Choice, budget: Budget) -> dict[str, Any]:
-    """What the receipt says about the cost of constants."""
+def _check(
+    model: nn.Module,
+    surgery: Surgery,
+    example: Example | None,
+    began: float,
+    *,
+    fuse: bool = False,
+) -> _Checked:
+    original = Original.of(model, example, began)
+    errors, change, notes = check_exact(model, surgery, example, original.calls, fuse=fuse)
+    if surgery.affine:
+        notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
+    return _Checked(original, surgery, errors, change, notes, type(model).__name__, fuse)
+
+
+class _Spent(TypedDict):
+    """The fields of a receipt about the cost of constants."""
+
+    curve: Curve
+    predicted: float
+    measured: float
+    accuracy_before: float | None
+    accuracy_after: float | None
+    accuracy_error: float | None
+    repair: Repair | None
+    measured_before_repair: float | None
+
+
+@dataclass(frozen=True)
+class _Teaching:
+    """A repair that was asked for: what the original answers, and which parameters took
+    constants."""
+
+    lessons: Sequence[Lesson]
+    taken: Sequence[str]
+    settings: Distil
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, choice: Choice, surgery: Surgery, repair: Literal["distil"] | Distil
+    ) -> _Teaching:
+        settings = repair if isinstance(repair, Distil) else Distil()
+        return cls(choice.lessons(model), tuple(surgery.product), settings)
+
+
+def _spend(
+    network: nn.Module, choice: Choice, budget: Budget, teaching: _Teaching | None
+) -> _Spent:
+    """Repair `network` if that is asked for, and measure what the constants cost."""
     taken = choice.curve.within(budget)
-    measured = choice.held_out.judge(network)
+    measured, before, repair = choice.held_out.judge(network), None, None
+    if teaching is not None:
+        before = measured.value
+        repair = distil(network, teaching.lessons, teaching.taken, teaching.settings)
+        measured = choice.held_out.judge(network)
     return {
         "curve": replace(choice.curve, budget=budget),
         "predicted": choice.curve.points[taken - 1].predicted if taken else 0.0,
@@ -182,35 +316,19 @@ def _of_budget(network: nn.Module, choice: Choice, budget: Budget) -> dict[str, 
         "accuracy_before": choice.held_out.accuracy,
         "accuracy_after": measured.accuracy,
         "accuracy_error": measured.accuracy_error,
-    }
-
-
-def _repaired(
-    network: nn.Module,
-    choice: Choice,
-    surgery: Surgery,
-    lessons: Sequence[Lesson],
-    repair: Literal["distil"] | Distil,
-    report: Callable[[int, float], None] | None,
-    checkpoints: str | Path | None,
-) -> dict[str, Any]:
-    """Repair in place, and what the receipt says about it."""
-    before = choice.held_out.judge(network).value
-    settings = repair if isinstance(repair, Distil) else Distil()
-    done = distil(network, lessons, surgery.product.keys(), settings, report, checkpoints)
-    measured = choice.held_out.judge(network)
-    return {
-        "repair": done,
+        "repair": repair,
         "measured_before_repair": before,
-        "measured": measured.value,
-        "accuracy_after": measured.accuracy,
-        "accuracy_error": measured.accuracy_error,
     }
 
 
-def _same_work(before: Answer, after: Answer) -> bool:
-    """Whether the two differ by what the gates compute."""
-    return before.macs - after.macs == before.gate_macs - after.gate_macs
+def _overspent(measured: float, budget: Budget) -> list[str]:
+    # Written so that a NaN counts as more.
+    if budget == "all" or measured <= budget:
+        return []
+    return [
+        f"on the images held out the cost is {measured:.4f}, more than the budget {budget:g}: give "
+        f"more images, or a smaller budget"
+    ]
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:
@@ -228,12 +346,12 @@ def _fused(network: nn.Module, example: Example | None) -> str:
     )
 
 
-def _action(model: nn.Module, places: Sequence[Place], fuse: bool) -> str:
+def _action(name: str, places: Sequence[Place], fuse: bool) -> str:
     count = sum(len(place.folded) for place in places)
-    gates = f"folded {count} gate{'' if count == 1 else 's'} of {type(model).__name__}"
+    gates = f"folded {count} gate{'' if count == 1 else 's'} of {name}"
     if not fuse:
         return gates
-    return f"{gates} and fused it" if places else f"fused {type(model).__name__}"
+    return f"{gates} and fused it" if places else f"fused {name}"
 
 
 def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:

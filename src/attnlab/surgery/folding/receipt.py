@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from attnlab._errors import InputError
-from attnlab._files import write_whole
-from attnlab.results.provenance import Provenance, read_provenance
-from attnlab.surgery.folding.curve import WORDS, Curve, read_curve
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.surgery.folding.curve import WORDS, Curve
 from attnlab.surgery.receipt import Receipt, shortened
 from attnlab.surgery.repair import Repair
-
-FORMAT = "attnlab fold 1"
 
 
 @dataclass(frozen=True)
@@ -39,48 +35,38 @@ class SiteRow:
     undone_by: tuple[str, ...] = ()
     """The parameters that took 1 / gate: of layers that read what is scaled now as it was."""
 
-    def __str__(self) -> str:
-        parts = [f"{self.site}:"]
-        if self.into:
-            undone = f", 1/gate → {', '.join(self.undone_by)}" if self.undone_by else ""
-            into = f"{', '.join(self.into)}{undone}"
-            parts.append(f"gate {self.smallest:.3g} to {self.largest:.3g} → {into}")
-        if self.spread is not None:
-            change = self.predicted_change
-            told = "" if change is None else f", predicted change {change:.2g}"
-            parts.append(f"(spread {self.spread:.2g}{told})")
-        if self.error is not None:
-            parts.append(f"(error {self.error:.1e})")
-        if self.kept:
-            parts.append(f"kept: {self.kept}")
-        return " ".join(parts)
+    def cells(self, replaced: bool, kept: bool) -> list[Cell]:
+        """The row of a table; with what a gate `replaced` by a constant has, and why it is
+        `kept`."""
+        gate = f"{self.smallest:.3g} to {self.largest:.3g}" if self.into else "—"
+        undone = (f"1/gate: {name}" for name in self.undone_by)
+        into = ", ".join((*self.into, *undone))
+        numbers = [self.error, *((self.spread, self.predicted_change) if replaced else ())]
+        return [
+            Cell(self.site),
+            Cell(into or "—"),
+            Cell(gate),
+            *(number_cell(value, "{:.1e}") for value in numbers),
+            *([Cell(self.kept)] if kept else []),
+        ]
 
 
-def _row(data: dict[str, Any]) -> SiteRow:
-    names = {name: tuple(data[name]) for name in ("into", "undone_by")}
-    return SiteRow(**{**data, **names})
-
-
-def _repair(data: dict[str, Any] | None) -> Repair | None:
-    return None if data is None else Repair(**{**data, "losses": tuple(data["losses"])})
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FoldReceipt(Receipt):
     """What folding did. `max_change` and `relative_change` are in the network's own precision."""
 
-    rows: tuple[SiteRow, ...] = field(default=())
+    FORMAT: ClassVar[str] = "attnlab fold 1"
+
+    rows: tuple[SiteRow, ...] = ()
     float64_change: float | None = None
     """The relative change of the output, or of what a set is selected from, when everything is
     computed and folded in float64."""
-    removed: tuple[str, ...] = field(default=())
+    removed: tuple[str, ...] = ()
     """Attention modules of the network itself that were folded away."""
-    affine: tuple[str, ...] = field(default=())
+    affine: tuple[str, ...] = ()
     """Norms that were given affine parameters."""
     fused: bool = False
     """Whether norms and branches were merged as well."""
-    provenance: Provenance | None = None
-    """Where the network comes from, if a command folded it."""
     curve: Curve | None = None
     """With a budget: what it costs to make gates constant, one after the other."""
     predicted: float | None = None
@@ -95,6 +81,8 @@ class FoldReceipt(Receipt):
     repair: Repair | None = None
     """What a repair did after the fold."""
     measured_before_repair: float | None = None
+    values: dict[str, float | None] = field(default_factory=dict)
+    """Metrics of the folded network on the test images, by name, if a study measured them."""
 
     @property
     def kept(self) -> tuple[SiteRow, ...]:
@@ -137,33 +125,71 @@ class FoldReceipt(Receipt):
             )
         return lines
 
-    def table(self) -> str:
-        """One line per site."""
-        return "\n".join(str(row) for row in self.rows)
+    @property
+    def replaced(self) -> tuple[SiteRow, ...]:
+        """The sites whose gates were not constant, and were made so from images."""
+        return tuple(row for row in self.rows if row.spread is not None and row.into)
 
-    def to_json(self) -> str:
-        """All of it as JSON text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False)
+    @property
+    def verdict(self) -> str:
+        exact = self.float64_change
+        change = (
+            "in float64 the output was not compared"
+            if exact is None
+            else f"the output changes by {exact:.1e} (relative, in float64)"
+        )
+        if not self.rows:
+            return f"There was no gate to fold; branches and norms are merged, and {change}."
+        gates = f"**{sum(bool(row.into) for row in self.rows)} of {len(self.rows)}** gates are"
+        number = len(self.replaced)
+        if not number:
+            return f"{gates} folded away; {change}."
+        if self.curve is not None:
+            return (
+                f"{gates} folded away, {number} of them replaced by constants from data: an "
+                f"approximation, whose cost on images held out is **{self.measured:.4f}** "
+                f"({WORDS[self.curve.cost]}). The fold of the constants itself is exact: {change}."
+            )
+        moved = self.relative_change
+        of_means = "was not measured" if moved is None else f"is **{moved:.1e}** (relative)"
+        return (
+            f"{gates} folded away, {number} of them replaced by their mean over data: an "
+            f"approximation, whose change of the output {of_means}. The fold of the means itself "
+            f"is exact: {change}."
+        )
 
-    @classmethod
-    def from_json(cls, text: str) -> FoldReceipt:
-        """The receipt that `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        rows = tuple(_row(row) for row in data.pop("rows"))
-        for key in ("sites", "notes", "removed", "affine"):
-            data[key] = tuple(data[key])
-        source = read_provenance(data.pop("provenance", None))
-        curve = read_curve(data.pop("curve", None))
-        repair = _repair(data.pop("repair", None))
-        return cls(rows=rows, provenance=source, curve=curve, repair=repair, **data)
+    def table(self) -> Table:
+        """A row for each site: which parameters took the gate, and how exactly."""
+        replaced = any(row.spread is not None for row in self.rows)
+        columns = ["site", "folded into", "gate", "error (float64)"]
+        columns += ["spread over data", "predicted change"] if replaced else []
+        columns += ["kept because"] if self.kept else []
+        rows = [row.cells(replaced, bool(self.kept)) for row in self.rows]
+        return Table(columns, rows, self.title, names=2)
 
-    def save(self, path: str | Path) -> Path:
-        """Write `to_json()` to `path`, whole or not at all."""
-        return write_whole(Path(path), self.to_json() + "\n")
+    def figures(self) -> dict[str, Spec]:
+        from attnlab.surgery.folding.figures import curve_figure, gate_range_figure
 
-    @classmethod
-    def load(cls, path: str | Path) -> FoldReceipt:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        folded = [row for row in self.rows if row.into]
+        found = {"gates": gate_range_figure(folded)} if folded else {}
+        return found if self.curve is None else {"cost": curve_figure(self.curve), **found}
+
+    def page(self) -> Page:
+        from attnlab.surgery.folding.page import fold_page
+
+        return fold_page(self)
+
+    def then(self, fused: FoldReceipt) -> FoldReceipt:
+        """The receipt of this fold, after which the network was fused as well."""
+        changes = [self.float64_change, fused.float64_change]
+        known = [change for change in changes if change is not None]
+        return replace(
+            self,
+            action=f"{self.action} and fused it",
+            parameters_after=fused.parameters_after,
+            macs_after=None if self.macs_before is None else fused.macs_after,
+            float64_change=max(known) if len(known) == len(changes) else None,
+            notes=(*self.notes, *fused.notes),
+            seconds=self.seconds + fused.seconds,
+            fused=True,
+        )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from torch import nn
 
 from attnlab.residuals.example import Example
+from attnlab.surgery.exchange import exchange
 from attnlab.surgery.folding._affine import add_affine
 from attnlab.surgery.folding._fuse import fuse
-from attnlab.surgery.folding._swap import exchange
 
 
 def restructure(

@@ -14,6 +14,7 @@ from attnlab.residuals.sites import step_sites
 from attnlab.residuals.step import Step
 from attnlab.residuals.steps import find_steps
 from attnlab.residuals.where import Where, lies_in, select
+from attnlab.surgery.exchange import exchange
 
 
 def replace_norms(
@@ -31,7 +32,7 @@ def replace_norms(
         enhanced.gate.requires_grad_(trainable)
         if start == "identity":
             enhanced.start_identity()
-        _exchange(network, norm, enhanced)
+        exchange(network, norm, enhanced)
     return names
 
 
@@ -39,7 +40,7 @@ def plain_norms(network: nn.Module) -> None:
     """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
     for norm in list(network.modules()):
         if isinstance(norm, InstanceEnhancementBatchNorm):
-            _exchange(network, norm, norm.plain())
+            exchange(network, norm, norm.plain())
 
 
 def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
@@ -105,11 +106,3 @@ def _shortcut_modules(graph: Graph, found: Sequence[Step]) -> set[str]:
         for node in graph.between(step.state_node, step.shortcut_node)
         for name, _ in node.produced_by
     }
-
-
-def _exchange(network: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` wherever `old` is registered: a norm may be shared."""
-    for module in network.modules():
-        for name, child in list(module._modules.items()):
-            if child is old:
-                setattr(module, name, new)

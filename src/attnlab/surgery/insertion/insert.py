@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal, get_args
 
@@ -14,19 +15,18 @@ from torch import nn
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
-from attnlab.residuals.example import Example, Run, check_finite_weights, run_once
-from attnlab.residuals.selection import work_depends_on_values
+from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
-from attnlab.surgery.answer import Answer, answer, answer_of_run, calls_to_compare
-from attnlab.surgery.change import change_between
+from attnlab.surgery.answer import Answer
 from attnlab.surgery.insertion._attach import attach_gate
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._over_tokens import sites_over_tokens, token_notes
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._start_notes import start_notes
 from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
-from attnlab.surgery.receipt import Receipt, count_parameters
+from attnlab.surgery.original import Original
+from attnlab.surgery.receipt import Receipt
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
@@ -64,124 +64,157 @@ def insert(
     `start="paper"` begins with the paper's gate, `start="identity"` leaves the output unchanged at
     first, for fine-tuning a pretrained network.
 
-    `place` says where on a step's branch: at its end (`"branch"`), or behind the norm that it ends
+    `place` says where on a step's branch: at its end (`"branch"`), or after the norm that it ends
     in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
-    norm → activation → addition: that one folds behind the norm only. The receipt says which.
+    norm → activation → addition: that one folds after the norm only. `shared=True` builds one gate
+    per stage for all its chosen blocks, as in the searched schemes of EAN (Huang et al., 2020).
 
-    `shared=True` builds one gate per stage, which acts in all chosen blocks of that stage, as in
-    the searched schemes of EAN (Huang et al., 2020); its parameters are there once.
-
-    The model is not modified unless `inplace=True`. Every original state-dict key and value is
-    kept.
+    The model is not modified unless `inplace=True`; original state-dict keys and values are kept.
     """
     began = perf_counter()
-    check_module(model)
     check_values("insert", insert, {"inplace": inplace, "shared": shared})
-    if start not in _STARTS:
-        raise unknown_name("start", start, _STARTS)
-    if place not in get_args(Place):
-        raise unknown_name("place", place, get_args(Place))
-    where = where if callable(where) else parse_where(where)
-    resolved = resolve(gate, options)
-    if shared:
-        _refuse_unsharable(resolved, where)
-    _refuse_wrapped(model)
-    parameters = count_parameters(model)
+    how = _How(where, start, place, shared).checked()
+    resolved = _resolved(model, gate, options, how)
     network = model if inplace else _copied(model)
-    run = run_once(network, example)
-    calls = calls_to_compare(run)
-    before = answer_of_run(run, network, example, calls)
+    original = Original.of(network, example, began)
     kept = frozenset(name for name, _ in attachments(network))
-    trains = all(item.trainable for item in resolved)
-    notes = _notes(network, kept, trains)
     try:
-        sites, more = _attach(network, run, example, resolved, where, start, place, shared)
-        after = answer(network, example, calls)
+        return network, _operate(network, original, resolved, how, kept)
     except Exception:
         if inplace:
             remove_attachments(network, keep=kept)
         raise
-    change = change_between(before, after)
-    added = count_parameters(network) - parameters
+
+
+@dataclass(frozen=True)
+class _How:
+    """Where and how gates are to act, as `insert` was told."""
+
+    where: Where
+    start: Start
+    place: Place
+    shared: bool
+
+    def checked(self) -> _How:
+        """The same with `where` understood, or an error that names the nearest valid choice."""
+        if self.start not in _STARTS:
+            raise unknown_name("start", self.start, _STARTS)
+        if self.place not in get_args(Place):
+            raise unknown_name("place", self.place, get_args(Place))
+        return self if callable(self.where) else replace(self, where=parse_where(self.where))
+
+
+def _resolved(
+    model: nn.Module, gate: str | Callable[[int], nn.Module], options: dict[str, Any], how: _How
+) -> Sequence[Resolved]:
+    """The gates that are asked for, if they can be inserted into `model`."""
+    check_module(model)
+    resolved = resolve(gate, options)
+    if how.shared:
+        _refuse_unsharable(resolved, how.where)
+    _refuse_wrapped(model)
+    return resolved
+
+
+def _operate(
+    network: nn.Module,
+    original: Original,
+    resolved: Sequence[Resolved],
+    how: _How,
+    kept: frozenset[str],
+) -> Receipt:
+    """Attach the gates to `network` itself, and compare it with what it was."""
+    trains = all(item.trainable for item in resolved)
+    notes = _notes(network, kept, trains)
+    sites, more = _attach(network, original, resolved, how)
+    after = original.answer_of(network)
+    figures = original.figures(network, after, _macs_after(original, after))
     if not trains:
+        added = figures["parameters_after"] - original.parameters
         more.append(
             f"the gates do not train (trainable=False): their {added:,} parameters stay at their "
             f"first values"
         )
-    check_finite_weights(model, change.largest)
-    receipt = Receipt(
-        action=f"inserted {'+'.join(item.label for item in resolved)} into {type(model).__name__}",
+    check_finite_weights(network, figures["max_change"])
+    labels = "+".join(item.label for item in resolved)
+    return Receipt(
+        action=f"inserted {labels} into {type(network).__name__}",
         sites=tuple(sites),
-        parameters_before=parameters,
-        parameters_after=parameters + added,
-        macs_before=before.macs,
-        macs_after=_macs_after(run, before, after),
-        max_change=change.largest,
-        relative_change=change.relative,
-        seconds=perf_counter() - began,
         notes=(*notes, *more),
-        compared=change.compared,
+        **figures,
     )
-    return network, receipt
 
 
-def _macs_after(run: Run, before: Answer, after: Answer) -> int:
-    """With the gates; where a network computes the more the more it finds, on what it found
-    without them."""
-    if work_depends_on_values(run.graph):
-        return before.macs + after.gate_macs - before.gate_macs
+def _macs_after(original: Original, after: Answer) -> int:
+    """MACs with the gates. A network that computes the more the more it finds is counted on what it
+    found without them, or the gates' own cost would drown in the difference."""
+    if original.work_depends_on_values:
+        return original.answer.macs + after.gate_macs - original.answer.gate_macs
     return after.macs
 
 
 def _attach(
-    network: nn.Module,
-    run: Run,
-    example: Example | None,
-    resolved: Sequence[Resolved],
-    where: Where,
-    start: Start,
-    place: Place,
-    shared: bool,
+    network: nn.Module, original: Original, resolved: Sequence[Resolved], how: _How
 ) -> tuple[list[str], list[str]]:
     """Attach the gates; return what the receipt says of the sites, and notes."""
     placed: list[tuple[str, str]] = []
     notes: list[str] = []
     for number, item in enumerate(resolved):
-        if item.form in ("norm", "step") and place == "norm":
+        if item.form in ("norm", "step") and how.place == "norm":
             raise OptionError(
                 f"{item.label!r} acts {_ACTS[item.form]}, so place='norm' is not for it. Leave "
                 f"place out."
             )
         if item.form == "norm":
-            names = replace_norms(network, run.graph, where, start, trainable=item.trainable)
+            graph = original.run.graph
+            names = replace_norms(network, graph, how.where, how.start, trainable=item.trainable)
             placed += [(name, "") for name in names]
             guard_norms(network)
             continue
-        # A constant gate that was asked for behind another one stays behind it.
+        # A constant gate that was asked for after another one stays after it.
         constant = all(each.constant for each in resolved[: number + 1])
-        sites = find_sites(
-            network,
-            run,
-            where,
-            both_ends=item.form == "step",
-            place="branch" if place == "auto" and not constant else place,
-            identity_only=item.form == "step" and not item.include_first,
-        )
-        if item.form == "step" and not item.include_first:
-            sites = _identity_only(sites, where)
-        refused = [site for site in sites if site.refusal]
-        if refused:
-            raise _refused(refused, len(sites))
-        notes += place_notes(network, run, sites) if item.constant else []
-        notes += frozen_notes(network, sites)
-        if shared:
-            notes.append(_shared_note(item, sites))
-        over_tokens = sites_over_tokens(network, run, example, item, sites)
-        notes += token_notes(network, item, over_tokens)
-        attach_gate(network, item, sites, start, over_tokens, shared=shared)
-        notes += start_notes(network, sites) if item.constant and start == "paper" else []
+        place = "branch" if how.place == "auto" and not constant else how.place
+        sites = _sites_of(network, original, item, how.where, place)
+        notes += _attach_at(network, original, item, sites, how)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
+
+
+def _sites_of(
+    network: nn.Module, original: Original, item: Resolved, where: Where, place: Place
+) -> list[Site]:
+    """Where one gate is to act, or an error if it cannot act at some of these sites."""
+    identity_only = item.form == "step" and not item.include_first
+    sites = find_sites(
+        network,
+        original.run,
+        where,
+        both_ends=item.form == "step",
+        place=place,
+        identity_only=identity_only,
+    )
+    if identity_only:
+        sites = _identity_only(sites, where)
+    refused = [site for site in sites if site.refusal]
+    if refused:
+        raise _refused(refused, len(sites))
+    return sites
+
+
+def _attach_at(
+    network: nn.Module, original: Original, item: Resolved, sites: list[Site], how: _How
+) -> list[str]:
+    """Attach one gate; return what a user should know about it."""
+    run = original.run
+    notes = place_notes(network, run, sites) if item.constant else []
+    notes += frozen_notes(network, sites)
+    if how.shared:
+        notes.append(_shared_note(item, sites))
+    over_tokens = sites_over_tokens(network, run, original.example, item, sites)
+    notes += token_notes(network, item, over_tokens)
+    attach_gate(network, item, sites, how.start, over_tokens, shared=how.shared)
+    notes += start_notes(network, sites) if item.constant and how.start == "paper" else []
+    return notes
 
 
 def _shown(site: Site) -> str:

@@ -8,7 +8,7 @@ statistics and nothing is dropped: the network stays in eval mode.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import cos, isfinite, pi
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -37,7 +37,13 @@ class Distil:
     parameter."""
     seed: int = 0
     """Of the order of the batches."""
+    report: Callable[[int, float], None] | None = field(default=None, repr=False, compare=False)
+    """Told of each epoch, from 1, and its loss."""
+    checkpoints: str | Path | None = field(default=None, repr=False, compare=False)
+    """A folder that gets a checkpoint after every epoch and keeps the last two. The same repair,
+    after a stop, goes on from there and ends in the same bits."""
 
+    # The two above are left out of repr, which decides whether a checkpoint is of this repair.
     def __post_init__(self) -> None:
         check_whole("epochs", self.epochs, 1)
         check_whole("seed", self.seed, 0)
@@ -47,6 +53,8 @@ class Distil:
             raise OptionError(f"Expected lr to be a number above 0 but got {self.lr}.")
         if self.moving not in get_args(Moving):
             raise unknown_name("moving", self.moving, get_args(Moving))
+        if self.checkpoints is not None:
+            check_path("checkpoints", self.checkpoints)
 
 
 class Lesson(NamedTuple):
@@ -75,20 +83,13 @@ def distil(
     lessons: Sequence[Lesson],
     taken: Collection[str],
     settings: Distil,
-    report: Callable[[int, float], None] | None = None,
-    checkpoints: str | Path | None = None,
 ) -> Repair:
     """Train `network` in place until it answers more as the teacher did; the same each time.
 
-    `taken` names the parameters that took constants. `report` is told each epoch, from 1, and its
-    loss. Modes, gradients and the random state are as before afterwards.
-
-    `checkpoints` is a folder that gets one after every epoch and keeps the last two. The same call,
-    with the network as it was before the repair, goes on from there and ends in the same bits. A
-    folder of another repair is refused.
+    `taken` names the parameters that took constants. Modes, gradients and the random state are as
+    before afterwards. With checkpoints, the same call with the network as it was before the repair
+    goes on after the last epoch that is there; a folder of another repair is refused.
     """
-    if checkpoints is not None:
-        check_path("checkpoints", checkpoints)
     moving = _moving(network, taken, settings.moving)
     modes = [(module, module.training) for module in network.modules()]
     required = [(p, p.requires_grad) for p in network.parameters()]
@@ -98,7 +99,7 @@ def distil(
         for parameter, _ in required:
             parameter.requires_grad_(id(parameter) in chosen)
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            done = _train(network, lessons, moving, settings, report, checkpoints)
+            done = _train(network, lessons, moving, settings)
     finally:
         for parameter, before in required:
             parameter.grad = None
@@ -114,11 +115,10 @@ def _train(
     lessons: Sequence[Lesson],
     moving: list[nn.Parameter],
     settings: Distil,
-    report: Callable[[int, float], None] | None,
-    checkpoints: str | Path | None,
 ) -> Progress:
     optimizer = torch.optim.Adam(moving, settings.lr)
     progress = Progress(network, optimizer, torch.Generator().manual_seed(settings.seed))
+    checkpoints = settings.checkpoints
     if checkpoints is not None:
         inputs, answers = zip(*lessons, strict=True)
         identity = identity_of(network, moving, inputs, answers, settings)
@@ -144,8 +144,8 @@ def _train(
         progress.losses.append(total / len(lessons))
         if checkpoints is not None:
             progress.save(Path(checkpoints), identity)
-        if report is not None:
-            report(epoch, progress.losses[-1])
+        if settings.report is not None:
+            settings.report(epoch, progress.losses[-1])
     return progress
 
 

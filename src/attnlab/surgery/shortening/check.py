@@ -7,27 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import nn
 
 from attnlab._errors import InputError, ShortenError
 from attnlab.residuals import Step
-from attnlab.residuals.example import Example, as_call, call, evaluating
+from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer
 from attnlab.surgery.change import change_between
+from attnlab.surgery.double import MOST_PARAMETERS, double_example
 from attnlab.surgery.receipt import count_parameters
 from attnlab.surgery.shortening.leaving_out import LeavesOut
-from attnlab.surgery.shortening.operation import Surgery, named
+from attnlab.surgery.shortening.operation import Removal, named
 
 EXACT = 1e-12
 """The largest relative error in float64 that passes for exact."""
-MOST_PARAMETERS = 500_000_000
-"""Larger networks are not copied to float64."""
 
 
-def check_exact(
-    network: nn.Module, surgery: Surgery, chosen: Sequence[Step], example: Example | None
+def check_removal(
+    network: nn.Module, surgery: Removal, chosen: Sequence[Step], example: Example | None
 ) -> tuple[float, str]:
     """The relative error of the shortened network's output, and the precision it was taken in.
 
@@ -37,7 +35,7 @@ def check_exact(
     expected = None
     if count_parameters(network) <= MOST_PARAMETERS:
         exact = copy.deepcopy(network).double()
-        given: Example | None = _in_double(exact, example)
+        given: Example | None = double_example(exact, example)
         try:
             expected = _times_zero(exact, chosen, given)
         except (RuntimeError, TypeError, InputError):  # an operation that has no float64
@@ -78,15 +76,3 @@ def _times_zero(network: nn.Module, chosen: Sequence[Step], example: Example | N
     observer = LeavesOut({step.key for step in chosen})
     with evaluating(network), watching(network, observer, example):
         return call(network, example)
-
-
-def _in_double(network: nn.Module, example: Example | None) -> Example:
-    def double(leaf: object) -> object:
-        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-    arguments, keywords = as_call(network, example)
-    if keywords:
-        given: dict[str, object] = tree_map(double, keywords)
-        return given
-    positional: tuple[object, ...] = tree_map(double, arguments)
-    return positional

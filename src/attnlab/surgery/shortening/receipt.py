@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 from attnlab.surgery.receipt import Receipt
 from attnlab.timing import Latency
 
@@ -35,18 +37,20 @@ def shown(score: float) -> str:
     return "0" if abs(score) < _TIE else f"{score:.3g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShortenReceipt(Receipt):
     """What shortening did. `sites` are the removed steps; `max_change` and `relative_change` are
     those of the largest output, on the images or the example."""
 
-    rows: tuple[RemovedStep, ...] = field(default=())
+    FORMAT: ClassVar[str] = "attnlab shortening 1"
+
+    rows: tuple[RemovedStep, ...] = ()
     says: str = ""
     """What a score is; empty where the steps were named."""
     images: int = 0
     """On how many the change and the accuracy were measured; 0 without images."""
     output_change: float | None = None
-    """‖y′ − y‖ / ‖y‖ of the output, mean over these images."""
+    """`mean_image_change` of the output on these images."""
     accuracy_before: float | None = None
     """Per cent, where there are labels."""
     accuracy_after: float | None = None
@@ -63,7 +67,7 @@ class ShortenReceipt(Receipt):
     repaired: int = 0
     """How many norms were estimated again."""
     latency: Latency | None = None
-    """In turns with the whole network, where it was asked for."""
+    """Interleaved with the whole network, if it was asked for."""
 
     @property
     def lines(self) -> list[str]:
@@ -74,8 +78,7 @@ class ShortenReceipt(Receipt):
         lines = [super().__str__()]
         if self.output_change is not None:
             lines.append(
-                f"  images      {self.images}: the output changes by {self.output_change:.3g}, "
-                f"relative, on average"
+                f"  images      {self.images}: {MEAN_IMAGE_CHANGE} {self.output_change:.3g}"
             )
         if self.accuracy_before is not None and self.accuracy_after is not None:
             change = self.accuracy_after - self.accuracy_before

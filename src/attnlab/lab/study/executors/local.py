@@ -18,6 +18,7 @@ from attnlab.lab.study.executors._base import Executor, cores
 from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
 from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import BUSY, Job, Outcome
+from attnlab.results import StoredRun
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KEPT_MEMORY = {

@@ -6,7 +6,7 @@ from torch import nn
 
 
 def exchange(network: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` wherever `old` is registered."""
+    """Put `new` wherever `old` is registered: a module may be shared."""
     for module in list(network.modules()):
         for name, child in list(module._modules.items()):
             if child is old:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
-from attnlab._files import write_whole
+from attnlab.gates.registry import parse_gate
+from attnlab.instruments.speed.result import (
+    PAPER,
+    PAPER_NETWORK,
+    Form,
+    SpeedMachine,
+    SpeedRow,
+    SpeedTable,
+    TimedImages,
+)
 from attnlab.networks.create import create
 from attnlab.results.environment import environment
 from attnlab.surgery.folding.fold import fold
@@ -22,58 +30,8 @@ from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.receipt import count_parameters
 from attnlab.timing import latency
 
-FORMAT = "attnlab speed 1"
-Form = Literal["as trained", "folded", "fused"]
-
-GATES = ("none", "ie", "se", "srm", "dia", "spa", "cbam", "asr:se", "asr:spa", "asr:se+se")
+GATES = tuple(PAPER)
 """Of the paper's table and of the authors' public page; `none` is the plain network."""
-
-# Images per second: ResNet164 on CIFAR100 (32 pixels, 100 classes) and STL10 (96 pixels, 10
-# classes) in Table 1, and on CIFAR100 on the authors' public page. Device and batch are not said.
-PAPER = {
-    "none": {"CIFAR100": 1944, "STL10": 255, "public page": 438},
-    "ie": {"CIFAR100": 1505, "STL10": 170},
-    "se": {"CIFAR100": 1469, "STL10": 173, "public page": 286},
-    "srm": {"CIFAR100": 1387, "STL10": 162},
-    "dia": {"CIFAR100": 1092, "STL10": 154},
-    "spa": {"CIFAR100": 1080, "STL10": 180},
-    "cbam": {"CIFAR100": 793, "STL10": 127},
-    "asr:se": {"CIFAR100": 1942, "STL10": 255, "public page": 442},
-    "asr:spa": {"CIFAR100": 1946, "STL10": 253},
-    "asr:se+se": {"public page": 289},
-}
-
-
-@dataclass(frozen=True)
-class Images:
-    """What a network is timed on."""
-
-    size: int
-    classes: int
-    batch: int
-
-
-@dataclass(frozen=True)
-class SpeedRow:
-    """One network on one kind of images, against the plain network in turns."""
-
-    images: Images
-    gate: str
-    form: Form
-    parameters: int
-    images_per_second: float
-    plain_images_per_second: float
-    """In the same turns."""
-    ratio: float
-    """Time relative to the plain network's; of a copy of the plain network it shows the noise."""
-    low: float
-    """Of the 95 % interval of the ratio."""
-    high: float
-    rounds: int
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return self.images, self.gate, self.form
 
 
 def forms_of(gate: str) -> tuple[Form, ...]:
@@ -86,58 +44,64 @@ def forms_of(gate: str) -> tuple[Form, ...]:
 
 
 def speed_table(
-    images: Sequence[Images],
+    images: Sequence[TimedImages],
     gates: Sequence[str] = GATES,
-    network: str = "resnet164",
+    network: str = PAPER_NETWORK,
     *,
     seconds: float = 4.0,
     device: str | None = None,
     file: str | Path | None = None,
     report: Callable[[SpeedRow], None] | None = None,
-) -> list[SpeedRow]:
+) -> SpeedTable:
     """Time every gate on every kind of images, in eval mode, without gradients.
 
     Args:
         images: sizes, classes and batches.
         gates: as for `insert`; `none` is a copy of the plain network, whose ratio shows the noise.
         network: a name for `attnlab.create`.
-        seconds: for one row at most, but at least ten rounds are timed; fewer seconds are enough
-            where the interval is soon narrow.
+        seconds: for one row at most, but at least ten rounds are timed.
         device: `cpu` or `cuda`; a GPU where there is one when None.
         file: JSON to write after every row; rows that it has are not timed again.
         report: called with each row.
     """
+    began = perf_counter()
     if seconds <= 0:
         raise OptionError(f"Expected seconds to be above 0 but got {seconds}.")
     place = _device(device)
-    header = {
-        "format": FORMAT,
-        "network": network,
-        "device": place.type,
-        "threads": torch.get_num_threads(),
-        "machine": _machine(place),
-    }
-    rows = _read(file, header)
-    known = {row.key for row in rows}
-    kinds = dict.fromkeys((each.size, each.classes) for each in images)
-    for kind in kinds:
+    _check_names(network, gates, images)
+    threads = torch.get_num_threads()
+    found = _resumed(file, SpeedTable(network, place.type, threads, _machine(place), ()))
+    known = {(row.images, row.gate, row.form) for row in found.rows}
+    for kind in dict.fromkeys((each.size, each.classes) for each in images):
         same = [each for each in images if (each.size, each.classes) == kind]
         for row in _rows(network, same, gates, known, seconds, place):
-            rows.append(row)
+            found = replace(found, rows=(*found.rows, row))
             if file is not None:
-                content = {**header, "rows": [asdict(one) for one in rows]}
-                write_whole(Path(file), json.dumps(content, indent=1) + "\n")
+                found.save(file)
             if report is not None:
                 report(row)
     asked = {(each, gate) for each in images for gate in gates}
-    return [row for row in rows if (row.images, row.gate) in asked]
+    rows = tuple(row for row in found.rows if (row.images, row.gate) in asked)
+    return replace(found, rows=rows, seconds=perf_counter() - began)
+
+
+def _check_names(network: str, gates: Sequence[str], images: Sequence[TimedImages]) -> None:
+    """Refuse a gate or a network that does not exist before the first row is timed: a typo in the
+    last gate would else be found after minutes."""
+    if not images or not gates:
+        raise OptionError("Expected at least one kind of images and one gate but got none.")
+    for gate in gates:
+        if gate != "none":
+            parse_gate(gate)
+    with torch.random.fork_rng(devices=[]):
+        create(network, images[0].classes)
 
 
 def _rows(
     network: str,
-    images: Sequence[Images],
+    images: Sequence[TimedImages],
     gates: Sequence[str],
-    known: set[tuple[Any, ...]],
+    known: set[tuple[TimedImages, str, Form]],
     seconds: float,
     device: torch.device,
 ) -> Iterator[SpeedRow]:
@@ -154,16 +118,16 @@ def _rows(
             given = torch.randn(each.batch, 3, size, size, device=device)
             time = latency(plain, built, given, seconds=seconds)
             yield SpeedRow(
-                each,
-                gate,
-                form,
-                count_parameters(built),
-                each.batch / time.after,
-                each.batch / time.before,
-                time.ratio,
-                time.low,
-                time.high,
-                time.rounds,
+                images=each,
+                gate=gate,
+                form=form,
+                parameters=count_parameters(built),
+                images_per_second=each.batch / time.after,
+                plain_images_per_second=each.batch / time.before,
+                ratio=time.ratio,
+                low=time.low,
+                high=time.high,
+                rounds=time.rounds,
             )
         del built
         gc.collect()
@@ -188,28 +152,29 @@ def _device(given: str | None) -> torch.device:
     return torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _machine(device: torch.device) -> dict[str, object]:
+def _machine(device: torch.device) -> SpeedMachine:
     found = environment()
     packages = found["packages"]
     assert isinstance(packages, dict)
     name = found["accelerator"] if device.type == "cuda" else found["processor"]
-    return {"name": name, "torch": packages["torch"], "python": found["python"]}
+    return SpeedMachine(str(name), str(packages["torch"]), str(found["python"]))
 
 
-def _read(file: str | Path | None, header: dict[str, Any]) -> list[SpeedRow]:
+def _resumed(file: str | Path | None, empty: SpeedTable) -> SpeedTable:
+    """The table that the file holds, if it was timed as this one will be; else the empty one."""
     if file is None or not Path(file).exists():
-        return []
+        return empty
     try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        found = SpeedTable.load(file)
     except ValueError:
-        found = {}
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(f"{str(file)!r} is not a table of `attnlab speed`. Use another file.")
-    for name, now in header.items():
-        if found.get(name) != now:
+        raise InputError(
+            f"{str(file)!r} is not a table of `attnlab speed`. Use another file."
+        ) from None
+    before, now = vars(found), vars(empty)
+    for name in ("network", "device", "threads", "machine"):
+        if before[name] != now[name]:
             raise InputError(
-                f"{str(file)!r} was measured with {name} = {found.get(name)!r}, and now it is "
-                f"{now!r}: one table has one machine. Use another file."
+                f"{str(file)!r} was measured with {name} = {before[name]!r}, and now it is "
+                f"{now[name]!r}: one table has one machine. Use another file."
             )
-    rows = found["rows"]
-    return [SpeedRow(**{**row, "images": Images(**row["images"])}) for row in rows]
+    return found
