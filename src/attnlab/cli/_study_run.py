@@ -63,21 +63,10 @@ class RunStudy:
 
 def run_command(action: RunStudy) -> None:
     """Run, print the table, write the page."""
-    from attnlab._checked import check_whole
-    from attnlab._errors import OptionError
-    from attnlab._extras import check_extra
     from attnlab.lab.study import run_study, run_until_decided, show_study, study_status
     from attnlab.lab.training.surroundings import terminating
 
-    # For the runs, the table and the page: what is missing is told now and not in each run.
-    check_extra("study", *(["lightning_fabric"] if action.on == "local" else []))
-    check_extra("study", "scipy", "vl_convert")
-    if action.max_seeds is not None and not action.until_decided:
-        raise OptionError("--max-seeds is for --until-decided.")
-    if action.max_seeds is not None:
-        check_whole("--max-seeds", action.max_seeds, 1)
-    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
-        check_whole(f"--{name}", value, least)
+    _check(action)
     found = asked_study(action)
     executor = _executor(action)
     status = study_status(found, action.out)
@@ -111,6 +100,23 @@ def run_command(action: RunStudy) -> None:
         raise
     if failed:
         raise SystemExit(1)
+
+
+def _check(action: RunStudy) -> None:
+    """Refuse what cannot run before anything does."""
+    from attnlab._checked import check_whole
+    from attnlab._errors import OptionError
+    from attnlab._extras import check_extra
+
+    # For the runs, the table and the page: what is missing is told now and not in each run.
+    check_extra("study", *(["lightning_fabric"] if action.on == "local" else []))
+    check_extra("study", "scipy", "vl_convert")
+    if action.max_seeds is not None and not action.until_decided:
+        raise OptionError("--max-seeds is for --until-decided.")
+    if action.max_seeds is not None:
+        check_whole("--max-seeds", action.max_seeds, 1)
+    for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
+        check_whole(f"--{name}", value, least)
 
 
 def _print_python(action: RunStudy) -> None:

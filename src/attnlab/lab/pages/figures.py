@@ -161,11 +161,6 @@ def curves_figure(
         "scale": {"zero": False},
     }
     both = {"x": x, "color": _curve_colour([curve.module for curve in curves])}
-    dashes = {
-        "data": {"values": [{"drop": drop} for drop in drops]},
-        "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY, "aria": False},
-        "encoding": {"x": {"field": "drop", "type": "quantitative"}},
-    }
     ranges = {
         "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
         "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
@@ -179,7 +174,15 @@ def curves_figure(
         "width": 400,
         "height": 240,
         "data": {"values": _curve_values(curves, metric)},
-        "layer": [dashes, ranges, means],
+        "layer": [_drop_layer(drops), ranges, means],
+    }
+
+
+def _drop_layer(drops: Sequence[int]) -> Spec:
+    return {
+        "data": {"values": [{"drop": drop} for drop in drops]},
+        "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY, "aria": False},
+        "encoding": {"x": {"field": "drop", "type": "quantitative"}},
     }
 
 

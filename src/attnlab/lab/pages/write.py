@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.instruments.registry import result_kind
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
-from attnlab.lab.comparison.result import ComparisonResult as ComparisonResult  # its format
+from attnlab.lab.comparison.result import (
+    ComparisonResult as ComparisonResult,  # so that it is in FORMATS
+)
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.page.rendering import render
@@ -21,9 +22,6 @@ from attnlab.results.record import RENDERED, read_record
 from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
-
-_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {}
-"""By the format of the file."""
 
 
 def write_study_page(
@@ -74,18 +72,8 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     if result is not None:
         content = {name: value for name, value in found.items() if name != "format"}
         return write_result_page(result.from_content(content), out)
-    if kind in _PAGES:
-        try:
-            return write_whole(out, _PAGES[kind](found))
-        except KeyError as missing:
-            raise InputError(
-                f"{str(path)!r} has the format {kind!r} but lacks {missing}: it is not as attnlab "
-                f"wrote it."
-            ) from missing
     # "attnlab fold 2": the number is the version.
-    known = [
-        name for name in (*FORMATS, *_PAGES) if name.rpartition(" ")[0] == kind.rpartition(" ")[0]
-    ]
+    known = [name for name in FORMATS if name.rpartition(" ")[0] == kind.rpartition(" ")[0]]
     if known:
         raise InputError(
             f"{str(path)!r} has the format {kind!r}, expected {known[0]!r}: another version of "
