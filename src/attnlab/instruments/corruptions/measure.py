@@ -33,7 +33,7 @@ def measure_corruptions(network: Source) -> CorruptionsResult:
     subject = subject_of(network)
     if not task_of_classes(subject.learned()):
         raise DoesNotApplyError("Corruptions are measured of networks that tell classes apart.")
-    if subject.part != "test":
+    if subject.part == "train":
         raise OptionError("Corruptions are those of test images: leave part='train' out.")
     with evaluating(subject.network):
         clean = _figures(subject)
