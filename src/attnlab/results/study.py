@@ -159,9 +159,10 @@ def read_table(directory: Path) -> StudyTable:
         raise InputError(f"There is no {file}. {anew}")
     found = read_object(file, anew)
     with reading(file, anew):
-        if found.pop("format", None) != StudyTable.FORMAT:
-            raise ValueError(f"it does not have the format {StudyTable.FORMAT!r}")
-        return StudyTable.from_content(found)
+        form = found.pop("format", StudyTable.FORMAT)
+        if form != StudyTable.FORMAT:
+            raise ValueError(f"it has the format {form!r}, expected {StudyTable.FORMAT!r}")
+        return StudyTable.validated(found)
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:

@@ -24,7 +24,6 @@ from attnlab.lab.study.estimate import plan_study
 from attnlab.lab.study.lock import claim
 from attnlab.lab.study.run import study_jobs
 from attnlab.lab.study.show import markdown, study_footnotes
-from attnlab.lab.study.store import read_failure
 from attnlab.lab.study.worker import Job, work
 from attnlab.results import StoredRun
 from attnlab.results.columns import StudyColumns
@@ -187,7 +186,7 @@ def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     store = Store(tmp_path)
     failed, _ = read_study(store.study_directory("small")).runs
     assert store.state(failed) == "failed"
-    failure = read_failure(tmp_path / failed.folder)
+    failure = StoredRun(tmp_path / failed.folder).failure
     assert failure is not None
     assert failure.error.startswith("where='stages:9': 9 does not exist in this network.")
     assert "Traceback" in failure.details
