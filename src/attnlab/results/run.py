@@ -104,11 +104,20 @@ class StoredRun:
 
     def measured_result(self, kind: type[R]) -> R | None:
         """The result of an instrument; None where it was not measured, or does not apply."""
-        measured = self.measured(kind.instrument())
-        if measured is None or measured.found is None:
-            return None
-        content = {name: value for name, value in measured.found.items() if name != "format"}
-        return kind.from_content(content)
+        if kind not in self._results:
+            measured = self.measurements.get(kind.instrument())
+            if measured is None or measured.found is None:
+                return None
+            content = {name: value for name, value in measured.found.items() if name != "format"}
+            self._results[kind] = kind.from_content(content)
+        found = self._results[kind]
+        assert isinstance(found, kind)
+        return found
+
+    @cached_property
+    def _results(self) -> dict[type[Result], Result]:
+        """What was read already: the sections of a page ask for the same results again."""
+        return {}
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:

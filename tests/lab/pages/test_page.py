@@ -113,7 +113,7 @@ def test_every_seed_and_interval_is_a_mark_with_its_values(whole):
     ):
         marks = re.findall(rf'aria-label="[^"]+, {kind}: [^"]+ per image"', text)
         assert len(marks) == 2 * number
-    assert len(re.findall(r'aria-label="Gate layer', text)) == 9
+    assert len(re.findall(r'aria-label="Gate [0-9.]+ \(layer', text)) == 9
 
 
 def test_csv_has_the_numbers_of_the_runs(whole):
