@@ -83,7 +83,11 @@ def write_file_page(file: str | Path, out: Path) -> Path:
         raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
     kind = str(found.get("format", "")) if isinstance(found, dict) else ""
     if kind in FORMATS:
-        return write_result_page(FORMATS[kind].from_json(json.dumps(found)), out)
+        try:
+            result = FORMATS[kind].from_json(json.dumps(found))
+        except InputError as error:
+            raise InputError(f"{str(path)!r} is not as attnlab wrote it. {error}") from None
+        return write_result_page(result, out)
     if kind in _PAGES:
         try:
             return write_whole(out, _PAGES[kind](found))
