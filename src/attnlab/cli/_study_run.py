@@ -161,7 +161,7 @@ def _executor(action: Run) -> Executor:
     if action.on == "ray":
         return RayExecutor(action.address, action.cpus, action.gpus)
     if action.on == "slurm":
-        from attnlab.cli.try_ import key_value
+        from attnlab.cli.insert import key_value
 
         parameters = dict(key_value(text) for text in action.options)
         return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
