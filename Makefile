@@ -1,10 +1,10 @@
-# Each does everything from a fresh clone: `make demo`, `make test`, `make docs`.
+# Each does everything from a fresh clone: `make demo`, `make test`, `make quick`, `make docs`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo tour test docs setup lint types clean
+.PHONY: demo tour test quick docs setup lint types clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -22,6 +22,10 @@ tour: setup
 
 test: setup lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Lint, types and the tests of the rooms that a change reaches; `make quick BASE=main` for a branch.
+quick: setup lint types
+	$(BIN)/python -m tests.tools.quick $(BASE)
 
 docs: setup
 	$(BIN)/zensical build --clean --strict

@@ -756,12 +756,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-none",
         lambda x: attnlab.stiffness(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "stiffness-str",
-        lambda x: attnlab.stiffness("resnet20", x.images),
-        "Expected the model to be a torch.nn.Module but got the text 'resnet20'.",
+        lambda x: attnlab.stiffness("resnet2", x.images),
+        "Unknown network 'resnet2'. Did you mean '",
     ),
     (
         "stiffness-loader-none",
@@ -876,7 +876,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-none",
         lambda x: attnlab.stripe(None, x.images),
-        "Expected the model to be a torch.nn.Module but got None.",
+        "Expected the network to be a path but got None.",
     ),
     (
         "stripe-plain",
@@ -884,9 +884,19 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "ResNet has no gate to watch: no gate that attnlab inserted, and no squee",
     ),
     (
-        "stripe-loader-none",
-        lambda x: attnlab.stripe(x.seen, None),
+        "stripe-loader-int",
+        lambda x: attnlab.stripe(x.seen, 3),
         "Expected the loader to be an iterable of batches, such as a DataLoader o",
+    ),
+    (
+        "maps-none",
+        lambda x: attnlab.maps(None, x.images),
+        "Expected the network to be a path but got None.",
+    ),
+    (
+        "maps-loader-empty",
+        lambda x: attnlab.maps(x.seen, []),
+        "Expected a loader with at least one batch but got an empty one.",
     ),
     (
         "stripe-loader-empty",
@@ -956,73 +966,68 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     ),
     (
         "images-limit-neg",
-        lambda x: attnlab.data.images_for(x.net, "digits", limit=-4),
+        lambda x: attnlab.open(x.net, "digits", limit=-4),
         "Expected limit to be at least 1 but got -4.",
     ),
     (
         "images-limit-0",
-        lambda x: attnlab.data.images_for(x.net, "digits", limit=0),
+        lambda x: attnlab.open(x.net, "digits", limit=0),
         "Expected limit to be at least 1 but got 0.",
     ),
     (
         "images-limit-float",
-        lambda x: attnlab.data.images_for(x.net, "digits", limit=2.5),
+        lambda x: attnlab.open(x.net, "digits", limit=2.5),
         "Expected limit to be a whole number but got 2.5.",
     ),
     (
         "images-limit-fake-neg",
-        lambda x: attnlab.data.images_for(x.net, "fake", limit=-4),
+        lambda x: attnlab.open(x.net, "fake", limit=-4),
         "Expected limit to be at least 1 but got -4.",
     ),
     (
         "images-batch-0",
-        lambda x: attnlab.data.images_for(x.net, "digits", batch=0),
+        lambda x: attnlab.open(x.net, "digits", batch=0),
         "Expected batch to be at least 1 but got 0.",
     ),
     (
         "images-batch-neg",
-        lambda x: attnlab.data.images_for(x.net, "digits", batch=-1),
+        lambda x: attnlab.open(x.net, "digits", batch=-1),
         "Expected batch to be at least 1 but got -1.",
     ),
     (
         "images-batch-str",
-        lambda x: attnlab.data.images_for(x.net, "digits", batch="8"),
+        lambda x: attnlab.open(x.net, "digits", batch="8"),
         "Expected batch to be a whole number but got '8'.",
     ),
     (
         "images-size-neg",
-        lambda x: attnlab.data.images_for(x.net, "digits", size=-8),
+        lambda x: attnlab.open(x.net, "digits", size=-8),
         "Expected size to be at least 1 but got -8.",
     ),
     (
         "images-size-0",
-        lambda x: attnlab.data.images_for(x.net, "digits", size=0),
+        lambda x: attnlab.open(x.net, "digits", size=0),
         "Expected size to be at least 1 but got 0.",
     ),
     (
         "images-size-tuple",
-        lambda x: attnlab.data.images_for(x.net, "digits", size=(3, 8)),
-        "Expected size to be one number or (channels, height, width) but got (3,",
+        lambda x: attnlab.open(x.net, "digits", size=(3, 8)),
+        "Expected size to be a whole number but got (3, 8).",
     ),
     (
         "images-size-str",
-        lambda x: attnlab.data.images_for(x.net, "digits", size="8"),
+        lambda x: attnlab.open(x.net, "digits", size="8"),
         "Expected size to be a whole number but got '8'.",
     ),
     (
         "images-name",
-        lambda x: attnlab.data.images_for(x.net, "digitz"),
-        "Expected the data to be a folder of images or one of digits, cifar10, fa",
-    ),
-    (
-        "images-none",
-        lambda x: attnlab.data.images_for(x.net, None),
-        "Expected data to be a path but got None.",
+        lambda x: attnlab.open(x.net, "digitz"),
+        "Expected the data to be a folder of images, an .npz archive or one of digit",
     ),
     (
         "images-network",
-        lambda _: attnlab.data.images_for(None, "digits"),
-        "Expected the network to be a torch.nn.Module but got None.",
+        lambda _: attnlab.open(None, "digits"),
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "data-name",
@@ -1126,7 +1131,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-cifar",
         lambda x: attnlab.data.load_data(attnlab.data.DataConfig(name="cifar10", root=str(x.tmp))),
-        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted). S",
+        "There is no whole CIFAR10 in '{tmp}' (Dataset not found or corrupted), an",
     ),
     (
         "run-epochs-0",

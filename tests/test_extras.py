@@ -45,7 +45,7 @@ assert attnlab.stiffness(gated, images).tns > 0
 assert attnlab.stripe(gated, images).images == 2
 print("works")
 for do in (
-    lambda: attnlab.data.images_for(net, "digits"),
+    lambda: attnlab.open(net, "digits"),
     lambda: attnlab.stiffness(gated, images).plot(),
     lambda: attnlab.lab.statistics.paired_difference(
         {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5}),
@@ -120,7 +120,7 @@ def base_install(folder: Path) -> Path:
         ]
     for link in links:
         (folder / link.name).symlink_to(link)
-    described = folder / "attnlab-0.1.0.dist-info"
+    described = folder / "attnlab-0.2.0.dist-info"
     described.mkdir()
     (described / "METADATA").write_text(_metadata())
     return folder
@@ -185,12 +185,12 @@ COMMANDS = {
     "try se --size 16": WORKS,
     "insert resnet20 --gate asr:se --size 16 -o gated.safetensors": WORKS,
     "stiffness resnet20 --limit 4 --size 16": WORKS,
-    "stiffness resnet20 resnet32 resnet44 --limit 2 --size 16 --accuracy 1,2,3": "scipy report",
+    "stiffness resnet20 resnet32 resnet44 --limit 2 --size 16 --accuracy 1 2 3": "scipy report",
     "stiffness resnet20 --limit 4 --size 16 --out stiff": DRAWS,
     "stiffness resnet20 --limit 4 --data digits": "scikit-learn study",
-    "stripe resnet20 --attention se --limit 4 --size 16": WORKS,
-    "stripe resnet20 --attention se --limit 4 --size 16 --out stripe": DRAWS,
-    "stripe timm:test_vit --size 64 --limit 2 --maps": WORKS,
+    "stripe resnet20 --gate se --limit 4 --size 16": WORKS,
+    "stripe resnet20 --gate se --limit 4 --size 16 --out stripe": DRAWS,
+    "maps timm:test_vit --size 64 --limit 2": WORKS,
     "place resnet20 --budget 2 --data fake --limit 4 --size 16": WORKS,
     "place resnet20 --budget 2 --data fake --limit 4 --out where": DRAWS,
     "noise resnet20 --data digits": "scikit-learn study",

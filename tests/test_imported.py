@@ -191,7 +191,7 @@ def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
         recipe={"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 20},
     )
     train(config, tmp_path / "run", threads=1, progress=lambda _: None)
-    (folded,) = measure_run(tmp_path / "run", only=["fold"])
+    folded = measure_run(tmp_path / "run", only=["fold"])["fold"]
     assert folded.found is not None
     assert folded.found["error"] < 1e-10
     network = load_network(tmp_path / "run")

@@ -22,7 +22,6 @@ QUICK = (
     "stiffness.of_given_nsi",
     "capture.gate_product",
     "stripe.statistics",
-    "place.without_images",
     "place.by_effect",
     "shorten.named",
     "statistics.paired",

@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "attnlab"
 # A room may import those that it knows, and the root. Nothing points backwards.
 KNOWS = {
     "gates": set(),
-    "results": set(),
+    # A result shows itself: as a table, figures and a page.
+    "results": {"page"},
     "page": set(),
     "residuals": {"gates"},
     # A receipt is a result: it shows itself as a table and as a page.
@@ -22,10 +23,10 @@ KNOWS = {
     "evolution": {"residuals", "surgery"},
     "testing": {"gates", "surgery"},
     "networks": {"residuals", "surgery"},
-    # The shape of the images that a network expects is found by looking at the network.
-    "data": {"residuals"},
+    # Images are prepared as a network was trained with them.
+    "data": {"networks"},
     "tasks": {"data", "networks", "results"},
-    # A measurement is made on a network with its data and its task.
+    "subject": {"data", "networks", "residuals", "results", "surgery", "tasks"},
     "instruments": {
         "data",
         "gates",
@@ -33,6 +34,7 @@ KNOWS = {
         "page",
         "residuals",
         "results",
+        "subject",
         "surgery",
         "tasks",
     },
@@ -44,6 +46,7 @@ KNOWS = {
         "page",
         "residuals",
         "results",
+        "subject",
         "surgery",
         "tasks",
     },

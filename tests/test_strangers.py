@@ -20,7 +20,6 @@ from attnlab._errors import WeightsError
 from attnlab._native_build import BuildError, built
 from attnlab._native_variants import host
 from attnlab.cli import main
-from attnlab.lab.pages.tables import to_csv
 from attnlab.lab.study import LocalExecutor, run_study
 from attnlab.results.record import read_record
 
@@ -118,7 +117,7 @@ def test_kernels_that_others_may_write_are_not_loaded(
 @pytest.mark.parametrize("start", list("=+-@"))
 def test_a_text_that_a_spreadsheet_would_run_is_marked(tmp_path: Path, start: str) -> None:
     study = simulate(tmp_path, data=("cifar10",), gains={f"{start}cmd|' /C calc'!A0": 0.4}, seeds=2)
-    text = to_csv(read_record(tmp_path, study.name))
+    text = read_record(tmp_path, study.name).columns.values().to_csv()
     rows = list(csv.reader(io.StringIO(text)))
     cells = [cell for row in rows for cell in row]
     assert any(cell.startswith(f"'{start}cmd|") for cell in cells)

@@ -204,15 +204,12 @@ def step_size_figure(gates: dict[str, StripeResult]) -> Spec:
 
 def stripes_figure(found: StripeResult) -> Spec:
     shown = [found.sites[place] for place in (1, 4, 7)]
-    figures = [gates_figure(vars(site)) for site in shown]
+    figures = [gates_figure(site) for site in shown]
     return {"hconcat": figures, "resolve": {"scale": {"color": "independent"}}}
 
 
 def difference_figure(directory: Path) -> Spec:
-    from json import loads
-
-    lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    history = GateHistory.of_records([loads(line) for line in lines])
+    history = GateHistory.of_records(StoredRun(directory).history)
     moved = np.concatenate([history.difference(name) for name in history.means], axis=1)
     for epoch in (2, 11, 20):
         print(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from attnlab import testing as testing
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.instruments import dynamics as dynamics
+    from attnlab.instruments.maps.measure import maps as maps
+    from attnlab.instruments.noise.measure import noise_response as noise_response
     from attnlab.instruments.place.measure import place as place
     from attnlab.instruments.removal.shorten import shorten as shorten
     from attnlab.instruments.stiffness.capture import capture as capture
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from attnlab.surgery.receipt import Receipt as Receipt
     from attnlab.timing import latency as latency
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when first used, so that `attnlab --help` need not wait for torch. Functions are verbs
 # and rooms are nouns: no file or folder here has a function's name, which importing it would hide.
@@ -69,6 +71,8 @@ _NAMES = {
     "remove": "attnlab.surgery.insertion.host",
     "steps": "attnlab.residuals.steps",
     "latency": "attnlab.timing",
+    "maps": "attnlab.instruments.maps.measure",
+    "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",
     "report": "attnlab.lab.pages.report",
     "shorten": "attnlab.instruments.removal.shorten",

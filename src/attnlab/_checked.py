@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -38,7 +39,7 @@ def check_module(model: object, what: str = "the model") -> None:
 
 def check_whole(name: str, value: object, least: int | None = None) -> None:
     """Refuse what is not a whole number, or less than `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # numpy's integers too
         raise OptionError(f"Expected {name} to be a whole number but got {value!r}.")
     if least is not None and value < least:
         raise OptionError(f"Expected {name} to be at least {least} but got {value}.")

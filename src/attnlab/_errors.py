@@ -31,6 +31,10 @@ class WeightsError(AttnlabError, ValueError):
     """A file of weights that cannot be read, is not safe to read, or does not fit the network."""
 
 
+class DoesNotApplyError(InputError):
+    """There is nothing to measure: the network, or its task, does not have what is asked for."""
+
+
 class StepsNotFoundError(AttnlabError, ValueError):
     """The network has no residual step that could be recognised."""
 

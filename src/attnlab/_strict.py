@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -31,10 +36,60 @@ class Strict(BaseModel):
         except ValidationError as error:
             raise OptionError(_explanation(cls, error)) from None
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false where a number belongs: Python counts them as 1 and 0, so
+        `lr = true` would train with a learning rate of 1."""
+        name = str(info.field_name)
+        for path, found, expected in _truths(cls.model_fields[name].annotation, value, name):
+            raise OptionError(
+                f"Setting {path!r} of {settings_title(cls)}: expected {expected} but got {found}."
+            )
+        return value
 
-def title(cls: type[BaseModel]) -> str:
+
+def settings_title(cls: type[BaseModel]) -> str:
     """`Recipe` → `recipe`, as in the files' tables."""
     return cls.__name__.removesuffix("Config").lower()
+
+
+def _truths(annotation: Any, value: object, path: str) -> Iterator[tuple[str, bool, str]]:
+    """Each true or false within `value` where `annotation` asks for a number: its path, itself,
+    and what was expected."""
+    plain, inner = _kinds(annotation)
+    if isinstance(value, bool):
+        if bool not in plain and plain & {int, float}:
+            yield path, value, "a number" if float in plain else "a whole number"
+    elif inner and isinstance(value, Mapping):
+        for key, each in value.items():
+            for kind in inner:
+                yield from _truths(kind, each, f"{path}.{key}")
+    elif inner and isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            for kind in inner:
+                yield from _truths(kind, each, f"{path}.{place}")
+
+
+@cache
+def _kinds(annotation: Any) -> tuple[frozenset[object], tuple[Any, ...]]:
+    """The plain types that an annotation allows, and the annotations of what its containers hold;
+    the latter only if a number is among them, so that other containers are not searched."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kinds(arguments[0])
+    if origin in (Union, UnionType):
+        parts = [_kinds(each) for each in arguments]
+        plain = frozenset().union(*(own for own, _ in parts))
+        return plain, tuple(dict.fromkeys(each for _, own in parts for each in own))
+    if origin is Literal:
+        return frozenset(type(each) for each in arguments), ()
+    if origin is None:
+        return frozenset({bool if annotation is Any else annotation}), ()
+    held = arguments[-1:] if issubclass(origin, Mapping) else arguments
+    inner = [each for each in dict.fromkeys(held) if each is not Ellipsis]
+    numeric = [each for each in inner if _kinds(each)[1] or _kinds(each)[0] & {int, float}]
+    return frozenset(), tuple(numeric)
 
 
 def _check_keys(cls: type[BaseModel], data: dict[str, Any]) -> None:
@@ -42,13 +97,15 @@ def _check_keys(cls: type[BaseModel], data: dict[str, Any]) -> None:
     for name in data:
         if name not in valid:
             raise OptionError(
-                f"Unknown setting {name!r} of {title(cls)}.{nearest(str(name), valid)} "
+                f"Unknown setting {name!r} of {settings_title(cls)}.{nearest(str(name), valid)} "
                 f"Expected one of: {', '.join(valid)}."
             )
 
 
 def _explanation(cls: type[BaseModel], error: ValidationError) -> str:
-    return "\n".join(_explained(title(cls), problem) for problem in error.errors(include_url=False))
+    return "\n".join(
+        _explained(settings_title(cls), problem) for problem in error.errors(include_url=False)
+    )
 
 
 def _explained(kind: str, problem: ErrorDetails) -> str:

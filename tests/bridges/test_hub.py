@@ -13,10 +13,10 @@ import yaml
 import attnlab
 from attnlab import AttnlabError
 from attnlab.bridges.hub import Verdict, pull, push, save_folder
-from attnlab.lab.statistics import compare, paired_difference, summarize
+from attnlab.lab.statistics import judge_differences, paired_difference, summarize
 from attnlab.networks.checkpoint import Description
 from attnlab.results import Metric
-from attnlab.results.table import Group, Row, StudyTable
+from attnlab.results.table import Group, StudyRow, StudyTable
 
 
 class LocalHub:
@@ -45,9 +45,9 @@ class LocalHub:
 def table() -> StudyTable:
     metric = Metric(name="top1", label="top-1", unit="%")
     plain, se = {0: 70.0, 1: 71.0, 2: 70.5}, {0: 72.0, 1: 72.8, 2: 72.6}
-    (comparison,) = compare({"SE": paired_difference(se, plain)}).values()
+    (comparison,) = judge_differences({"SE": paired_difference(se, plain)}).values()
     rows = tuple(
-        Row(
+        StudyRow(
             label,
             label == "plain",
             (0, 1, 2),

@@ -264,13 +264,14 @@ CASES = [
         "stiffness {none}",
         "attnlab: There is no file or folder '{none}', and no network has a '/' in its n",
     ),
-    ("stripe", "Required options Missing from attnlab stripe: STR the folder of a finished run"),
+    ("stripe", "attnlab: Expected at least one network, for example: attnlab stripe resnet20 "),
+    ("maps", "attnlab: Expected at least one network, for example: attnlab maps timm:test_v"),
     (
         "stripe resnet20 --limit 2",
         "attnlab: ResNet has no gate to watch: no gate that attnlab inserted, and no sq",
     ),
     (
-        "stripe resnet20 --maps --limit 2",
+        "maps resnet20 --limit 2",
         "attnlab: ResNet has no attention map to see: no softmax over keys that multipli",
     ),
     (
@@ -278,41 +279,41 @@ CASES = [
         "attnlab: Unknown network 'resnet21'. Did you mean 'resnet32' or 'resnet20' or",
     ),
     (
-        "stripe resnet20 --attention see",
+        "stripe resnet20 --gate see",
         "attnlab: Unknown gate 'see'. Did you mean 'se' or 'sge' or 'sem'? Expected one",
     ),
     (
-        "stripe resnet20 --attention se --limit -4",
+        "stripe resnet20 --gate se --limit -4",
         "attnlab: Expected limit to be at least 1 but got -4.",
     ),
     (
-        "stripe resnet20 --attention se --limit 0",
+        "stripe resnet20 --gate se --limit 0",
         "attnlab: Expected limit to be at least 1 but got 0.",
     ),
     (
-        "stripe resnet20 --attention se --batch 0",
+        "stripe resnet20 --gate se --batch 0",
         "attnlab: Expected batch to be at least 1 but got 0.",
     ),
     (
-        "stripe resnet20 --attention se --size -8",
-        "attnlab: Expected --size to be at least 1 but got -8.",
+        "stripe resnet20 --gate se --size -8",
+        "attnlab: Expected size to be at least 1 but got -8.",
     ),
     (
-        "stripe resnet20 --attention se --data nothing",
-        "attnlab: Expected the data to be a folder of images or one of digits, cifar10,",
+        "stripe resnet20 --gate se --data nothing",
+        "attnlab: Expected the data to be a folder of images, an .npz archive or one of",
     ),
     (
-        "stripe resnet20 --attention se --weights /nowhere",
+        "stripe resnet20 --gate se --weights /nowhere",
         "attnlab: There is no file of weights at '/nowhere'. Expected the path of a .sa",
     ),
-    ("stripe resnet20 --attention se --limit 2 --out {text}", "attnlab: {text}: not a folder."),
+    ("stripe resnet20 --gate se --limit 2 --out {text}", "attnlab: {text}: not a folder."),
     (
         "stripe {none}",
-        "attnlab: There is no '{none}/model.safetensors': the run is not finished, or '{",
+        "attnlab: There is no '{none}/config.json', so '{none}' is not a run's folder.",
     ),
     (
-        "stripe {run} --data digits",
-        "attnlab: --data does not go with the folder of a run, whose data, weights and",
+        "stripe {run} --gate se",
+        "attnlab: gate does not go with the run '{run}', whose network is known. Leave it",
     ),
     ("fold", "Required options Missing from attnlab fold: NETWORK a name, a file of weights, "),
     (

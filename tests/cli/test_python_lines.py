@@ -108,23 +108,23 @@ TABLE = [
         "stiffness resnet20 resnet32 resnet44 --limit 4 --accuracy 91.7,92.6,93.1",
         "assert [row.accuracy for row in comparison.rows] == [91.7, 92.6, 93.1]",
     ),
-    Entry("stripe resnet20 --attention se --data digits --limit 6 --out d", STRIPE.format("d")),
+    Entry("stripe resnet20 --gate se --data digits --limit 6 --out d", STRIPE.format("d")),
     Entry("stripe timm:seresnext26ts --size 64 --limit 3 --out e", STRIPE.format("e")),
     Entry("stripe RUN --limit 6 --out f", STRIPE.format("f")),
     Entry(
-        "stripe timm:test_vit --maps --size 160 --limit 2 --out maps",
+        "maps timm:test_vit --size 160 --limit 2 --out maps",
         "import json; assert result.change == json.load(open('maps/maps.json'))['change']",
     ),
-    Entry("stripe OWN --limit 6 --out g", STRIPE.format("g")),
+    Entry("stripe OWN --trust --limit 6 --out g", STRIPE.format("g")),
     Entry(
         "place resnet20 --budget 2 --data digits --limit 8 --out t",
-        "import json; assert placement.where == json.load(open('t/place.json'))['where']",
+        "import json; assert result.where == json.load(open('t/place.json'))['where']",
     ),
     Entry(
-        "place resnet20 --budget 1 --per-stage --strategy effect --data digits --limit 8",
-        "assert len(receipt.sites) == 3",
+        "place RUN --budget 1 --per-stage --strategy effect --limit 8",
+        "assert len(result.chosen) == 3",
     ),
-    Entry("noise RUN --strengths 0.2,0.5 --draws 2 --out q", NOISE.format("q")),
+    Entry("noise RUN --strengths 0.2 0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",
         NOISE.format("r"),
@@ -166,8 +166,8 @@ TABLE = [
     ),
     Entry("shorten asr.safetensors --data fake --remove 2 --limit 4 --by nsi --plan"),
     Entry(
-        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 -o s.json",
-        "assert [row.gate for row in rows] == ['none', 'none', 'se']",
+        "speed se --network resnet20 --sizes 16 --classes 5 --batches 1 --seconds 0.01 --out s",
+        "assert [row.gate for row in result.rows] == ['none', 'none', 'se']",
     ),
     Entry(f"style train glass {STYLE} -o style", read("values", "style/result.json")),
     Entry(

@@ -9,17 +9,17 @@ import pytest
 import torch
 from PIL import Image
 
-import attnlab
 from attnlab import _errors
-from attnlab.data import DataConfig, Preprocessing, image_batches, images_for, load_data
-from attnlab.lab.measures import images_of_run
+from attnlab.data import DataConfig, load_data, load_named
+from attnlab.networks.preprocessing import Preprocessing
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
 
-def all_of(data: str, preprocessing: Preprocessing = SIZE, root: Path = Path(), limit=None):
-    loader = image_batches(data, preprocessing, root=root, batch=7, limit=limit)
-    images, labels = zip(*loader, strict=True)
+def all_of(data: str, preprocessing: Preprocessing = SIZE, root: Path = Path()):
+    found = load_named(data, root, preprocessing)
+    chunks = torch.arange(found.facts.test).split(7)
+    images, labels = zip(*found.testing(list(chunks), torch.device("cpu")), strict=True)
     return torch.cat(images), torch.cat(labels)
 
 
@@ -39,20 +39,33 @@ def test_folder_of_classes_and_flat_folder(tmp_path):
     assert len(all_of(str(tmp_path / "a"))[0]) == 1
 
 
-def test_digits():
-    images, labels = all_of("digits", Preprocessing((3, 16, 16)), limit=20)
-    assert images.shape == (20, 3, 16, 16)
-    assert len(set(labels.tolist())) > 3
+def test_digits_have_the_size_and_the_statistics_of_the_network():
+    images, labels = all_of("digits", Preprocessing((3, 16, 16), SIZE.mean, SIZE.std))
+    assert images.shape == (359, 3, 16, 16)
+    assert len(set(labels.tolist())) == 10
+    own = load_named("digits").facts
+    assert own.shape == (3, 8, 8)
 
 
-def test_fake_is_the_same_each_time():
-    assert torch.equal(all_of("fake", limit=5)[0], all_of("fake", limit=5)[0])
+def test_grey_images_for_a_network_of_one_channel():
+    images, _ = all_of("digits", Preprocessing((1, 8, 8), (0.5,), (0.25,)))
+    assert images.shape == (359, 1, 8, 8)
+    with pytest.raises(_errors.InputError, match="images of 5 channels, and these have 3"):
+        all_of("digits", Preprocessing((5, 8, 8), (0.5,) * 5, (0.25,) * 5))
+
+
+def test_fake_is_made_in_the_size_of_the_network_and_is_the_same_each_time():
+    wide = Preprocessing((3, 20, 24), SIZE.mean, SIZE.std)
+    images, _ = all_of("fake", wide)
+    assert images.shape == (256, 3, 20, 24)
+    assert torch.equal(images, all_of("fake", wide)[0])
 
 
 def test_cifar10_from_an_archive_is_not_distorted(tmp_path):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (9, 32, 32, 3), dtype=np.uint8)
-    np.savez(tmp_path / "cifar10.npz", test_x=pixels, test_y=np.arange(9))
+    arrays = {"test_x": pixels, "test_y": np.arange(9)}
+    np.savez(tmp_path / "cifar10.npz", train_x=pixels, train_y=np.arange(9), **arrays)
     images, labels = all_of("cifar10", root=tmp_path)
     expected = (torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
     torch.testing.assert_close(images, expected)
@@ -62,13 +75,13 @@ def test_cifar10_from_an_archive_is_not_distorted(tmp_path):
 def test_messages(tmp_path):
     with pytest.raises(_errors.InputError) as error:
         all_of("digit")
-    assert str(error.value) == (
-        "Expected the data to be a folder of images or one of digits, cifar10, fake but got "
-        "'digit', which is neither."
+    assert str(error.value).startswith(
+        "Expected the data to be a folder of images, an .npz archive or one of digits, "
     )
+    assert str(error.value).endswith("but got 'digit', which is none of them.")
     with pytest.raises(_errors.InputError, match="There is no image in"):
         all_of(str(tmp_path))
-    with pytest.raises(_errors.InputError, match="Nothing is downloaded"):
+    with pytest.raises(_errors.InputError, match="There is no whole CIFAR10 in"):
         all_of("cifar10", root=tmp_path)
 
 
@@ -89,7 +102,8 @@ def test_a_damaged_image_is_named(tmp_path):
     [
         (
             {"test_x": np.zeros((2, 32, 32, 3))},
-            "has no test_y; it has test_x. Expected test_x, test_y.",
+            "has no test_y; it has train_x, train_y, test_x. Expected train_x, train_y, test_x, "
+            "test_y.",
         ),
         (
             {"test_x": np.zeros((2, 32, 32, 3)), "test_y": np.zeros(2, int)},
@@ -104,7 +118,8 @@ def test_a_damaged_image_is_named(tmp_path):
     ],
 )
 def test_an_archive_that_does_not_fit_is_refused(tmp_path, arrays, told):
-    np.savez(tmp_path / "cifar10.npz", **arrays)
+    whole = {"train_x": np.zeros((2, 32, 32, 3), np.uint8), "train_y": np.arange(2)}
+    np.savez(tmp_path / "cifar10.npz", **whole, **arrays)
     with pytest.raises(_errors.InputError) as error:
         all_of("cifar10", root=tmp_path)
     assert str(error.value).endswith(told)
@@ -131,35 +146,13 @@ def test_pixels_of_unknown_range_are_refused(tmp_path):
 
 def test_labels_of_another_number_are_refused(tmp_path):
     arrays = {"test_x": np.zeros((2, 32, 32, 3), np.uint8), "test_y": np.zeros(3, int)}
-    np.savez(tmp_path / "cifar10.npz", **arrays)
+    whole = {"train_x": np.zeros((2, 32, 32, 3), np.uint8), "train_y": np.arange(2)}
+    np.savez(tmp_path / "cifar10.npz", **whole, **arrays)
     with pytest.raises(_errors.InputError) as error:
         all_of("cifar10", root=tmp_path)
     assert str(error.value) == (
-        "cifar10.npz (test): expected as many labels as images, at least one, but got 2 images and "
-        "3 labels."
-    )
-
-
-def test_images_are_as_the_network_takes_them(tmp_path):
-    paint(tmp_path / "grey.png", 51)  # a fifth of white
-    network = attnlab.create("resnet20")
-    ((images, _),) = images_for(network, str(tmp_path))
-    assert images.shape == (1, 3, 32, 32)
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    torch.testing.assert_close(images[0, :, 7, 7], (0.2 - mean) / std)
-    timm = attnlab.create("timm:vit_tiny_patch16_224")  # mean and deviation are 0.5
-    ((images, _),) = images_for(timm, str(tmp_path))
-    torch.testing.assert_close(images, torch.full((1, 3, 224, 224), -0.6))
-    assert next(iter(images_for(network, size=16, limit=5)))[0].shape == (5, 3, 16, 16)
-    assert next(iter(images_for(network, size=[1, 8, 6], batch=2)))[0].shape == (2, 1, 8, 6)
-
-
-def test_a_folder_that_is_not_a_run(tmp_path):
-    with pytest.raises(_errors.InputError) as error:
-        images_of_run(tmp_path)
-    assert str(error.value) == (
-        f"There is no {str(tmp_path / 'config.json')!r}, so {str(tmp_path)!r} is not a run's "
-        f"folder."
+        "cifar10 (test): expected as many labels as images, at least one, but got 2 images and 3 "
+        "labels."
     )
 
 
@@ -202,19 +195,16 @@ def test_a_picture_that_would_fill_the_memory_is_named(tmp_path, monkeypatch):
 def test_one_channel_is_the_brightness_and_others_are_refused(tmp_path):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
-    np.savez(tmp_path / "cifar10.npz", test_x=pixels, test_y=np.arange(3))
+    labels = np.arange(3)
+    arrays = {"train_x": pixels, "train_y": labels, "test_x": pixels, "test_y": labels}
+    np.savez(tmp_path / "cifar10.npz", **arrays)
     images, _ = all_of("cifar10", Preprocessing((1, 32, 32), (0.0,), (1.0,)), root=tmp_path)
     weights = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as for image files
     np.testing.assert_allclose(images[:, 0].numpy(), pixels @ weights / 255, atol=1.1 / 255)
-    told = (
-        "The network takes images of 4 channels, and these have 3. Expected a network of 1 or 3 "
-        "channels; for others give batches of your own to the Python function."
-    )
     paint(tmp_path / "one.png", 7)
     for data in ("cifar10", str(tmp_path)):
-        with pytest.raises(_errors.InputError) as error:
-            all_of(data, Preprocessing((4, 32, 32)), root=tmp_path)
-        assert str(error.value) == told
+        with pytest.raises(_errors.InputError, match=r"takes images of 4 channels, and .* have 3"):
+            all_of(data, Preprocessing((4, 32, 32), (0.0,) * 4, (1.0,) * 4), root=tmp_path)
 
 
 def archive(path: Path, **changes: np.ndarray) -> DataConfig:

@@ -165,9 +165,9 @@ def test_nothing_is_fetched_unless_asked(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(name=name, root=str(tmp_path))
     assert str(caught.value) == (
-        f"There is no whole {name.upper()} in {str(tmp_path)!r} (Dataset not found or corrupted). "
-        f"Set data.root to the folder that holds it, or data.download = true to have torchvision "
-        f"fetch it there."
+        f"There is no whole {name.upper()} in {str(tmp_path)!r} (Dataset not found or corrupted), "
+        f"and no {name}*.npz. Set data.root (--root) to the folder that holds it, or "
+        f"data.download = true to have torchvision fetch it there."
     )
 
 

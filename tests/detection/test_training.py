@@ -20,7 +20,7 @@ from attnlab.data import load_data
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.results import StoredRun
-from attnlab.results.details import Details
+from attnlab.results.details import DetailsResult
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -42,7 +42,7 @@ def test_resumed_to_the_bit(tmp_path):
     one = run(whole, tmp_path / "one")
 
     def stop(record):
-        if record["epoch"] == 1:
+        if record.epoch == 1:
             raise StopError
 
     with pytest.raises(StopError):
@@ -53,8 +53,8 @@ def test_resumed_to_the_bit(tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert one.macs is None  # how much the head computes depends on what is proposed
     history = StoredRun(tmp_path / "one").history
-    assert list(history[0]["loss_parts"]) == ["classifier", "box_reg", "objectness", "rpn_box_reg"]
-    assert sum(history[0]["loss_parts"].values()) == pytest.approx(history[0]["train_loss"])
+    assert list(history[0].loss_parts) == ["classifier", "box_reg", "objectness", "rpn_box_reg"]
+    assert sum(history[0].loss_parts.values()) == pytest.approx(history[0].train_loss)
 
 
 def test_what_a_run_says(tmp_path, capsys):
@@ -169,7 +169,7 @@ def test_two_processes_train_a_faster_rcnn_as_one(tmp_path, monkeypatch):
     together = train(whole, tmp_path / "two", threads=1, devices=2, progress=undrawn.quiet)
     one, two = (StoredRun(tmp_path / name).history for name in ("one", "two"))
     for first, second in zip(one, two, strict=True):
-        assert second["loss_parts"] == pytest.approx(first["loss_parts"], rel=1e-6)
+        assert second.loss_parts == pytest.approx(first.loss_parts, rel=1e-6)
     for name, value in alone.values.items():
         assert together.values[name] == (value if value is None else pytest.approx(value, abs=1e-6))
 
@@ -190,8 +190,8 @@ def test_two_processes_evaluate_as_one(tmp_path):
 def test_measured_folded_and_on_a_page(tmp_path):
     folder = tmp_path / "run"
     run(config(attention="asr:se"), folder)
-    assert missing(folder) == ["stiffness", "gates", "fold", "details"]
-    found = {each.measurement: each for each in measure_run(folder, threads=1)}
+    assert missing(folder) == ["stiffness", "stripe", "fold", "details"]
+    found = measure_run(folder, threads=1)
     assert missing(folder) == []
     fold = found["fold"].found
     assert fold["error"] < 1e-10
@@ -199,8 +199,9 @@ def test_measured_folded_and_on_a_page(tmp_path):
     for name, value in fold["values"].items():
         assert value == (before[name] if value is None else pytest.approx(before[name], abs=5e-5))
     assert len(found["stiffness"].found["nsi"]) == 9
-    assert len(found["gates"].found["gates"]) == 9
-    details = Details(**found["details"].found)
+    assert len(found["stripe"].found["sites"]) == 9
+    details = StoredRun(folder).measured_result(DetailsResult)
+    assert details is not None
     assert list(details.breakdowns[0].values) == ["disc", "square", "triangle"]
     assert list(details.breakdowns[1].values) == ["small", "medium", "large"]
     assert details.breakdowns[1].values["large"] is None
@@ -231,5 +232,5 @@ def test_photographs(tmp_path):
     )
     result = run(whole, tmp_path)
     assert 0 <= result.value <= 1
-    found = {each.measurement: each for each in measure_run(tmp_path, threads=1)}
+    found = measure_run(tmp_path, threads=1)
     assert found["fold"].found["values"] == pytest.approx(result.values, abs=5e-5)

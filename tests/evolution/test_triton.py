@@ -46,7 +46,7 @@ def test_in_the_interpreter(part):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
 def test_compiles_without_spilling(target):
-    from benchmarks.triton_kernels import KERNELS, MAPS, build, fixed
+    from benchmarks.speed.triton_kernels import KERNELS, MAPS, build, fixed
 
     for name in KERNELS:
         whole = name not in MAPS

@@ -1,7 +1,8 @@
 """Discovery and insertion on small timm networks of many designs.
 
 The expected numbers are read off timm's sources (block classes times depths), not off the code
-under test; `benchmarks/coverage_truth.py` counts the same additions while they run.
+under test; `python -m benchmarks.coverage truth` counts the same additions while they
+run.
 """
 
 from __future__ import annotations

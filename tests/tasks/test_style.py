@@ -102,7 +102,7 @@ def test_training_learns_and_needs_no_file_to_load(tmp_path: Path) -> None:
     assert not network.training
     images = torch.randn(1, 3, 40, 40)
     torch.testing.assert_close(load(tmp_path / "run")(images), network(images))
-    losses = [record["train_loss"] for record in StoredRun(tmp_path / "run").history]
+    losses = [record.train_loss for record in StoredRun(tmp_path / "run").history]
     assert losses[-1] < 0.9 * losses[0]
     assert result.metric.name == "filter_loss"
     assert all(metric.better == "lower" for metric in result.metrics)

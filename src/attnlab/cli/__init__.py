@@ -26,9 +26,6 @@ COMMANDS: dict[str, str] = {
     "try": "attnlab.cli.try_",
     "insert": "attnlab.cli.insert",
     **dict.fromkeys(INSTRUMENTS, ""),
-    "stripe": "attnlab.cli.stripe",
-    "place": "attnlab.cli.place",
-    "noise": "attnlab.cli.noise",
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",
     "shorten": "attnlab.cli.shorten",
@@ -58,13 +55,14 @@ Examples:
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
   attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
   attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
+  attnlab maps timm:NAME --data DIR           attention maps: do they depend on the input?
   attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
   attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
   attnlab shorten runs/RUN --remove 3 --plan  which steps can go, and what that costs
-  attnlab speed se asr:se --out speed.json    what attention costs at inference, folded or not
+  attnlab speed se asr:se --out speed         what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture
   attnlab compare runs/*/results.csv          a verdict for results that others made
   attnlab yolo train yolo11n.pt --gate se ... Ultralytics with gates

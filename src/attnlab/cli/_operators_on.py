@@ -14,7 +14,7 @@ from attnlab.cli._show import console, numbers_table, print_python, table
 if TYPE_CHECKING:
     import torch
 
-    from attnlab.evolution.device import Case, Checked, Limits, Timed
+    from attnlab.evolution.device import Case, Checked, Limits, TimedContestant
 
 _OURS = "attnlab"
 
@@ -103,7 +103,7 @@ def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any
     }
 
 
-def _floors(case: Case, dtype: torch.dtype, most: Limits, row: Timed) -> list[float]:
+def _floors(case: Case, dtype: torch.dtype, most: Limits, row: TimedContestant) -> list[float]:
     """Seconds of the least work, forward and with backward."""
     from attnlab.evolution.device import least_work
 
@@ -111,7 +111,9 @@ def _floors(case: Case, dtype: torch.dtype, most: Limits, row: Timed) -> list[fl
     return [most.floor(work.moved, work.flops) for work in works]
 
 
-def _show_times(case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[Timed]) -> None:
+def _show_times(
+    case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[TimedContestant]
+) -> None:
     from attnlab.evolution.device import TOLERANCES
 
     ours = {row.operator: row for row in rows if row.name == _OURS}
@@ -143,7 +145,7 @@ def _show_times(case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[Tim
     )
 
 
-def _sameness(row: Timed, tolerance: float) -> str:
+def _sameness(row: TimedContestant, tolerance: float) -> str:
     """What a peer computes, compared with ours."""
     if row.forward is None:
         return row.remark

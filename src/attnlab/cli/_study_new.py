@@ -10,7 +10,7 @@ import tyro
 
 
 @dataclass(frozen=True)
-class New:
+class NewStudy:
     """Write a study file to start from.
 
     Examples:
@@ -21,7 +21,7 @@ class New:
     """Where to; an existing file is not touched."""
 
 
-def new(action: New) -> None:
+def new_command(action: NewStudy) -> None:
     """Write it."""
     from attnlab.lab.study.template import new_study
 

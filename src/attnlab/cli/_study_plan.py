@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from attnlab._words import counted
 from attnlab.cli._show import console
 from attnlab.cli._study_progress import duration
-from attnlab.cli._study_shared import Name, load, python_lines, table_of
+from attnlab.cli._study_shared import Name, asked_study, print_study_python, table_of
 
 if TYPE_CHECKING:
     from attnlab.lab.study import Study
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanStudy:
     """The runs of a study, what is done, and how long the rest will take on this machine.
 
     Examples:
@@ -36,14 +36,14 @@ class Plan:
     """How many seeds show a difference of this size? In the unit of the study's result."""
 
 
-def plan(action: Plan) -> None:
+def plan_command(action: PlanStudy) -> None:
     """Print the plan, and the seeds that an effect needs."""
     from attnlab._errors import InputError, OptionError
     from attnlab.lab.study.estimate import plan_study
 
     if not 0 < action.effect < float("inf"):
         raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
-    found = load(action)
+    found = asked_study(action)
     plan = plan_study(found, action.out)
     rows = []
     for cell, estimate in plan.estimates.items():
@@ -66,10 +66,10 @@ def plan(action: Plan) -> None:
         told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
-    python_lines(action, f"attnlab.lab.study.plan_study(study, {str(action.out)!r})")
+    print_study_python(action, f"attnlab.lab.study.plan_study(study, {str(action.out)!r})")
 
 
-def _print_seeds(found: Study, action: Plan) -> None:
+def _print_seeds(found: Study, action: PlanStudy) -> None:
     from attnlab.lab.study import show_study
     from attnlab.lab.study.status import seeds_for_effect
 

@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-class Lines:
+class OutcomeLines:
     """A line per run that ends."""
 
     def __init__(self, done: int) -> None:
@@ -70,7 +70,7 @@ class Lines:
 @contextmanager
 def showing(study: Study, out: Path, slots: int, done: int) -> Iterator[Callable[[Outcome], None]]:
     """Yield what to call with each outcome; on a terminal a table stands below its lines."""
-    lines = Lines(done)
+    lines = OutcomeLines(done)
     if not sys.stdout.isatty():
         yield lines
         return
@@ -120,7 +120,7 @@ def progress_table(status: StudyStatus, slots: int | None = None) -> RenderableT
     sides = ["left", "left", *["right"] * 4]
     made = table(list(zip(heads, sides, strict=True)), rows)  # type: ignore[arg-type]
     more = len(runs) - _SHOWN
-    texts = [summary(status, slots)] + ([f"… and {more} more"] if more > 0 else [])
+    texts = [progress_summary(status, slots)] + ([f"… and {more} more"] if more > 0 else [])
     return Group(made, *(Text(text) for text in texts))
 
 
@@ -136,7 +136,7 @@ def row_of(run: RunProgress, metric: Metric) -> list[str]:
     ]
 
 
-def summary(status: StudyStatus, slots: int | None = None) -> str:
+def progress_summary(status: StudyStatus, slots: int | None = None) -> str:
     """`8 runs: 3 done, 2 running, 3 waiting; about 4 min left with 2 slots`."""
     from attnlab.lab.study.progress import seconds_left
 

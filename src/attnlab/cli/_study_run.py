@@ -11,7 +11,7 @@ import tyro
 
 from attnlab._words import counted
 from attnlab.cli._study_progress import saved, showing
-from attnlab.cli._study_shared import Name, load, print_table, python_lines
+from attnlab.cli._study_shared import Name, asked_study, print_study_python, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _TERMINATED = 143
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStudy:
     """Finish every run that is not finished. The same again resumes; several may do it at once.
 
     Examples:
@@ -61,7 +61,7 @@ class Run:
     """slurm: parameters of submitit."""
 
 
-def run(action: Run) -> None:
+def run_command(action: RunStudy) -> None:
     """Run, print the table, write the page."""
     from attnlab._checked import check_whole
     from attnlab._errors import OptionError
@@ -78,7 +78,7 @@ def run(action: Run) -> None:
         check_whole("--max-seeds", action.max_seeds, 1)
     for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
         check_whole(f"--{name}", value, least)
-    found = load(action)
+    found = asked_study(action)
     executor = _executor(action)
     status = study_status(found, action.out)
     done = sum(run.state == "done" for run in status.runs)
@@ -113,11 +113,11 @@ def run(action: Run) -> None:
         raise SystemExit(1)
 
 
-def _print_python(action: Run) -> None:
+def _print_python(action: RunStudy) -> None:
     call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
     if not action.until_decided:
         call = f"run_study(study, {str(action.out)!r})"
-    python_lines(action, f"attnlab.lab.study.{call}")
+    print_study_python(action, f"attnlab.lab.study.{call}")
 
 
 def _print_failed(failed: Sequence[Outcome]) -> None:
@@ -139,7 +139,7 @@ def _say_stopped(found: Study, out: Path, how: str) -> None:
     )
 
 
-def _write_report(action: Run, name: str) -> None:
+def _write_report(action: RunStudy, name: str) -> None:
     import attnlab
     from attnlab.lab.study import Store
 
@@ -147,7 +147,7 @@ def _write_report(action: Run, name: str) -> None:
     print(f"wrote {attnlab.report(action.out, page, name)}")
 
 
-def _executor(action: Run) -> Executor:
+def _executor(action: RunStudy) -> Executor:
     from attnlab._errors import OptionError
     from attnlab.lab.study import LocalExecutor, RayExecutor, SlurmExecutor
 

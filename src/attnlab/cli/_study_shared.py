@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import tyro
 
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab.cli._show import Justify, console, print_python, rich_table, table
 
 if TYPE_CHECKING:
     from attnlab.lab.study import Study, StudyTable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
 
 
-class Asked(Protocol):
+class StudyArguments(Protocol):
     """What the commands about one study have in common."""
 
     @property
@@ -30,7 +31,7 @@ class Asked(Protocol):
     def import_from(self) -> tuple[Path, ...]: ...
 
 
-def load(action: Asked) -> Study:
+def asked_study(action: StudyArguments) -> Study:
     """The study that is asked for; a warning where it has no plain row."""
     from attnlab._errors import InputError
     from attnlab._imported import import_from
@@ -51,7 +52,7 @@ def load(action: Asked) -> Study:
     return found
 
 
-def python_lines(action: Asked, *lines: str) -> None:
+def print_study_python(action: StudyArguments, *lines: str) -> None:
     """Print how Python does the same."""
     small = ".smaller()" if action.small else ""
     load = f"study = attnlab.lab.study.load_study({action.study!r}){small}"
@@ -62,15 +63,16 @@ def python_lines(action: Asked, *lines: str) -> None:
 
 def print_table(made: StudyTable) -> None:
     """All groups, and the footnotes."""
-    from attnlab.lab.study.show import all_cells, footnotes
+    from attnlab.lab.study.show import study_footnotes
+    from attnlab.results.columns import StudyColumns
 
-    screen = console()
+    screen, columns = console(), StudyColumns(made)
     for group in made.groups:
-        title: str | None = f"\n{made.title}: {group.name}"
-        for cells in all_cells(made, group):
-            screen.print(table_of(*cells, title))
-            title = None
-    for line in footnotes(made):
+        caption = f"\n{made.title}: {group.name}"
+        for each in columns.terminal(group):
+            screen.print(rich_table(replace(each, caption=caption)))
+            caption = ""
+    for line in study_footnotes(made):
         screen.print(f"* {line}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from attnlab.cli._show import print_python
-from attnlab.cli._study_shared import Name, load, print_table, python_lines
+from attnlab.cli._study_shared import Name, asked_study, print_study_python, print_table
 
 if TYPE_CHECKING:
     from attnlab.results import Measured
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Show:
+class ShowStudy:
     """The table of what is finished: intervals, cost, TNS, fold error, beside the paper's figures.
 
     Examples:
@@ -40,7 +40,7 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureStudy:
     """Measure the finished runs of a study again, without training: stiffness, gates, fold, speed.
 
     Examples:
@@ -58,29 +58,31 @@ class Measure:
     """On how many test images; as the study says if left out."""
 
 
-def show(action: Show) -> None:
+def show_command(action: ShowStudy) -> None:
     """Print the table."""
     from attnlab._files import write_whole
     from attnlab.lab.study import show_study
     from attnlab.lab.study.show import markdown
 
-    found = load(action)
+    found = asked_study(action)
     made = show_study(found, action.out, include_stale=action.include_stale)
     print_table(made)
     if action.markdown is not None:
         print(f"wrote {write_whole(action.markdown, markdown(made))}")
     stale = ", include_stale=True" if action.include_stale else ""
-    python_lines(action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})")
+    print_study_python(
+        action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})"
+    )
 
 
-def measure(action: Measure) -> None:
+def measure_command(action: MeasureStudy) -> None:
     """Measure, and print what was measured."""
     from attnlab.lab.study import measure_study
 
     only = action.only or None
 
-    def report(entry: RunEntry, found: list[Measured]) -> None:
-        names = ", ".join(f"{one.measurement} {one.seconds:.1f} s" for one in found)
+    def report(entry: RunEntry, found: dict[str, Measured]) -> None:
+        names = ", ".join(f"{name} {one.seconds:.1f} s" for name, one in found.items())
         print(f"  {entry}: {names or 'nothing is missing'}", flush=True)
 
     number = measure_study(action.name, action.out, only, action.images, report)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.cli._show import console
-from attnlab.cli._study_progress import live, now, row_of, summary
-from attnlab.cli._study_shared import Name, load, python_lines, table_of
+from attnlab.cli._study_progress import live, now, progress_summary, row_of
+from attnlab.cli._study_shared import Name, asked_study, print_study_python, table_of
 
 if TYPE_CHECKING:
     from attnlab.lab.study import Study
@@ -19,7 +19,7 @@ _LOOK = 2.0
 
 
 @dataclass(frozen=True)
-class Status:
+class ShowStatus:
     """How far a study is: done, running, failed, stopped, waiting; epochs, and the time left.
 
     Examples:
@@ -39,11 +39,11 @@ class Status:
     """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
 
 
-def status(action: Status) -> None:
+def status_command(action: ShowStatus) -> None:
     """Print it, once or until nothing is left."""
     from attnlab.lab.study import study_status
 
-    found = load(action)
+    found = asked_study(action)
     if action.watch:
         _watch(found, action.out)
     status = study_status(found, action.out)
@@ -54,8 +54,8 @@ def status(action: Status) -> None:
     heads = ["run", "state", "epoch", "loss", status.metric.title, "left", "id", ""]
     console().print(table_of(heads, rows, found.title, text=(0, 1, 6, 7)))
     print(status)
-    print(summary(status))
-    python_lines(action, f"print(attnlab.lab.study.study_status(study, {str(action.out)!r}))")
+    print(progress_summary(status))
+    print_study_python(action, f"print(attnlab.lab.study.study_status(study, {str(action.out)!r}))")
 
 
 def _watch(found: Study, out: Path) -> None:

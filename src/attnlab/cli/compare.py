@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attnlab.cli._show import check_drawing, console, numbers_table, print_python
+from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 
 def compare(
@@ -17,20 +17,24 @@ def compare(
     seed_from: str | None = None,
     seed_pattern: str | None = None,
     baseline: str | None = None,
-    better: Literal["higher", "lower"] | None = None,
+    higher: bool = False,
+    lower: bool = False,
     at: Literal["last", "best"] = "last",
     looked: bool = False,
-    preset: Literal["auto", "ultralytics", "lightning", "huggingface", "mlflow", "csv"] = "auto",
+    preset: Literal[
+        "auto", "ultralytics", "lightning", "huggingface", "mlflow", "csv", "wandb", "json"
+    ] = "auto",
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
 ) -> None:
     """Is the gain real? Logs of any training in, paired differences with intervals and a verdict
-    out: Ultralytics, Lightning, Hugging Face, MLflow, plain CSV.
+    out: Ultralytics, Lightning, Hugging Face, mmengine, MLflow, W&B, plain CSV, TSV, JSON lines.
 
     Examples:
       attnlab compare runs/*/results.csv --by model --baseline yolo11n.yaml
       attnlab compare logs/*/version_0/metrics.csv --metric val_acc --baseline plain
       attnlab compare out/*/trainer_state.json --metric eval_accuracy -o compare.html
       attnlab compare results.csv --metric top1 --by model --baseline resnet50
+      attnlab compare results.tsv --metric val_bpb
 
     Args:
         files: the logs: one file per run, or one with a row per run or epoch.
@@ -40,7 +44,8 @@ def compare(
         seed_from: what holds the seed: seed where that is known, else name.
         seed_pattern: a regular expression whose group is the seed: '-(\\d+)$' for cbam-3.
         baseline: the row that the others are compared with.
-        better: which values are better; by default lower for losses and errors.
+        higher: higher values are better. Names like accuracy or loss say it themselves.
+        lower: lower values are better.
         at: the last value of every run, or the best, which is optimistic.
         looked: seeds were added after results had been seen.
         preset: what wrote the files.
@@ -51,25 +56,27 @@ def compare(
     from dataclasses import replace
 
     import attnlab
-    from attnlab.lab.comparison.show import cells, footnotes
-    from attnlab.results import write_comparison
+    from attnlab._errors import OptionError
+    from attnlab.lab.comparison.columns import text_table
+    from attnlab.lab.comparison.show import comparison_footnotes
 
     check_drawing(out)
+    if higher and lower:
+        raise OptionError("Expected one of --higher and --lower but got both.")
     given = {
         "seed_from": seed_from,
         "seed_pattern": seed_pattern,
         "baseline": baseline,
-        "better": better,
+        "better": "higher" if higher else "lower" if lower else None,
         "at": None if at == "last" else at,
         "looked": looked or None,
         "preset": None if preset == "auto" else preset,
     }
     options = {name: value for name, value in given.items() if value is not None}
     found = attnlab.compare(files, metric, by, **options)  # type: ignore[arg-type]
-    heads, rows = cells(found)
     screen = console()
-    screen.print(numbers_table(heads, rows, found.table.title))
-    for note in footnotes(found):
+    screen.print(rich_table(text_table(found)))
+    for note in comparison_footnotes(found):
         screen.print(f"* {note}" if not note.startswith("*") else note)
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
     listed = [str(file) for file in files]
@@ -79,9 +86,9 @@ def compare(
     else:
         beside = out.with_suffix(".json")
         stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
-        print(f"wrote {write_comparison(beside, stored)}")
+        print(f"wrote {stored.save(beside)}")
         print(f"wrote {attnlab.report(beside, out)}")
-        lines.append(f"attnlab.results.write_comparison({str(beside)!r}, found)")
+        lines.append(f"found.save({str(beside)!r})")
         lines.append(f"attnlab.report({str(beside)!r}, {str(out)!r})")
     print()
     print_python(*lines)

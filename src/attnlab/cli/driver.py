@@ -22,6 +22,7 @@ from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 if TYPE_CHECKING:
     from attnlab.instruments.registry import Instrument
+    from attnlab.networks.checkpoint import Description
     from attnlab.results.base import Result
     from attnlab.subject import Subject
 
@@ -110,6 +111,22 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
     return run
 
 
+def describe_or_refuse(subject: Subject) -> Description:
+    """How to build the network again, which a file needs to say; an error if that is not known."""
+    if subject.description is None:
+        raise OptionError(
+            f"How {subject.name!r} is built is not known, so its network cannot be written to a "
+            f"file that says it. Leave -o out."
+        )
+    return subject.description
+
+
+def check_weights_file(output: Path | None) -> None:
+    """Refuse to write weights to a file of another kind."""
+    if output is not None and output.suffix != ".safetensors":
+        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
+
+
 @dataclass(frozen=True)
 class Asking:
     """What a command was asked: which networks, and all options that do not have their default."""
@@ -120,7 +137,7 @@ class Asking:
     settings: Mapping[str, Any]
     compared: Mapping[str, Any]
 
-    def each(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def each(self) -> Iterator[Opening]:
         """Every source with its options: `--weights` has one for each, or none."""
         if not self.sources:
             raise OptionError(
@@ -136,12 +153,12 @@ class Asking:
             options = {name: value for name, value in self.opened.items() if name != _EACH}
             if weights and weights[place] != "none":
                 options[_EACH] = weights[place]
-            yield source, options
+            yield Opening(source, options)
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Every source, opened."""
-        for source, options in self.each():
-            yield source, Opening(source, options).subject()
+        for each in self.each():
+            yield each.source, each.subject()
 
     def folder_of(self, source: str) -> str:
         """The folder below `--out` of one of several networks; a single one has that for itself."""
@@ -154,8 +171,8 @@ class Asking:
 
     def python(self) -> list[str]:
         """The Python that does the same."""
-        name, settings = self.instrument.name, in_python(self.settings)
-        opened = [Opening(source, options).python() for source, options in self.each()]
+        name, settings = self.instrument.python_name, in_python(self.settings)
+        opened = [each.python() for each in self.each()]
         if len(opened) == 1:
             return ["import attnlab", f"result = attnlab.{name}({opened[0]}{settings})"]
         lines = ["import attnlab", f"subjects = [{', '.join(opened)}]"]
@@ -167,7 +184,8 @@ class Asking:
 
 
 def opening_options() -> type:
-    """The options of `attnlab.open`, the same for every command."""
+    """The options of `attnlab.open`, the same for every command; each of several networks has
+    weights of its own."""
     from attnlab.subject import open as open_subject
 
     return options_of(open_subject, 1, {_EACH: tuple[str, ...]})
@@ -197,30 +215,35 @@ class Opening:
 
 
 def opening_command(
-    act: Callable[[Opening, Any], None],
+    act: Callable[..., None],
     chosen: type,
     leave_out: Sequence[str] = (),
     default: str | None = None,
+    with_output: bool = False,
 ) -> Callable[..., None]:
     """The command that opens one network and does what `act` does with it, for tyro.
 
     Args:
-        act: what is done; its docstring is the help.
+        act: what is done, given an `Opening` and the options; its docstring is the help.
         chosen: a dataclass of the command's own options.
         leave_out: options of `attnlab.open` that mean something else in this command.
         default: the network if none is given; an error if this is None.
+        with_output: whether the command has `--json` and `--out`, which `act` is then given too.
     """
 
-    def run(chosen: object, opening: object, process: Process) -> None:
+    def run(chosen: object, opening: object, output: Any, process: Process) -> None:
+        if with_output:
+            check_drawing(output.out)
         process.prepare()
         options = changed(opening)
         source = options.pop("source", default)
-        act(Opening(source, options), chosen)
+        act(Opening(source, options), chosen, *([output] if with_output else []))
 
     run.__doc__ = inspect.getdoc(act)
     run.__annotations__ = {
         "chosen": _flat(chosen),
         "opening": _flat(_one_network(leave_out, default)),
+        "output": _flat(Output if with_output else _nothing()),
         "process": _flat(Process),
     }
     return run
@@ -302,7 +325,7 @@ def write(result: Result, output: Output, below: str) -> None:
         write_svg(spec, folder / f"{name.replace(' ', '-')}.svg")
     saved = result.save(folder / f"{result.instrument()}.json")
     page = write_result_page(result, saved.with_suffix(".html"))
-    number = f" and {len(figures)} figures" if figures else ""
+    number = f" and {len(figures)} figure{'s' * (len(figures) > 1)}" if figures else ""
     print(f"wrote {saved}\nwrote {page}{number}", file=where)
 
 
@@ -314,7 +337,7 @@ def in_python(options: Mapping[str, Any]) -> str:
 
 def _flat(options: Any) -> Any:
     """The options of a dataclass, without its name before each."""
-    return tyro.conf.OmitArgPrefixes[options]
+    return Annotated[options, tyro.conf.OmitArgPrefixes]
 
 
 def _nothing() -> type:

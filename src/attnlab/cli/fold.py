@@ -261,7 +261,7 @@ def _accuracy(subject: Subject, network: nn.Module) -> float:
     """Per cent of right answers on the images that make constants."""
     import torch
 
-    from attnlab.instruments.removal.trial import accuracy
+    from attnlab.surgery.answer import accuracy
 
     batches = _batches(subject)
     with torch.no_grad():

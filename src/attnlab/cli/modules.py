@@ -18,7 +18,7 @@ SIZES: tuple[tuple[int, int], ...] = ((64, 32), (128, 16), (256, 8))
 
 
 @dataclass(frozen=True)
-class Row:
+class ModuleRow:
     """What `attnlab modules` says about one gate."""
 
     name: str
@@ -40,7 +40,7 @@ class Row:
     why_not: str
 
 
-def rows(match: str = "") -> list[Row]:
+def rows(match: str = "") -> list[ModuleRow]:
     """The gates of the registry, built and run once at each of `SIZES`.
 
     With `match`, those with this text in their name, title or paper, in capitals or not.
@@ -121,13 +121,13 @@ def modules(match: str = "", json: bool = False) -> None:
     print_python("from attnlab.cli.modules import rows", f"rows({match!r})" if match else "rows()")
 
 
-def _gate(row: Row) -> str:
+def _gate(row: ModuleRow) -> str:
     if row.initial_gate_deviation < 1e-6:
         return f"{row.initial_gate:.3f}"
     return f"{row.initial_gate:.3f} ± {row.initial_gate_deviation:.3f}"
 
 
-def _as_json(found: list[Row]) -> str:
+def _as_json(found: list[ModuleRow]) -> str:
     import json
 
     sizes = [{"channels": channels, "side": side} for channels, side in SIZES]
@@ -135,10 +135,10 @@ def _as_json(found: list[Row]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _row(info: GateInfo) -> Row:
+def _row(info: GateInfo) -> ModuleRow:
     counts = [_count(info, channels, side) for channels, side in SIZES]
     mean, deviation = _first_value(info)
-    return Row(
+    return ModuleRow(
         name=info.name,
         title=info.title,
         paper=info.paper,

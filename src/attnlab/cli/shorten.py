@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from attnlab.cli._show import check_drawing, console, numbers_table, print_python
-from attnlab.cli._trained import Given, given_network
+from attnlab._errors import OptionError
+from attnlab.cli._show import print_python
+from attnlab.cli.driver import (
+    Opening,
+    Output,
+    by_this_command,
+    check_weights_file,
+    describe_or_refuse,
+    opening_command,
+    show,
+    write,
+)
 
 if TYPE_CHECKING:
-    from attnlab.instruments.removal import ShortenResult
+    from attnlab.instruments.removal import RemovalTrial, ShortenResult
+    from attnlab.subject import Subject
 
 
-def shorten(
-    network: Annotated[str, tyro.conf.Positional],
-    remove: tuple[str, ...],
-    by: str = "output",
-    data: str | None = None,
-    plan: bool = False,
-    most: int | None = None,
-    repair: bool = False,
-    latency: bool = False,
-    weights: str | None = None,
-    limit: int = 256,
-    root: str | None = None,
-    size: int | None = None,
-    out: Path | None = None,
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
-) -> None:
+@dataclass(frozen=True)
+class ShortenSettings:
+    """What `attnlab shorten` can be told."""
+
+    remove: tuple[str, ...]
+    """How many steps, or which: names of blocks (layer1.2) or labels (1.2)."""
+    by: str = "output"
+    """What decides: output, influence, nsi, tns, or with labels loss."""
+    plan: bool = False
+    """Only say what would go, with what each ranking loses on the way."""
+    most: int | None = None
+    """How many steps the curves of --plan and --out go; twice as many as removed if left out."""
+    repair: bool = False
+    """Estimate the running statistics of BatchNorm again afterwards."""
+    latency: bool = False
+    """Also time both networks, interleaved."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """The .safetensors file to write."""
+
+    @property
+    def wanted(self) -> int | list[str]:
+        """A number of steps, or their names."""
+        if len(self.remove) == 1 and self.remove[0].lstrip("-").isdigit():
+            return int(self.remove[0])
+        if not self.remove:
+            raise OptionError("Expected --remove to be a number of steps or names of blocks.")
+        return list(self.remove)
+
+    @property
+    def number(self) -> int:
+        """How many steps go."""
+        return self.wanted if isinstance(self.wanted, int) else len(self.wanted)
+
+    def check(self) -> None:
+        """Refuse what can be seen to be wrong before a network is opened."""
+        from attnlab._checked import check_whole
+        from attnlab.instruments.removal.rankings import ranking_named
+
+        check_weights_file(self.output)
+        if self.plan and self.output is not None:
+            raise OptionError("--plan writes no network: leave -o or --plan out.")
+        if self.most is not None:
+            check_whole("--most", self.most, 1)
+        if isinstance(self.wanted, int):
+            check_whole("remove", self.wanted, 1)
+        ranking_named(self.by)
+
+    def words(self) -> str:
+        """The arguments of `attnlab.shorten`."""
+        given = [repr(self.wanted), *([f"by={self.by!r}"] if self.by != "output" else [])]
+        given += ["repair=True"] if self.repair else []
+        return ", ".join([*given, *(["latency=True"] if self.latency else [])])
+
+
+def _shorten(opening: Opening, chosen: ShortenSettings, output: Output) -> None:
     """Remove residual steps from a trained network: which go and why, what it costs, and the
     shorter network as a file. Steps are ranked on training images and judged on test images.
 
@@ -39,154 +89,108 @@ def shorten(
       attnlab shorten runs/0a1b2c3d4e5f --remove 3 --plan --out shorter
       attnlab shorten runs/0a1b2c3d4e5f --remove layer1.2 layer3.1 --repair
       attnlab shorten timm:resnet50 --weights pretrained --data PHOTOS --remove 2 --by influence
-
-    Args:
-        network: the folder of a finished run, a file of attnlab.save, or a name as for
-            attnlab.create.
-        remove: how many steps, or which: names of blocks (layer1.2) or labels (1.2).
-        by: what decides: output, influence, nsi, tns, or with labels loss.
-        data: for what is not a run: a data set with classes, such as digits; or a folder of
-            images, without labels.
-        plan: only say what would go, with what each ranking loses on the way.
-        most: how many steps the curves of --plan and --out go; twice as many as removed when not
-            given.
-        repair: estimate the running statistics of BatchNorm again afterwards.
-        latency: also time both networks in turns.
-        weights: of a named network: a file, timm's "pretrained" or torchvision's "DEFAULT".
-        limit: rank on this many images, and judge on as many.
-        root: where the data are.
-        size: side of the images.
-        out: folder for shorten.html, shorten.json and SVG figures.
-        output: the .safetensors file to write.
     """
-    from attnlab._checked import check_whole
-    from attnlab._errors import OptionError, unknown_name
-    from attnlab.instruments.removal import RANKINGS, Trial, removal_curves
+    chosen.check()
+    if "part" in opening.options:
+        raise OptionError(
+            "--part does not go with shorten, which ranks steps on training images and judges on "
+            "test images. Leave it out."
+        )
+    subject = opening.subject()
+    lines = ["import attnlab", f"subject = {opening.python()}"]
+    _check_images(subject, chosen)
+    if chosen.plan or output.out is not None:
+        lines += _show_curves(subject, chosen, output)
+    if not chosen.plan:
+        lines += _perform(subject, chosen, output)
+    if not output.json:
+        print()
+        print_python(*lines)
+
+
+shorten = opening_command(_shorten, ShortenSettings, with_output=True)
+
+
+def _check_images(subject: Subject, chosen: ShortenSettings) -> None:
+    """Refuse a ranking without images, or by loss without labels, before anything is computed."""
+    from attnlab.instruments.removal.rankings import ranking_named
     from attnlab.instruments.removal.rankings.loss import require_labels
-    from attnlab.instruments.removal.shorten import shorten as shorten_network
-    from attnlab.networks.checkpoint import save
 
-    check_drawing(out)
-    for name, value in (("--limit", limit), ("--most", most), ("--size", size)):
-        if value is not None:
-            check_whole(name, value, 1)
-    if output is not None and output.suffix != ".safetensors":
-        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
-    if plan and output is not None:
-        raise OptionError("--plan writes no network: leave -o or --plan out.")
-    wanted = _wanted(remove)
-    if by not in RANKINGS:
-        raise unknown_name("ranking", by, RANKINGS)
-    given = given_network(network, data, weights, root, size, limit)
-    if isinstance(wanted, int) and RANKINGS[by].needs_labels:
-        require_labels(Trial(given.network, given.images[:1]))
-    lines = ["import attnlab", *given.lines]
-    result = None
-    if plan or out is not None:
-        number = wanted if isinstance(wanted, int) else len(wanted)
-        depth = _depth(given, number, most)
-        result = removal_curves(
-            given.network, given.images, test=given.test, most=depth, name=network
-        )
-        result = replace(result, provenance=given.provenance)
-        _print_curves(result)
-        lines += [
-            "from attnlab.instruments.removal import removal_curves",
-            f"result = removal_curves(network, images, test=test, most={depth}, name={network!r})",
-        ]
-        if out is not None:
-            _save(result, out)
-    if result is not None and plan:
-        _print_plan(given, result, wanted, by)
-    else:
-        shorter, receipt = shorten_network(
-            given.network,
-            wanted,
-            by,
-            given.images,
-            test=given.test,
-            repair=repair,
-            latency=latency,
-        )
-        print(receipt)
-        words = [repr(wanted), *([f"by={by!r}"] if by != "output" else []), "images=images"]
-        words += ["test=test", *(["repair=True"] if repair else [])]
-        words += ["latency=True"] if latency else []
-        lines.append(f"shorter, receipt = attnlab.shorten(network, {', '.join(words)})")
-        if output is not None:
-            described = given.description.after_shorten(shorter, receipt)
-            print(f"wrote {save(shorter, output, described)}")
-            lines += [
-                given.described,
-                f"attnlab.save(shorter, {str(output)!r}, "
-                f"description.after_shorten(shorter, receipt))",
-            ]
-    if not given.trained:
-        print("The weights are random here: give --weights of a trained network.")
-    print()
-    print_python(*lines)
+    if isinstance(chosen.wanted, int):
+        subject.images()
+        if ranking_named(chosen.by).needs_labels:
+            require_labels(_glance(subject))
 
 
-def _wanted(remove: tuple[str, ...]) -> int | list[str]:
-    from attnlab._errors import OptionError
+def _glance(subject: Subject) -> RemovalTrial:
+    """The network on a few of its images: enough to see its steps and whether there are labels."""
+    from attnlab.instruments.removal.images import trials_of
 
-    if len(remove) == 1 and remove[0].lstrip("-").isdigit():
-        return int(remove[0])
-    if not remove:
-        raise OptionError("Expected --remove to be a number of steps or names of blocks.")
-    return list(remove)
-
-
-def _depth(given: Given, number: int, most: int | None) -> int:
-    """How far curves go: as asked, else twice as far as needed where there are so many steps."""
-    from attnlab.instruments.removal import Trial
-
-    there = len(Trial(given.network, given.images[:1]).candidates)
-    return max(number, min(there, 2 * number)) if most is None else most
+    subject.images()
+    trials = trials_of(replace(subject, limit=2), None, None)
+    assert trials is not None
+    return trials.ranked
 
 
-def _print_plan(given: Given, result: ShortenResult, wanted: int | list[str], by: str) -> None:
-    from attnlab.instruments.removal import RANKINGS, Trial
+def _show_curves(subject: Subject, chosen: ShortenSettings, output: Output) -> list[str]:
+    """Show what each ranking loses as steps go; the Python that does the same."""
+    from attnlab.instruments.removal import removal_curves
+
+    trial = _glance(subject)
+    most = chosen.most
+    if most is None:
+        most = max(chosen.number, min(len(trial.candidates), 2 * chosen.number))
+    result = by_this_command(removal_curves(subject, most=most))
+    if chosen.plan or not output.json:
+        show(result, output)
+    if chosen.plan and not output.json:
+        _print_plan(trial, result, chosen)
+    write(result, output, "")
+    return [
+        "from attnlab.instruments.removal import removal_curves",
+        f"result = removal_curves(subject, most={most})",
+    ]
+
+
+def _print_plan(trial: RemovalTrial, result: ShortenResult, chosen: ShortenSettings) -> None:
+    from attnlab.instruments.removal.rankings import ranking_named
     from attnlab.instruments.removal.shorten import named_steps
     from attnlab.surgery.shortening import RemovedStep
 
-    if isinstance(wanted, list):
-        steps = Trial(given.network, given.images[:1]).found.steps
-        rows = [RemovedStep(step.label, step.name) for step in named_steps(steps, wanted)]
+    if isinstance(chosen.wanted, list):
+        steps = named_steps(trial.found.steps, chosen.wanted)
+        rows = [RemovedStep(step.label, step.name) for step in steps]
     else:
-        (curve,) = [curve for curve in result.curves if curve.ranking == by]
-        points = curve.points[1 : wanted + 1]
+        (curve,) = [curve for curve in result.curves if curve.ranking == chosen.by]
+        points = curve.points[1 : chosen.wanted + 1]
         rows = [RemovedStep(each.label, each.name, each.score, each.next) for each in points]
     for row in rows:
-        print(row.why(RANKINGS[by].says))
+        print(row.why(ranking_named(chosen.by).says))
 
 
-def _print_curves(result: ShortenResult) -> None:
-    rankings = [curve.ranking for curve in result.curves]
-    labelled = result.accuracy is not None
-    what = "accuracy, %" if labelled else "relative change of the output"
-    rows = []
-    for points in zip(*(curve.points for curve in result.curves), strict=True):
-        values = [point.accuracy if labelled else point.output_change for point in points]
-        form = ".2f" if labelled else ".3f"
-        rows.append((str(points[0].removed), *(f"{value:{form}}" for value in values)))
-    title = f"{result.network}: {what} on {result.test_images} images, by ranking"
-    console().print(numbers_table(["removed", *rankings], rows, title=title))
+def _perform(subject: Subject, chosen: ShortenSettings, output: Output) -> list[str]:
+    """Remove the steps, and write the network if asked to; the Python that does the same."""
+    import sys
 
+    from attnlab.instruments.removal.shorten import shorten as shorten_network
+    from attnlab.networks.checkpoint import save
+    from attnlab.results.provenance import UNTRAINED
 
-def _save(result: ShortenResult, out: Path) -> None:
-    import json
-
-    from attnlab.instruments.removal.figures import Measure, shorten_figure
-    from attnlab.lab.pages.write import write_file_page
-    from attnlab.page.plot import write_svg
-
-    saved = result.save(out / "shorten.json")
-    print(f"wrote {saved}")
-    measures: list[Measure] = ["output_change"]
-    if result.accuracy is not None:
-        measures.append("accuracy")
-    for measure in measures:
-        figure = shorten_figure(json.loads(result.to_json()), measure)
-        print(f"wrote {write_svg(figure, out / f'{measure}.svg')}")
-    print(f"wrote {write_file_page(saved, out / 'shorten.html')}")
+    if chosen.output is not None:
+        describe_or_refuse(subject)
+    shorter, receipt = shorten_network(
+        subject, chosen.wanted, chosen.by, repair=chosen.repair, latency=chosen.latency
+    )
+    print(receipt.to_json() if output.json else receipt)
+    if not (subject.trained or output.json):
+        print(UNTRAINED)
+    lines = [f"shorter, receipt = attnlab.shorten(subject, {chosen.words()})"]
+    if chosen.output is not None:
+        described = describe_or_refuse(subject).after_shorten(shorter, receipt)
+        saved = save(shorter, chosen.output, described)
+        print(f"wrote {saved}", file=sys.stderr if output.json else sys.stdout)
+        lines += [
+            "description = subject.description.after_shorten(shorter, receipt)",
+            f"attnlab.save(shorter, {str(chosen.output)!r}, description)",
+        ]
+    return lines

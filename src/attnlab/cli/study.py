@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tyro
 
-from attnlab.cli._study_new import New, new
-from attnlab.cli._study_plan import Plan, plan
-from attnlab.cli._study_run import Run, run
-from attnlab.cli._study_show import Measure, Show, measure, show
-from attnlab.cli._study_status import Status, status
+from attnlab.cli._study_new import NewStudy, new_command
+from attnlab.cli._study_plan import PlanStudy, plan_command
+from attnlab.cli._study_run import RunStudy, run_command
+from attnlab.cli._study_show import MeasureStudy, ShowStudy, measure_command, show_command
+from attnlab.cli._study_status import ShowStatus, status_command
 
-Action = New | Plan | Run | Status | Show | Measure
+Action = (
+    Annotated[NewStudy, tyro.conf.subcommand("new")]
+    | Annotated[PlanStudy, tyro.conf.subcommand("plan")]
+    | Annotated[RunStudy, tyro.conf.subcommand("run")]
+    | Annotated[ShowStatus, tyro.conf.subcommand("status")]
+    | Annotated[ShowStudy, tyro.conf.subcommand("show")]
+    | Annotated[MeasureStudy, tyro.conf.subcommand("measure")]
+)
 
 
 def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
@@ -24,15 +33,15 @@ def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
       attnlab study show demo
       attnlab study measure demo --images 1000
     """
-    if isinstance(action, New):
-        new(action)
-    elif isinstance(action, Plan):
-        plan(action)
-    elif isinstance(action, Run):
-        run(action)
-    elif isinstance(action, Status):
-        status(action)
-    elif isinstance(action, Measure):
-        measure(action)
+    if isinstance(action, NewStudy):
+        new_command(action)
+    elif isinstance(action, PlanStudy):
+        plan_command(action)
+    elif isinstance(action, RunStudy):
+        run_command(action)
+    elif isinstance(action, ShowStatus):
+        status_command(action)
+    elif isinstance(action, MeasureStudy):
+        measure_command(action)
     else:
-        show(action)
+        show_command(action)

@@ -161,10 +161,10 @@ def _print_result(result: RunResult) -> None:
 
 
 def _print_pictures(folder: Path) -> None:
+    from attnlab.instruments.pictures import PicturesResult
     from attnlab.results import StoredRun
-    from attnlab.results.pictures import read_pictures
 
-    found = read_pictures(StoredRun(folder))
+    found = StoredRun(folder).measured_result(PicturesResult)
     assert found is not None
     print(f"wrote {len(found.pictures)} pictures to {folder / 'pictures'}")
     if found.folded_change is not None:

@@ -118,7 +118,7 @@ def _files(folder: Path, classes: Sequence[str], limit: int | None) -> list[_Fil
 
 def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
     _, height, width = preprocessing.size
-    fit = fitted((height, width), preprocessing.crop, preprocessing.interpolation)
+    fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
     images = torch.stack([fit(decoded(path)) for path, _ in files])
     return Pixels(images, torch.tensor([label for _, label in files]))
 

@@ -40,9 +40,9 @@ def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixel
     whole, or as a numpy archive `NAME*.npz`. Nothing is fetched but by `download`."""
     from torchvision import datasets
 
-    archives = sorted(Path(root).glob(f"{name}*.npz"))
-    if archives and not download:
-        train, test, _ = archive(archives[0])
+    found_archive = archive_of(name, root)
+    if found_archive is not None and not download:
+        train, test, _ = archive(found_archive)
         return train, test, SETS[name].classes
     title = SETS[name].title
     parts = []
@@ -61,6 +61,11 @@ def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixel
         images = found.data.transpose(0, 2, 3, 1) if title == "STL10" else found.data
         parts.append(as_pixels(images, labels, f"{title} ({part})"))
     return parts[0], parts[1], SETS[name].classes
+
+
+def archive_of(name: str, root: str | None) -> Path | None:
+    """The first archive `NAME*.npz` in a folder, if there is one."""
+    return next(iter(sorted(Path(root or "data").glob(f"{name}*.npz"))), None)
 
 
 def archive(path: Path) -> tuple[Pixels, Pixels, int]:

@@ -102,6 +102,9 @@ def data_checksum(config: DataConfig) -> str:
     they need not be there; of all others the pixels and targets.
     """
     if config.name in known.SETS:
+        archive = known.archive_of(config.name, config.root)
+        if archive is not None and not config.download:
+            return file_checksum(archive)
         return f"md5:{known.SETS[config.name].md5}"
     if config.name in BOXES:
         return boxes_checksum(config)

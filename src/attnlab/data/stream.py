@@ -39,7 +39,8 @@ class StreamData(Data):
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
         share = _TEST_CROP if self._augmentation.crop == "resized" else 1.0
-        view = _View(self._test, fitted(self.facts.shape[1], share), 0)
+        size = self.facts.shape[1]
+        view = _View(self._test, fitted(size, round(size / share)), 0)
         return self._batches(view, [chunk.tolist() for chunk in chunks], device)
 
     def _batches(
@@ -59,14 +60,17 @@ class StreamData(Data):
 
 
 def fitted(
-    size: int | tuple[int, int], share: float = 1.0, interpolation: Interpolation = "bilinear"
+    size: int | tuple[int, int],
+    short_side: int | None = None,
+    interpolation: Interpolation = "bilinear",
 ) -> Any:
-    """Short side resized, the centre cut out, as bytes; the crop is `share` of the short side."""
+    """Short side resized to `short_side`, or to the crop's if None, and the centre cut out, as
+    bytes."""
     from torchvision.transforms import InterpolationMode, v2
 
-    longest = size if isinstance(size, int) else max(size)
+    resized = short_side or (size if isinstance(size, int) else max(size))
     mode = InterpolationMode(interpolation)
-    resize = v2.Resize(round(longest / share), interpolation=mode, antialias=True)
+    resize = v2.Resize(resized, interpolation=mode, antialias=True)
     return v2.Compose([resize, v2.CenterCrop(size), v2.PILToTensor()])
 
 

@@ -38,7 +38,7 @@ class UndividedData(Data):
             (path, classes.index(path.parent.relative_to(folder).as_posix())) for path in paths
         ]
         self._mode = "L" if channels == 1 else "RGB"
-        self._fit = fitted((height, width), preprocessing.crop, preprocessing.interpolation)
+        self._fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
         self.facts = Facts(
             folder.resolve().name,
             "class" if len(classes) > 1 else "nothing",

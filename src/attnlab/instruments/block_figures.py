@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 from attnlab.page.plot import Spec
 from attnlab.page.scatter import scatter
 from attnlab.results import Metric
 from attnlab.results.metric import directed
+
+T = TypeVar("T")
+
+
+def some_of(things: Sequence[T], number: int) -> list[T]:
+    """At most `number` of `things`, equally far apart, the first among them."""
+    return list(things[:: max(1, -(-len(things) // number))])
 
 
 def natural_order(name: str) -> list[str]:

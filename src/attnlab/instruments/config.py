@@ -17,8 +17,8 @@ class MeasureConfig(Strict):
     every_epoch: bool = False
     """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
     inference_images: NonNegativeInt = 256
-    """Test images in the batch on which the networks of a study are timed in turns at its end, at
-    most as many as are tested at a time; 0 leaves it out."""
+    """Test images in the batch on which the networks of a study are timed, interleaved, at its end,
+    at most as many as are tested at a time; 0 leaves it out."""
     pictures: NonNegativeInt = 0
     """Of how many test images pictures are kept, where the task makes some."""
     corruptions: NonNegativeInt = 0

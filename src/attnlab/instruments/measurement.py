@@ -1,35 +1,21 @@
-"""What a measurement is, and what it is made on."""
+"""What a study measures of a finished run: which instrument, on how much, and of which runs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
-from attnlab._errors import InputError
 from attnlab.instruments.config import MeasureConfig
+from attnlab.results.base import Result
 from attnlab.subject import Subject
 
 
-def same_result(subjects: dict[str, Subject]) -> None:
-    """Refuse networks whose results are not the same metric."""
-    names = {name: subject.learned().metrics[0].label for name, subject in subjects.items()}
-    if len(set(names.values())) > 1:
-        listed = ", ".join(f"{name!r} has {label}" for name, label in names.items())
-        raise InputError(f"Expected networks with one kind of result but {listed}.")
-
-
-class Finding(NamedTuple):
-    """What was found, as JSON, or None where the measurement does not apply; and remarks."""
-
-    found: dict[str, Any] | None
-    notes: tuple[str, ...] = ()
-
-
 class Measurement(ABC):
-    """Its result is measured/NAME.json of the run's directory."""
+    """An instrument as a study uses it. Its result is measured/NAME.json of the run's directory."""
 
     name: ClassVar[str]
+    """The instrument's, which is in the middle of its result's format."""
 
     def applies(self, folder: Path) -> bool:
         """Whether it makes sense for the run in `folder`; the network need not be looked at."""
@@ -41,5 +27,6 @@ class Measurement(ABC):
         """On how much of what it is measured; None where it is not asked for."""
 
     @abstractmethod
-    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
-        """Measure; large arrays go to files in `folder`, the run's directory."""
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Result:
+        """Use the instrument; pictures go to files in `folder`, the run's directory. A
+        `DoesNotApplyError` says that there is nothing to measure of this network, and why."""

@@ -4,6 +4,15 @@ from typing import TYPE_CHECKING
 
 from attnlab._folders import reached
 
+# With a kind of result its format becomes known: whoever reads runs from here on sees a measurement
+# that is damaged.
+from attnlab.instruments.classes.result import ClassesResult as ClassesResult
+from attnlab.instruments.corruptions.result import CorruptionsResult as CorruptionsResult
+from attnlab.instruments.pictures.result import PicturesResult as PicturesResult
+from attnlab.instruments.speed.result import SpeedTable as SpeedTable
+from attnlab.instruments.stiffness.result import StiffnessResult as StiffnessResult
+from attnlab.results.details import DetailsResult as DetailsResult
+
 if TYPE_CHECKING:
     from attnlab.lab import comparison as comparison
     from attnlab.lab import measures as measures

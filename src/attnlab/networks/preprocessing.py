@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -42,6 +43,12 @@ class Preprocessing:
             if not finite or (name == "std" and min(values) <= 0):
                 kind = "finite" if name == "mean" else "finite and above 0"
                 raise OptionError(f"Expected {name} to be {kind} but got {list(values)}.")
+
+    @property
+    def short_side(self) -> int:
+        """What the short side of a photograph is resized to before the centre is cut out. timm
+        rounds down; the small number keeps torchvision's own ratios, such as 224 / 232, whole."""
+        return math.floor(max(self.size[1:]) / self.crop + 1e-6)
 
     def __str__(self) -> str:
         _, height, width = self.size

@@ -54,7 +54,7 @@ class Thumbnail:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ThumbnailGrid:
     """Pictures of pixels in rows under the heads of their columns."""
 
     columns: Sequence[str]
@@ -123,7 +123,9 @@ class Words:
     kind: str = field(default="words", init=False)
 
 
-Part = Figure | Row | Grid | Legend | Table | Text | Heading | Notes | Code | Download | Words
+Part = (
+    Figure | Row | ThumbnailGrid | Legend | Table | Text | Heading | Notes | Code | Download | Words
+)
 
 
 @dataclass(frozen=True)

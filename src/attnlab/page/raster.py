@@ -36,7 +36,7 @@ def viridis(values: np.ndarray) -> np.ndarray:
     return np.asarray(mixed.round().astype(np.uint8))
 
 
-def data_uri(values: np.ndarray, low: float, high: float) -> str:
+def raster_uri(values: np.ndarray, low: float, high: float) -> str:
     """The grid (rows, columns) as a PNG inside a URI; `low` is dark, `high` bright, NaN grey."""
     from PIL import Image
 
@@ -72,7 +72,7 @@ def raster_figure(
     high = (float(finite.max()) if finite.size else 1.0) if high is None else high
     width, height = size
     picture: dict[str, Any] = {
-        "url": data_uri(grid[::-1] if y_from_bottom else grid, low, high),
+        "url": raster_uri(grid[::-1] if y_from_bottom else grid, low, high),
         "x": x[1],
         "y": y[1],
         "value": low,

@@ -25,7 +25,17 @@ _LATEX = {
     "×": r"$\times$",
     "δ": r"$\delta$",
     "Δ": r"$\Delta$",
+    "→": r"$\rightarrow$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "²": r"$^2$",
+    "|": r"$|$",
+    "—": "--",
 }
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+CellTone = Literal["", "gain", "loss", "quiet"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Cell:
     text: str
     small: str = ""
     order: float | None = None
-    tone: Literal["", "gain", "loss", "quiet"] = ""
+    tone: CellTone = ""
 
     def __str__(self) -> str:
         return f"{self.text} {self.small}".strip()
@@ -67,24 +77,55 @@ class Table:
     def to_csv(self) -> str:
         """Comma-separated values, with a line of headings."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([list(self.columns), *self.texts()])
+        lines = [list(self.columns), *self.texts()]
+        csv.writer(text, lineterminator="\n").writerows([map(_spreadsheet, line) for line in lines])
         return text.getvalue()
 
     def to_markdown(self) -> str:
         """A table of Markdown; numbers are aligned to the right."""
         rules = ["---" if place < self.names else "---:" for place in range(len(self.columns))]
-        escaped = ([cell.replace("|", "\\|") for cell in row] for row in self.texts())
-        lines = [list(self.columns), rules, *escaped]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        lines = [self.columns, rules, *self.texts()]
+        escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+        return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
     def to_latex(self) -> str:
-        """A tabular of LaTeX, with the rules of the package booktabs."""
+        """A tabular of LaTeX that needs no package, with the caption as a comment above it. What is
+        set off as a gain or a loss is bold."""
         sides = "l" * self.names + "r" * (len(self.columns) - self.names)
-        body = [_latex_row(row) for row in self.texts()]
-        lines = [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _latex_row(self.columns)]
-        return "\n".join([*lines, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+        lines = [
+            *(f"% {line}" for line in self.caption.splitlines()),
+            rf"\begin{{tabular}}{{{sides}}}",
+            r"\hline",
+            _latex_row(latex(column) for column in self.columns),
+            r"\hline",
+            *(_latex_row(_latex_cell(cell) for cell in row) for row in self.rows),
+            r"\hline",
+            r"\end{tabular}",
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def _latex_cell(cell: Cell) -> str:
+    bold = cell.tone in ("gain", "loss")
+    text = rf"\textbf{{{latex(cell.text)}}}" if bold else latex(cell.text)
+    return f"{text} {latex(cell.small)}".strip()
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    escaped = ("".join(_LATEX.get(letter, letter) for letter in cell) for cell in cells)
-    return " & ".join(escaped) + r" \\"
+    return " & ".join(cells) + r" \\"
+
+
+def _spreadsheet(text: str) -> str:
+    """A text that a spreadsheet would take for a formula, marked as text; numbers stay."""
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

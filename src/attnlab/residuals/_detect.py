@@ -96,6 +96,7 @@ class _Detection:
         is_part = prod(graph.nodes[state].shape) != prod(node.shape)
         return (
             any(computes(each) for each in path)
+            and not graph.has_more_noise(branch, state)
             and not (is_part and begins_with_slices(state, path))
             and not is_query(graph, state, path)
             and not is_replacement(graph, state, branch)
@@ -114,6 +115,8 @@ class _Detection:
         graph = self.graph
         return (
             is_read_elsewhere(graph, found.branch, node.index)
+            or graph.has_more_noise(found.branch, found.state)
+            or graph.has_more_noise(found.shortcut, found.state)
             or is_query(graph, found.state, found.branch_nodes)
             or (found.is_free and begins_with_slices(found.state, found.branch_nodes))
             or is_part_of_a_cell(graph, node)

@@ -8,7 +8,9 @@ each of its layers adds to them anew. An update is made where it is added, and m
   caller's; whatever was computed outside is given to that call, a state like any other;
 * nothing but the addition reads it;
 * it is more than the state in another form, and it does not come from another state that takes
-  steps.
+  steps;
+* it is the same for the same state: what draws random numbers on the way (`mu + eps * sigma` of a
+  variational autoencoder) is noise, which a gate would scale and no measure of steps means.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,12 +45,31 @@ def run_once(model: nn.Module, example: Example | None = None) -> Run:
     arguments, keywords = as_call(model, example)
     shape = input_shape(arguments, keywords)
     _check_inputs(arguments, keywords)
-    with evaluating(model), MacCounter() as counter:
+    with evaluating(model), running_eagerly(), MacCounter() as counter:
         try:
             graph, output = record(model, arguments, keywords)
         except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
             raise _failed_run(model, shape, example is None, error) from error
     return Run(graph, output, counter.macs, shape)
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The network inside what `torch.compile` returned; another network as it is."""
+    inner = model._modules.get("_orig_mod") if type(model).__name__ == "OptimizedModule" else None
+    return model if inner is None else inner
+
+
+@contextmanager
+def running_eagerly() -> Iterator[None]:
+    """Have compiled networks run as they are written: in a compiled graph nothing can be watched.
+
+    Where nothing is compiled, nothing is imported: torch._dynamo takes seconds.
+    """
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def measure(model: nn.Module, example: Example | None = None) -> tuple[Any, int]:

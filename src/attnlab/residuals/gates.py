@@ -71,6 +71,11 @@ def find_gates(
     return tuple(source for sources in found.values() for source in sources)
 
 
+def has_gates(model: nn.Module) -> bool:
+    """Whether `model` has any gate that `find_gates` would find; nothing is run."""
+    return any(_kind(module, gate_at(module, None)) is not None for module in model.modules())
+
+
 def _kind(module: nn.Module, at: GateAt | None) -> GateKind | None:
     if isinstance(module, Attachment):
         return "inserted"

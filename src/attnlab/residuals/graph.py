@@ -46,6 +46,8 @@ class Node:
     """Modules (name, call) that returned exactly this tensor, innermost first."""
     floating: bool = True
     """Whether the tensor holds real or complex numbers; token numbers and masks do not."""
+    random: bool = False
+    """Whether the call drew random numbers."""
     data: bool = False
     """Whether the tensor depends on the network's input."""
     data_inputs: tuple[int, ...] = ()
@@ -69,6 +71,8 @@ def reads(node: Node) -> tuple[int, ...]:
         return ()
     if node.operation in operations.READS_FIRST_ONLY:
         return node.inputs[:1]
+    if node.random and node.in_place and node.kind != "layout":
+        return node.inputs[1:]  # `normal_` writes over what was there; dropout does not
     return node.inputs
 
 
@@ -86,6 +90,7 @@ class Graph:
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)
+        self._noise: list[int] = [0] * len(nodes)
         self._dominator: dict[int, int] = {}
         self._depth: dict[int, int] = {-1: 0}
         for node in nodes:
@@ -104,6 +109,7 @@ class Graph:
             self._ancestors[node.index] |= self._ancestors[i] | (1 << i)
         for i in node.data_inputs:
             self._data_ancestors[node.index] |= self._data_ancestors[i] | (1 << i)
+        self._noise[node.index] = self._noise_in(node)
         for i in set(node.data_inputs):
             self.users[i].append(node.index)
         if node.data:
@@ -114,6 +120,21 @@ class Graph:
                     dominator = self.common_dominator(dominator, i)
             self._dominator[node.index] = dominator
             self._depth[node.index] = self._depth[dominator] + 1
+
+    def _noise_in(self, node: Node) -> int:
+        # Noise that only chooses (the indices of a random order, the buckets of hashed attention)
+        # is not in the values. Dropout, where a network keeps it on, hands its input on.
+        if not node.floating:
+            return 0
+        noise = 1 << node.index if node.random and node.kind != "layout" else 0
+        for i in reads(node):
+            noise |= self._noise[i]
+        return noise
+
+    def has_more_noise(self, index: int, than: int) -> bool:
+        """Whether random numbers are in the values of `index` that are not in those of `than`: with
+        the same `than`, it has other values in every run."""
+        return bool(self._noise[index] & ~self._noise[than])
 
     def common_dominator(self, a: int, b: int) -> int:
         """The last node that every path to `a` and every path to `b` passes; -1 is the outside."""

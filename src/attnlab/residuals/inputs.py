@@ -1,17 +1,83 @@
-"""What of a batch a network takes."""
+"""What of a batch a network takes, and the classes that come with it: the one place that knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from attnlab._checked import check_batches
 from attnlab._errors import InputError
 
 Inputs = Tensor | dict[str, Any] | tuple[list[Tensor]]
 """A tensor, keyword inputs, or a list of images as detectors take it."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One batch as a network takes it, with the classes of its inputs if they are known."""
+
+    inputs: Inputs
+    labels: Tensor | None
+    """One class per input, or None."""
+
+    @property
+    def number(self) -> int:
+        """How many inputs there are."""
+        given = self.inputs
+        if isinstance(given, dict):
+            return number_of_inputs((), given)
+        return number_of_inputs(given if isinstance(given, tuple) else (given,), {})
+
+
+def samples_of(images: Iterable[Any], network: nn.Module, name: str = "images") -> list[Sample]:
+    """All batches of `images`, kept in memory; either all have labels or none has.
+
+    Args:
+        images: the batches.
+        network: that takes them.
+        name: what messages call the batches.
+    """
+    if isinstance(images, Tensor):
+        raise InputError(
+            f"Expected {name} to be batches, such as a DataLoader or a list of tensors, but got "
+            f"one tensor of shape {tuple(images.shape)}. Pass {name}=[tensor]."
+        )
+    check_batches(images, name)
+    found = [sample for batch in images for sample in read_batch(batch, network)]
+    if not found:
+        raise InputError(f"Expected {name} with at least one batch but got none.")
+    if len({sample.labels is None for sample in found}) > 1:
+        raise InputError(f"Expected {name} that all have labels, or none, but only some have.")
+    return found
+
+
+def read_batch(batch: Any, network: nn.Module) -> Iterator[Sample]:
+    """The samples of one batch: one, or one for each image of a list with different sizes, which
+    then has no labels."""
+    inputs = list(inputs_of(batch, network))
+    for each in inputs:
+        sample = Sample(each, _labels(batch) if len(inputs) == 1 else None)
+        if sample.labels is not None and len(sample.labels) != sample.number:
+            raise InputError(
+                f"Expected one label per image but got {len(sample.labels)} labels for "
+                f"{sample.number} images."
+            )
+        yield sample
+
+
+def _labels(batch: Any) -> Tensor | None:
+    """The second part of a batch, if it is a row of whole numbers. Truth values are not classes:
+    they may be a mask."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[1], Tensor):
+        return None
+    labels = batch[1]
+    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    return labels.long() if whole and labels.ndim == 1 else None
 
 
 def inputs_of(batch: Any, model: nn.Module) -> Iterator[Inputs]:
@@ -63,3 +129,34 @@ def number_of_inputs(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) ->
         if isinstance(value, list) and value and isinstance(value[0], Tensor):
             return len(value)
     return 0
+
+
+class DifferentInputs:
+    """How many inputs of a network's calls differ in a bit from all others, counted up to `most`:
+    beyond that nobody asks, and memory does not grow with the data."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._seen: set[bytes] = set()
+
+    @property
+    def number(self) -> int:
+        return len(self._seen)
+
+    def see(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        """Take in the inputs of one call."""
+        number = number_of_inputs(arguments, keywords)
+        leaves = tree_leaves((arguments, dict(keywords)))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        batched = [t for t in tensors if t.ndim and len(t) == number]
+        listed = isinstance(next(iter(arguments), None), list)  # images of any sizes
+        for row in range(number):
+            if len(self._seen) == self.most:
+                return
+            parts = [tensors[row]] if listed else [tensor[row] for tensor in batched]
+            self._seen.add(b"".join(map(_bytes, parts)))
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().reshape(-1).contiguous()
+    return flat.view(torch.uint8).numpy().tobytes()

@@ -51,6 +51,17 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
+def _random_states(keywords: dict[str, Any]) -> list[bytes]:
+    """The states of all random generators that a call can draw from. What drew is known by what it
+    leaves behind: no list of names is complete, and dropout draws nothing in eval mode."""
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators += torch.cuda.default_generators
+    if isinstance(given := keywords.get("generator"), torch.Generator):
+        generators.append(given)
+    return [generator.get_state().numpy().tobytes() for generator in generators]
+
+
 def _function_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", str(function))
     if name == "__get__":
@@ -113,13 +124,15 @@ class _Recorder(TorchFunctionMode):
             return function(*args, **kwargs)
         inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
         same_shape_addition = operations.is_same_shape_addition(function, args, kwargs)
+        before = _random_states(kwargs)
         output = function(*args, **kwargs)
+        random = _random_states(kwargs) != before
         in_place = operations.is_in_place(name) or kwargs.get("inplace") is True
         results = [args[0]] if name == "__setitem__" else _tensors(output)
         if not results:
             return output
         node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
-        node.function, node.in_place = function, in_place
+        node.function, node.in_place, node.random = function, in_place, random
         position = iter(inputs)
         node.arguments, node.keywords = tree_map(
             lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)

@@ -16,7 +16,7 @@ from torch import nn
 from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.residuals._detect import Addition, additions
-from attnlab.residuals.example import Example, Run, run_once
+from attnlab.residuals.example import Example, Run, run_once, uncompiled
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.step import Kind, Step, StepKey
 
@@ -29,6 +29,7 @@ def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
     `StepsNotFoundError` for a network without a residual step.
     """
     check_module(model)
+    model = uncompiled(model)
     run = run_once(model, example)
     found = find_steps(run.graph)
     if not found:

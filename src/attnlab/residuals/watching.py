@@ -24,7 +24,7 @@ from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.example import Example, Run, run_once
+from attnlab.residuals.example import Example, Run, run_once, running_eagerly
 from attnlab.residuals.gates import GateSource, find_gates
 from attnlab.residuals.library import OwnGates, check_own_gates
 from attnlab.residuals.operations import is_same_shape_addition
@@ -119,7 +119,8 @@ def watching(
     `example` is an input to find the steps with; one is made up when None. `found` is what
     `watchable` returned, where it is there already. What runs outside a call of the network itself
     is not told: one of its modules called alone, a checkpointed part that is run once more by a
-    backward pass. Afterwards the network is as before, whatever happened.
+    backward pass. A compiled network runs uncompiled inside the block. Afterwards the network is as
+    before, whatever happened.
     """
     found = watchable(model, example) if found is None else found
     watch = _Watch(observer)
@@ -128,6 +129,7 @@ def watching(
         for step in found.steps:
             owners[step.owner].append(step)
     with ExitStack() as cleaning:
+        cleaning.enter_context(running_eagerly())
         begin = model.register_forward_pre_hook(watch.begin, with_kwargs=True, prepend=True)
         cleaning.enter_context(begin)
         cleaning.enter_context(model.register_forward_hook(watch.end))

@@ -3,8 +3,6 @@
 Knows no network and no task, so that pages and tables can be made of what is stored alone.
 """
 
-from attnlab.results.comparison import StoredComparison as StoredComparison
-from attnlab.results.comparison import write_comparison as write_comparison
 from attnlab.results.damage import DamagedFileError as DamagedFileError
 from attnlab.results.measured import Measured as Measured
 from attnlab.results.metric import Metric as Metric

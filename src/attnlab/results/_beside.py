@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attnlab.results.damage import DamagedFileError, reading
-
-if TYPE_CHECKING:
-    import numpy as np
-
-
-def read_tensors(path: Path, remedy: str) -> dict[str, np.ndarray]:
-    from safetensors.numpy import load_file
-
-    with _tensors(path, remedy):
-        found: dict[str, np.ndarray] = load_file(path)
-    return found
 
 
 def check_tensors(path: Path, remedy: str) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -27,6 +28,17 @@ def _from_null(value: object) -> object:
 
 Number = Annotated[float, BeforeValidator(_from_null)]
 """A float that may be NaN: JSON has no word for that, so a file holds null."""
+
+
+def _row_from_null(values: object) -> object:
+    if isinstance(values, list | tuple) and None in values:
+        return [_from_null(value) for value in values]
+    return values
+
+
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_row_from_null)]
+"""A row of floats that may be NaN. Of many numbers it is read much faster than a tuple of `Number`:
+one check for the row."""
 
 
 FORMATS: dict[str, type[Result]] = {}
@@ -65,6 +77,10 @@ class Result(ABC):
     def table(self) -> Table:
         """The figures, a row for each thing that was measured."""
 
+    def files(self) -> tuple[str, ...]:
+        """Pictures that belong to the result and lie beside its file, by their relative names."""
+        return ()
+
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications by name; the first is shown where there is room for one."""
         return {}
@@ -95,7 +111,7 @@ class Result(ABC):
 
     def to_json(self) -> str:
         """All of it as JSON text; what is not finite is null."""
-        content = TypeAdapter(type(self)).dump_python(self, mode="json")
+        content = _adapter(type(self)).dump_python(self, mode="json")
         return json.dumps({"format": self.FORMAT, **_finite(content)}, indent=1, ensure_ascii=False)
 
     @classmethod
@@ -117,7 +133,7 @@ class Result(ABC):
     def from_content(cls, found: dict[str, Any]) -> Self:
         """The result of the fields that a file holds, without its format."""
         try:
-            return TypeAdapter(cls).validate_python(found)
+            return cls.validated(found)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in problem["loc"])
@@ -125,6 +141,12 @@ class Result(ABC):
                 f"Expected a file of the format {cls.FORMAT!r} but in this one {place}: "
                 f"{problem['msg']}."
             ) from None
+
+    @classmethod
+    def validated(cls, found: dict[str, Any]) -> Self:
+        """The same, with pydantic's own error if a field is missing or wrong."""
+        result: Self = _adapter(cls).validate_python(found)
+        return result
 
     def save(self, path: str | Path) -> Path:
         """Write `to_json()` to `path`, whole or not at all."""
@@ -137,6 +159,12 @@ class Result(ABC):
 
     def _repr_svg_(self) -> str | None:
         return self.plot() if self.figures() else None
+
+
+@cache
+def _adapter(kind: type[Result]) -> TypeAdapter[Any]:
+    # To make one takes milliseconds, and a study's page reads hundreds of results.
+    return TypeAdapter(kind)
 
 
 def _finite(tree: Any) -> Any:

@@ -1,12 +1,21 @@
 """What a task shows of a finished network beside its metrics, so that a page needs to know no
-task: values by name, curves, and pictures with boxes."""
+task: values by name, curves, and pictures with boxes.
+
+It is a result like those of instruments. It is here because tasks make it, and no task knows an
+instrument.
+"""
 
 from __future__ import annotations
 
-from attnlab._strict import Strict
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Result
 
 
-class Breakdown(Strict):
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
     """One figure taken apart, in the shown unit: AP by category."""
 
     title: str
@@ -16,7 +25,8 @@ class Breakdown(Strict):
     """None where there is nothing to take it of."""
 
 
-class Curves(Strict):
+@dataclass(frozen=True, kw_only=True)
+class Curves:
     """Lines over common places."""
 
     title: str
@@ -26,7 +36,8 @@ class Curves(Strict):
     lines: dict[str, tuple[float, ...]]
 
 
-class Mark(Strict):
+@dataclass(frozen=True, kw_only=True)
+class Mark:
     """A box in a picture, in pixels."""
 
     left: float
@@ -36,7 +47,8 @@ class Mark(Strict):
     text: str
 
 
-class Picture(Strict):
+@dataclass(frozen=True, kw_only=True)
+class MarkedPicture:
     """A test image, what is true of it, and what was found."""
 
     png: str
@@ -47,9 +59,40 @@ class Picture(Strict):
     found: tuple[Mark, ...]
 
 
-class Details(Strict):
-    """All of it, of one network."""
+@dataclass(frozen=True, kw_only=True)
+class DetailsResult(Result):
+    """All that a task shows of one network."""
+
+    FORMAT: ClassVar[str] = "attnlab details 1"
 
     breakdowns: tuple[Breakdown, ...] = ()
     curves: tuple[Curves, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[MarkedPicture, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The largest and the smallest value of each figure that was taken apart."""
+        said = []
+        for each in self.breakdowns:
+            known = {name: value for name, value in each.values.items() if value is not None}
+            if known:
+                most, least = (pick(known, key=known.__getitem__) for pick in (max, min))
+                said.append(
+                    f"{each.title}: {least} {known[least]:.{each.digits}f} to {most} "
+                    f"{known[most]:.{each.digits}f} {each.unit}".rstrip()
+                )
+        return f"{'; '.join(said) or 'There is nothing to take apart'}."
+
+    def table(self) -> Table:
+        """A row for each part of each figure."""
+        rows = [
+            [
+                Cell(each.title),
+                Cell(name),
+                number_cell(value, f"{{:.{each.digits}f}}"),
+                Cell(each.unit),
+            ]
+            for each in self.breakdowns
+            for name, value in each.values.items()
+        ]
+        return Table(["figure", "of", "value", "unit"], rows, "In detail", names=2)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, model_validator
-
 from attnlab._strict import Strict
-from attnlab.results.details import Details
-from attnlab.results.of_classes import Classes, Corruptions
+from attnlab.results.base import FORMATS, Result
 
 
 class Measured(Strict):
@@ -17,69 +14,22 @@ class Measured(Strict):
     measurement: str
     settings: dict[str, Any] = {}
     found: dict[str, Any] | None
-    """None where it does not apply to the network; a note says why."""
+    """The instrument's result; None where it does not apply to the network; a note says why."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
 
-class _Step(BaseModel):
-    label: str
-    mean: float | None
-
-
-class _Stiffest(BaseModel):
-    label: str
-    share: float
-
-
-class _Stiffness(BaseModel):
-    nsi: list[_Step]
-    tns: float | None
-    stiffest: _Stiffest | None
-
-
-class _Gates(BaseModel):
-    gates: list[dict[str, Any]]
-
-
-class _Fold(BaseModel):
-    float64_change: float | None
-    parameters_after: int
-    values: dict[str, float | None]
-
-
-class _Picture(BaseModel):
-    input: str
-    output: str
-    folded: str | None = None
-
-
-class _Pictures(BaseModel):
-    pictures: list[_Picture]
-    folded_change: float | None
-
-    @model_validator(mode="after")
-    def _folded_or_not(self) -> _Pictures:
-        if any((each.folded is None) != (self.folded_change is None) for each in self.pictures):
-            raise ValueError("expected folded pictures of all images, or of none")
-        return self
-
-
-_FOUND: dict[str, type[BaseModel]] = {
-    "stiffness": _Stiffness,
-    "gates": _Gates,
-    "fold": _Fold,
-    "classes": Classes,
-    "corruptions": Corruptions,
-    "details": Details,
-    "pictures": _Pictures,
-}
-"""What tables and pages rely on, by the measurement's name; there may be more."""
-
-
-def check_found(measured: Measured) -> Measured:
-    """The same, when what was found has what tables and pages rely on."""
-    kind = _FOUND.get(measured.measurement)
-    if kind is not None and measured.found is not None:
-        kind.model_validate(measured.found)
-    return measured
+def found_result(measured: Measured) -> Result | None:
+    """What was found, as the result of its instrument; an error where it is not whole. None if
+    nothing was found, or if the instrument was not imported, so that its results are not known."""
+    if measured.found is None:
+        return None
+    content = dict(measured.found)
+    kinds = {kind.instrument(): kind for kind in FORMATS.values()}
+    kind = kinds.get(measured.measurement)
+    if kind is None:
+        return None
+    form = content.pop("format", None)
+    if form != kind.FORMAT:
+        raise ValueError(f"it has format {form!r}, expected {kind.FORMAT!r}")
+    return kind.validated(content)

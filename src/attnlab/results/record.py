@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from attnlab._errors import InputError, unknown_name
 from attnlab.results import Metric, RunResult, StoredRun
 from attnlab.results.base import Result
+from attnlab.results.columns import StudyColumns
 from attnlab.results.study import (
     PlanRecord,
     RunEntry,
@@ -24,7 +25,7 @@ from attnlab.results.table import Group, StudyTable
 RENDERED = (
     "the folder of the runs of a study (attnlab study run --out) or of one run, a stiffness.json "
     "(attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a maps.json "
-    "(attnlab stripe --maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
+    "(attnlab maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
     "place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json (attnlab fold -o "
     "NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)"
 )
@@ -51,7 +52,7 @@ class RunRecord:
     @cached_property
     def failure(self) -> str:
         """Why the last attempt ended; empty where none failed."""
-        return str(self.stored.failure.get("error", ""))
+        return "" if self.stored.failure is None else self.stored.failure.error
 
     @property
     def state(self) -> str:
@@ -85,6 +86,11 @@ class StudyRecord:
     def metric(self) -> Metric:
         """The result's."""
         return self.table.metric
+
+    @cached_property
+    def columns(self) -> StudyColumns:
+        """The columns of the table, from which all of its forms follow."""
+        return StudyColumns(self.table, self.name_of)
 
     @property
     def level(self) -> str:
@@ -130,7 +136,9 @@ class StudyRecord:
         """What the data are called: a folder by its own name, unless the study's file names it."""
         entries = self.study.definition.get("data", ())
         own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
-        return data_title(own[0]) if own and group.data in _SOURCES else group.data
+        if not own or group.data not in _SOURCES:
+            return group.data
+        return data_title(str(own[0].get("name", "")), own[0].get("root"))
 
     def label_of(self, run: RunRecord) -> str:
         """`photos resnet20 se, seed 0`."""
@@ -143,12 +151,11 @@ class StudyRecord:
         return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
 
 
-def data_title(config: dict[str, Any]) -> str:
+def data_title(name: str, root: str | None) -> str:
     """`photos` of images in the folder some/photos, instead of `folder`."""
-    name, root = str(config.get("name", "")), config.get("root")
     if name not in _SOURCES or not root:
         return name
-    path = Path(str(root))
+    path = Path(root)
     return path.stem if name == "npz" else path.name or name
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.results._beside import check_picture, check_tensors, read_tensors
+from attnlab.results._beside import check_picture, check_tensors
 from attnlab.results.base import Result
 from attnlab.results.damage import (
     DamagedFileError,
@@ -19,20 +21,19 @@ from attnlab.results.damage import (
     read_object,
     reading,
 )
+from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
-from attnlab.results.measured import Measured, check_found
+from attnlab.results.measured import Measured, found_result
 from attnlab.results.placement import FILE as PLACEMENT
 from attnlab.results.placement import PlacementRecord
 from attnlab.results.result import RunResult
-
-if TYPE_CHECKING:
-    import numpy as np
+from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)
+M = TypeVar("M", bound=BaseModel)
 MEASURED = "measured"
-GATES = "gates.safetensors"
 WEIGHTS = "model.safetensors"
 _RESUME = (
     "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
@@ -79,28 +80,29 @@ class StoredRun:
         return self._result()
 
     @cached_property
-    def history(self) -> tuple[dict[str, Any], ...]:
+    def history(self) -> tuple[EpochRecord, ...]:
         """One record per epoch that is done."""
         return _whole(self._history, ())
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunSettings:
         """All settings, resolved."""
-        return _whole(self._config, {})
+        return _whole(self._config, RunSettings())
 
     @cached_property
-    def data(self) -> dict[str, Any]:
-        """Facts about the images: name, sizes, checksum."""
-        return _whole(self._data, {})
+    def data(self) -> RunData | None:
+        """Facts about the images; None if they are not known."""
+        return _whole(self._data, None)
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
-        return _whole(self._environment, {})
+    def environment(self) -> RunEnvironment | None:
+        """The machine and the versions; None if they are not known."""
+        return _whole(self._environment, None)
 
     @property
-    def failure(self) -> dict[str, Any]:
-        """Why the last attempt ended; empty where none failed."""
-        return _whole(self._failure, {})
+    def failure(self) -> RunFailure | None:
+        """Why the last attempt ended; None if none failed."""
+        return _whole(self._failure, None)
 
     def measured(self, name: str) -> Measured | None:
         """A measurement; None where it was not made."""
@@ -109,21 +111,14 @@ class StoredRun:
     def measured_result(self, kind: type[R]) -> R | None:
         """The result of an instrument; None where it was not measured, or does not apply."""
         measured = self.measured(kind.instrument())
-        if measured is None or measured.found is None:
-            return None
-        content = {name: value for name, value in measured.found.items() if name != "format"}
-        return kind.from_content(content)
+        found = None if measured is None else found_result(measured)
+        return found if isinstance(found, kind) else None
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:
         """All that were made, by name."""
         found = ((name, self.measured(name)) for name in self._measurement_names())
         return {name: measured for name, measured in found if measured is not None}
-
-    @cached_property
-    def gates(self) -> dict[str, np.ndarray]:
-        """The gates of test images, by name."""
-        return _whole(self._gates, {})
 
     @cached_property
     def placement(self) -> PlacementRecord | None:
@@ -133,17 +128,8 @@ class StoredRun:
             return self.result.placement
         return _whole(self._placement, None)
 
-    @cached_property
-    def pictures(self) -> dict[str, Any] | None:
-        """What was found as `pictures`, if all of them are there."""
-        return _whole(self._pictures, None)
-
     def is_whole(self, name: str) -> bool:
         """Whether a measurement, and what it wrote beside its file, can be read."""
-        try:
-            {"gates": self._gates, "pictures": self._pictures}.get(name, dict)()
-        except DamagedFileError:
-            return False
         return self.measured(name) is not None
 
     @cached_property
@@ -184,8 +170,6 @@ class StoredRun:
             "metrics.jsonl": self._history,
             "failure.json": self._failure,
             **measured,
-            GATES: self._gates,
-            "pictures": self._pictures,
             PLACEMENT: self._placement,
             WEIGHTS: self._weights,
         }
@@ -207,7 +191,7 @@ class StoredRun:
     def _identity(self) -> dict[str, Any]:
         return self._json(IDENTITY, _ALL)
 
-    def _history(self) -> tuple[dict[str, Any], ...]:
+    def _history(self) -> tuple[EpochRecord, ...]:
         path = self.directory / "metrics.jsonl"
         if not path.is_file():
             return ()
@@ -215,26 +199,20 @@ class StoredRun:
             lines = path.read_text(encoding="utf-8").splitlines()
             if not lines:
                 raise ValueError("it is empty")
-            found = tuple(parsed_object(line) for line in lines if line.strip())
-            for record in found:
-                float(record["lr"]), dict(record["test"])
-        return found
+            return tuple(EpochRecord(**parsed_object(line)) for line in lines if line.strip())
 
-    def _config(self) -> dict[str, Any]:
-        return self._json("config.json", _ALL)
+    def _config(self) -> RunSettings:
+        return self._file("config.json", RunSettings, _ALL) or RunSettings()
 
-    def _data(self) -> dict[str, Any]:
-        found = self._json("data.json", _LEFT_OUT)
-        with reading(self.directory / "data.json", _LEFT_OUT):
-            if found:
-                str(found["checksum"])
-        return found
+    def _data(self) -> RunData | None:
+        return self._file("data.json", RunData, _LEFT_OUT)
 
-    def _environment(self) -> dict[str, Any]:
-        return self._json("environment.json", _LEFT_OUT)
+    def _environment(self) -> RunEnvironment | None:
+        return self._file("environment.json", RunEnvironment, _LEFT_OUT)
 
-    def _failure(self) -> dict[str, Any]:
-        return self._json("failure.json", "Remove it; log.txt beside it says what happened.")
+    def _failure(self) -> RunFailure | None:
+        remedy = "Remove it; log.txt beside it says what happened."
+        return self._file("failure.json", RunFailure, remedy)
 
     def _measured(self, name: str) -> Measured | None:
         path = self.directory / MEASURED / f"{name}.json"
@@ -242,19 +220,14 @@ class StoredRun:
             return None
         found = read_object(path, _AGAIN)
         with reading(path, _AGAIN):
-            return check_found(Measured(**found))
+            measured = Measured(**found)
+            result = found_result(measured)
+        for file in () if result is None else result.files():
+            check_picture(self.directory / file, _AGAIN)
+        return measured
 
     def _measurement_names(self) -> list[str]:
         return sorted(file.stem for file in (self.directory / MEASURED).glob("*.json"))
-
-    def _gates(self) -> dict[str, np.ndarray]:
-        path = self.directory / GATES
-        if not path.is_file():
-            measured = self._measured("gates")
-            if measured is not None and measured.found is not None:
-                raise DamagedFileError(path, "it is not there", _AGAIN)
-            return {}
-        return read_tensors(path, _AGAIN)
 
     def _weights(self) -> None:
         path = self.directory / WEIGHTS
@@ -273,13 +246,11 @@ class StoredRun:
                 raise ValueError("it does not say what result.json says")
         return record
 
-    def _pictures(self) -> dict[str, Any] | None:
-        measured = self._measured("pictures")
-        if measured is None or measured.found is None:
-            return None
-        for name in (name for each in measured.found["pictures"] for name in each.values() if name):
-            check_picture(self.directory / name, _AGAIN)
-        return measured.found
+    def _file(self, name: str, kind: type[M], remedy: str) -> M | None:
+        """One of the small files; None if it is not there."""
+        found = self._json(name, remedy)
+        with reading(self.directory / name, remedy):
+            return kind(**found) if found else None
 
     def _json(self, name: str, remedy: str) -> dict[str, Any]:
         path = self.directory / name

@@ -1,4 +1,4 @@
-"""How fast the networks of a study are, timed in turns at its end; speed.json of its directory."""
+"""How fast the networks of a study are, timed interleaved at its end: speed.json of its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnlab.results.damage import DamagedFileError, read_object, reading
 FILE = "speed.json"
 
 
-class Timed(Strict):
+class TimedNetwork(Strict):
     """One network against the first of its group."""
 
     folder: str
@@ -29,8 +29,8 @@ class GroupSpeed(Strict):
 
     reference: str
     """The row that the ratios are to."""
-    rows: dict[str, Timed] = {}
-    folded: dict[str, Timed] = {}
+    rows: dict[str, TimedNetwork] = {}
+    folded: dict[str, TimedNetwork] = {}
     rounds: int = 0
     batch: int = 0
     threads: int = 0
@@ -43,7 +43,7 @@ class GroupSpeed(Strict):
 
 
 class StudySpeed(Strict):
-    """By the name of the group; and why there is none, where there is none."""
+    """The times by the name of the group; and why there are none, if there are none."""
 
     groups: dict[str, GroupSpeed] = {}
     why_not: str = ""
@@ -55,7 +55,7 @@ def write_speed(directory: Path, speed: StudySpeed) -> Path:
 
 
 def read_speed(directory: Path) -> StudySpeed | None:
-    """None where nothing was timed in turns."""
+    """None where nothing was timed together."""
     file = directory / FILE
     if not file.is_file():
         return None

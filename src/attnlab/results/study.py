@@ -24,7 +24,7 @@ from attnlab.results.table import StudyTable
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyCell:
     """One row of one group of a study's table: its runs differ in the seed only."""
 
     data: str
@@ -47,7 +47,7 @@ class RunEntry:
     """The name of its directory beside `studies`: its id, with more after it if a default of
     attnlab changed since another run with this id was trained."""
     seed: int
-    cell: Cell
+    cell: StudyCell
     attention: str
     identity: dict[str, Any]
     """What it is made from."""
@@ -101,7 +101,6 @@ class StoredStudy:
 
 _PLANNED = "`attnlab study run` with the study's file or name writes it anew."
 _STUDY = TypeAdapter(StoredStudy)
-_TABLE = TypeAdapter(StudyTable)
 _PLAN = TypeAdapter(PlanRecord)
 
 
@@ -148,8 +147,7 @@ def _of_plan(name: str, plan: PlanRecord, damage: str) -> StoredStudy:
 
 
 def write_table(directory: Path, table: StudyTable) -> Path:
-    content = _TABLE.dump_python(table, mode="json")
-    return write_whole(directory / "table.json", _dumped(content))
+    return table.save(directory / "table.json")
 
 
 def read_table(directory: Path) -> StudyTable:
@@ -160,7 +158,9 @@ def read_table(directory: Path) -> StudyTable:
         raise InputError(f"There is no {file}. {anew}")
     found = read_object(file, anew)
     with reading(file, anew):
-        return _TABLE.validate_python(found)
+        if found.pop("format", None) != StudyTable.FORMAT:
+            raise ValueError(f"it does not have the format {StudyTable.FORMAT!r}")
+        return StudyTable.from_content(found)
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:

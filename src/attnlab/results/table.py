@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
+from attnlab.page.tables import Table
+from attnlab.results.base import Number, Result
 from attnlab.results.metric import Metric
-from attnlab.results.speed import GroupSpeed, Timed
+from attnlab.results.speed import GroupSpeed, TimedNetwork
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot tell"]
+Standing = Literal[
+    "gain", "loss", "within noise", "before correction only", "no interval", "cannot tell"
+]
+"""`before correction only`: zero is outside the module's own interval, but among so many modules
+that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
 EquivalenceVerdict = Literal["equivalent", "not shown", "cannot tell"]
 
 
@@ -16,7 +23,7 @@ EquivalenceVerdict = Literal["equivalent", "not shown", "cannot tell"]
 class Summary:
     """Mean and spread over seeds, as the papers print them."""
 
-    mean: float
+    mean: Number
     std: float | None
     """Of the sample (n − 1 below the line; the papers do not say which); None for one value."""
     number: int
@@ -34,7 +41,7 @@ class Summary:
 class PairedDifference:
     """Module minus plain network over the seeds that both have."""
 
-    mean: float
+    mean: Number
     low: float | None
     """Of Student's t interval, right for a number of seeds that was fixed beforehand."""
     high: float | None
@@ -93,6 +100,18 @@ class Comparison:
         own = self.difference.anytime_note if self.sequential else self.difference.note
         return self.difference.cannot_tell or own
 
+    @property
+    def standing(self) -> Standing:
+        """In the words of the page. "gain" and "loss" are the study's verdicts, after Holm and in
+        the metric's direction."""
+        if self.low is None or self.high is None:
+            return "no interval"
+        if self.verdict == "cannot tell":
+            return "cannot tell"
+        if self.verdict in ("better", "worse"):
+            return "gain" if self.verdict == "better" else "loss"
+        return "within noise" if self.low <= 0 <= self.high else "before correction only"
+
 
 @dataclass(frozen=True)
 class Equivalence:
@@ -102,11 +121,11 @@ class Equivalence:
     """The other row."""
     margin: float
     """In the metric's unit."""
-    mean: float
+    mean: Number
     """This row minus the other."""
     low: float | None
-    """Of the interval that must lie within the margin: of level 1 − 2α, the anytime one of level
-    1 − α where seeds were added after a look."""
+    """Of the interval that must lie within the margin. Each end is wrong with a probability of at
+    most α; if seeds were added after a look, at all numbers of seeds at once."""
     high: float | None
     p_value: float | None
     """The larger of the two, before any correction."""
@@ -134,7 +153,7 @@ class Equivalence:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """A figure that a paper prints, in the metric's unit."""
 
     mean: float
@@ -159,7 +178,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One module of a group over the seeds that are finished; values in their metric's unit."""
 
     label: str
@@ -171,12 +190,12 @@ class Row:
     """Why finished runs of earlier plans do not count, each reason with how many have it."""
     values: dict[str, Summary] = field(default_factory=dict)
     """Last epoch, by the metric's name. Empty before any run is finished, like all below."""
-    by_seed: dict[int, float] = field(default_factory=dict)
+    by_seed: dict[int, Number] = field(default_factory=dict)
     """The result of every seed."""
     best: Summary | None = None
     """The result's metric at its best epoch on the test images: optimistic, for comparison with
     papers that print it."""
-    best_by_seed: dict[int, float] = field(default_factory=dict)
+    best_by_seed: dict[int, Number] = field(default_factory=dict)
     best_verdict: Verdict | None = None
     """What the verdict would be if every run were taken at its best epoch."""
     comparison: Comparison | None = None
@@ -188,9 +207,9 @@ class Row:
     better than the machine was quiet."""
     inference_speed: float | None = None
     """Images per second in turns with the others; of studies of 0.1 alone, like `train_speed`."""
-    speed: Timed | None = None
+    speed: TimedNetwork | None = None
     """In turns with the other rows, against the first; None where that was not done."""
-    folded_speed: Timed | None = None
+    folded_speed: TimedNetwork | None = None
     """The same of the folded network."""
     tns: Summary | None = None
     fold_error: float | None = None
@@ -198,13 +217,13 @@ class Row:
     folded_parameters: int | None = None
     folded: Summary | None = None
     """The result's metric of the folded networks."""
-    paper: dict[str, Figure] = field(default_factory=dict)
+    paper: dict[str, PaperFigure] = field(default_factory=dict)
     """By the metric's name."""
     beside: dict[str, Beside] = field(default_factory=dict)
     """On clean and corrupted images, where that was measured, by the metric's name."""
     equivalence: Equivalence | None = None
     """With the row that the study names, where it names one and a margin."""
-    by_corruption: dict[str, float] = field(default_factory=dict)
+    by_corruption: dict[str, Number] = field(default_factory=dict)
     """The mean over strengths and seeds of the result on corrupted images."""
 
 
@@ -215,20 +234,22 @@ class Group:
     name: str
     data: str
     backbone: str
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
     timed: GroupSpeed | None = None
     """How the rows were timed."""
     why_not_timed: str = ""
 
     @property
-    def plain(self) -> Row | None:
+    def plain(self) -> StudyRow | None:
         """The row of the backbone without attention."""
         return next((row for row in self.rows if row.plain), None)
 
 
-@dataclass(frozen=True)
-class StudyTable:
+@dataclass(frozen=True, kw_only=True)
+class StudyTable(Result):
     """The table of a study; `table.json` of its directory."""
+
+    FORMAT: ClassVar[str] = "attnlab study table 1"
 
     study: str
     title: str
@@ -238,7 +259,6 @@ class StudyTable:
     groups: tuple[Group, ...]
     paper_source: str
     paper_note: str
-    notes: tuple[str, ...]
     changes: tuple[str, ...] = ()
     """What happened to the study's plan after results had been seen."""
     sequential: bool = False
@@ -251,3 +271,17 @@ class StudyTable:
     def metric(self) -> Metric:
         """The result's."""
         return self.metrics[0]
+
+    @property
+    def verdict(self) -> str:
+        """Which modules beat the plain backbone, in one sentence."""
+        from attnlab.results.verdict import table_verdict
+
+        rows = [row for group in self.groups for row in group.rows]
+        return table_verdict(self, max(len(row.seeds) + len(row.missing) for row in rows))
+
+    def table(self) -> Table:
+        """A line per module: its result and Δ on every data set, and the cost."""
+        from attnlab.results.columns import StudyColumns
+
+        return replace(StudyColumns(self).main(), caption=self.title)

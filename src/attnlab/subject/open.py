@@ -18,14 +18,14 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from attnlab._checked import check_batches, check_path, check_whole
+from attnlab._checked import check_batches, check_whole
 from attnlab._errors import OptionError, WeightsError
 from attnlab.data import Data, load_named, needs_preprocessing, outputs_of
 from attnlab.networks.backbones.weights import SUFFIXES, read_state
 from attnlab.networks.checkpoint import Description, describe, filled
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
-from attnlab.residuals.example import evaluating, example_input
+from attnlab.residuals.example import evaluating, example_input, uncompiled
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.run import open_run
 from attnlab.subject.subject import Part, Subject
@@ -53,7 +53,7 @@ def open(  # noqa: A001
     place: Literal["auto", "branch", "norm"] = "auto",
     shared: bool = False,
     shortcut: Literal["projection", "zero_pad"] | None = None,
-    part: Part = "test",
+    part: Part | None = None,
     limit: int | None = None,
     batch: int | None = None,
     size: int | None = None,
@@ -78,7 +78,8 @@ def open(  # noqa: A001
         place: where on the branch that gate acts, as for `attnlab.insert`.
         shared: whether the blocks of a stage have one gate in common.
         shortcut: of attnlab's CIFAR ResNets; zero_pad is what He et al. used.
-        part: test images, or training images as in an epoch of training.
+        part: test images, or training images as in an epoch of training. If left out, test images;
+            training images where something is chosen by looking at them.
         limit: use this many images, evenly spread.
         batch: images at a time; 64, or as many as a run was tested with, if left out.
         size: side of the images, if not what the network was trained with.
@@ -94,7 +95,11 @@ def open(  # noqa: A001
         return source
     if isinstance(source, nn.Module):
         return _of_module(source, asked)
-    check_path("the network", source)
+    if not isinstance(source, str | Path):
+        raise OptionError(
+            f"Expected a network: a name, a file of weights, the folder of a run, or a "
+            f"torch.nn.Module, but got {source!r}."
+        )
     path = Path(source)
     if path.is_dir():
         return _of_run(path, asked)
@@ -119,7 +124,7 @@ class Asked:
     place: Literal["auto", "branch", "norm"]
     shared: bool
     shortcut: str | None
-    part: Part
+    part: Part | None
     limit: int | None
     batch: int | None
     size: int | None
@@ -168,17 +173,21 @@ def subject_of(source: Source, images: Iterable[Any] | None = None) -> Subject:
     """What an instrument was given: anything that `open` takes, and batches in the place of the
     images that it would have. Without any images it is measured on random pixels, and says so."""
     subject = open(source)
-    if images is not None:
+    if images is not None or isinstance(source, nn.Module):
         check_batches(images)
         return replace(subject, loader=images, data=None, task=None)
     if subject.data is None and subject.loader is None:
-        fake = load_named("fake", None, _of_imagenet(subject.network))
+        size = None if subject.description is None else subject.description.input_size
+        known = _of_imagenet(subject.network)
+        shape = known.size if size is None else (known.size[0], size[1], size[2])
+        fake = load_named("fake", None, replace(known, size=shape))
         return replace(subject, data=fake, notes=(*subject.notes, _NO_IMAGES))
     return subject
 
 
 def _of_module(network: nn.Module, asked: Asked) -> Subject:
     asked.refuse(("model", "weights", *_BUILDING), "a network that is already built")
+    network = uncompiled(network)
     images, notes = _images(asked, network, None, None, trained=True)
     return asked.applied(
         Subject(
@@ -325,7 +334,7 @@ def _images(
     for its own weights, else as the data are; and what had to be assumed."""
     if asked.data is None:
         return None, ()
-    assumed = known or (library if trained else None)
+    assumed = known or library
     if assumed is None and needs_preprocessing(asked.data, asked.root):
         assumed = _of_imagenet(network)
     if assumed is None:

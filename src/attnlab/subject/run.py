@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from attnlab._errors import InputError, WeightsError
@@ -20,11 +21,12 @@ from attnlab.results.provenance import provenance
 from attnlab.subject.building import build_network, description
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.subject.subject import Subject
-from attnlab.tasks import build_task
+from attnlab.tasks import TaskConfig, build_task
 
 _ANEW = "Train the run anew, in another directory."
 _WEIGHTS = "model.safetensors"
 _BATCH = 256
+_FACTS = TypeAdapter(Facts)
 Config = TypeVar("Config", bound=NetworkConfig)
 
 
@@ -72,6 +74,14 @@ def read_network_config(directory: str | Path) -> NetworkConfig:
         return with_placement(NetworkConfig(**known), folder)
 
 
+def read_task(directory: str | Path) -> TaskConfig:
+    """What a run learns, of its settings alone."""
+    folder = Path(directory)
+    settings = stored_settings(folder)
+    with reading(folder / "config.json", _ANEW):
+        return TaskConfig.model_validate(settings["task"])
+
+
 def stored_settings(folder: Path) -> dict[str, Any]:
     """All settings of a run, as its config.json holds them."""
     if not (folder / "config.json").is_file():
@@ -81,18 +91,15 @@ def stored_settings(folder: Path) -> dict[str, Any]:
         )
     stored = StoredRun(folder)
     stored.check("config.json")
-    return stored.config
+    return stored.config.given()
 
 
 def read_facts(folder: Path) -> Facts:
     """What the run's data were."""
     stored = StoredRun(folder)
     stored.check("data.json")
-    found = stored.data
     with reading(folder / "data.json", _ANEW):
-        lists = {name: tuple(found[name]) for name in ("shape", "mean", "std")}
-        lists["categories"] = tuple(found.get("categories", ()))  # of detection only
-        return Facts(**{**found, **lists})
+        return _FACTS.validate_python({} if stored.data is None else stored.data.given())
 
 
 def check_data(folder: Path, data: Data) -> None:
@@ -161,6 +168,4 @@ def _check_trust(folder: Path, config: NetworkConfig, trust: bool) -> None:
 
 def _test_batch_size(folder: Path) -> int:
     """As many images at a time as the run itself was tested with."""
-    recipe = stored_settings(folder).get("recipe")
-    found = recipe.get("test_batch_size") if isinstance(recipe, dict) else None
-    return found if isinstance(found, int) else _BATCH
+    return StoredRun(folder).config.recipe.test_batch_size or _BATCH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -47,7 +47,8 @@ class Subject:
     provenance: Provenance | None = None
     notes: tuple[str, ...] = ()
     """What was assumed when it was opened, for the notes of every result."""
-    part: Part = "test"
+    part: Part | None = None
+    """Which images; what the instrument asks for if None, and most ask for test images."""
     limit: int | None = None
     """How many images, evenly spread; what the instrument asks for if None."""
     batch_size: int = BATCH
@@ -84,13 +85,22 @@ class Subject:
         if self.loader is not None:
             yield from self.loader
             return
+        yield from self.read(self.chosen(otherwise, part).split(self.batch_size), part)
+
+    def chosen(self, otherwise: int | None = None, part: Part | None = None) -> torch.Tensor:
+        """The numbers of the images that are used, of all images of the part: as for `batches`."""
+        facts = self.images().facts
+        there = facts.train if (part or self.part) == "train" else facts.test
+        # Evenly spread, because many sets are sorted by class.
+        return evenly_spread(there, self.limit if self.limit is not None else otherwise)
+
+    def read(self, chunks: Sequence[torch.Tensor], part: Part | None = None) -> Iterator[Batch]:
+        """One batch of images per chunk of their numbers, in that order."""
         data = self.images()
-        number = self.limit if self.limit is not None else otherwise
-        if (part or self.part) == "train":
-            chunks = self._chunks(data.facts.train, number)
+        if (part or self.part or "test") == "train":
             yield from data.training([Chunk(c, 1.0) for c in chunks], 0, 0, self.device)
         else:
-            yield from data.testing(self._chunks(data.facts.test, number), self.device)
+            yield from data.testing(chunks, self.device)
 
     def inputs(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
         """The same, but only what the network takes of each batch."""
@@ -111,9 +121,7 @@ class Subject:
         """How many batches there are, as far as that is known before they are read."""
         if self.loader is not None:
             return len(self.loader) if isinstance(self.loader, Sized) else None
-        facts = self.images().facts
-        there = facts.train if self.part == "train" else facts.test
-        return len(self._chunks(there, self.limit if self.limit is not None else otherwise))
+        return len(self.chosen(otherwise).split(self.batch_size))
 
     def learned(self) -> Task:
         """What the network learned; an error where the labels are not known to be its own."""
@@ -132,7 +140,3 @@ class Subject:
                 f"or digits."
             )
         return self.data
-
-    def _chunks(self, there: int, wanted: int | None) -> list[torch.Tensor]:
-        # Evenly spread, because many sets are sorted by class.
-        return list(evenly_spread(there, wanted).split(self.batch_size))

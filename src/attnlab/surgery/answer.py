@@ -1,4 +1,5 @@
-"""What a network answers on an example, as far as two answers can be compared."""
+"""What a network answers on an example, as far as two answers can be compared, and whether it is
+right."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, equal, nn, no_grad
 
+from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, Run, call, evaluating
@@ -84,6 +86,26 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     elif is_dataclass(tree) and not isinstance(tree, type):
         for each in fields(tree):
             yield from leaves(getattr(tree, each.name), f"{path}.{each.name}")
+
+
+def accuracy(answers: Tensor, labels: Tensor) -> float:
+    """Per cent of the images whose largest answer is that of their label."""
+    check_labels(answers, labels)
+    return 100 * float(right_answers(answers, labels).double().mean())
+
+
+def right_answers(answers: Tensor, labels: Tensor) -> Tensor:
+    """Whether the largest answer is that of the label, for each image: on the CPU."""
+    return answers.argmax(1).cpu() == labels.cpu()
+
+
+def check_labels(answers: Tensor, labels: Tensor) -> None:
+    """Refuse labels that the network has no answer for."""
+    if not 0 <= int(labels.min()) <= int(labels.max()) < answers.shape[1]:
+        raise InputError(
+            f"Expected labels from 0 to {answers.shape[1] - 1}, one for each of the network's "
+            f"{answers.shape[1]} answers, but got {int(labels.min())} to {int(labels.max())}."
+        )
 
 
 def same_answers(one: nn.Module, other: nn.Module, images: Tensor) -> bool:

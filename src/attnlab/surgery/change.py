@@ -1,8 +1,14 @@
-"""How far two answers of a network are from each other, and what of them was compared."""
+"""How far two answers of a network are from each other, and what of them was compared.
+
+There are three formulas, because they answer three questions, and on the same two answers they may
+differ by a factor of ten and more: is anything broken (`largest_change`), what does it cost over
+all images together (`total_change`), and what does an image notice (`mean_image_change`)? Where a
+number is printed, so is the name of its formula.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,10 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab._errors import InputError
 from attnlab.residuals.selection import Call
 from attnlab.surgery.answer import Answer, is_number, leaves
 
 ON_META = "the network is on the meta device"
+TOTAL_CHANGE = "total change of the output"
+"""What `total_change` is called."""
+MEAN_IMAGE_CHANGE = "mean change of the output per image"
+"""What `mean_image_change` is called."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,7 @@ class Change:
 
     largest: float | None
     relative: float | None
-    """The same, relative to the largest absolute value before."""
+    """`largest_change`: the same, relative to the largest absolute value before."""
     compared: str = ""
     """What was compared, if that is not the whole output; or why nothing was."""
     of_output: float | None = None
@@ -50,7 +61,7 @@ def change_between(before: Answer, after: Answer) -> Change:
         return Change(None, None, f"{_why_not(same, before.seen)}; {said}", output.of_output)
     places = f"in what {_named(same)} returned, before anything is selected from it"
     compared = "; ".join((places, *remarks, said))
-    return Change(largest, _relative(largest, size), compared, output.of_output)
+    return Change(largest, relative_to(largest, size), compared, output.of_output)
 
 
 def _change_of_output(before: Any, after: Any) -> Change:
@@ -72,13 +83,13 @@ def _change_of_output(before: Any, after: Any) -> Change:
     remarks = _few([*remarks, *more])
     if largest is None:
         return Change(None, None, "; ".join((*_nothing(old, before), *remarks)), other_output)
-    relative = _relative(largest, size)
+    relative = relative_to(largest, size)
     return Change(largest, relative, "; ".join(remarks), other_output or relative)
 
 
 def largest_change(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float | None, float, list[str]]:
-    """The largest difference (None where nothing is finite), the largest value before, and what is
-    to be said about them."""
+    """max |y′ − y| over all values (None if nothing is finite), max |y|, and what is to be said
+    about them. The first over the second is what receipts call relative."""
     largest, size, odd, total = None, 0.0, 0, 0
     for pair in pairs:
         a, b = (_real(tensor) for tensor in pair)
@@ -98,19 +109,56 @@ def largest_change(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float | None, fl
     return largest, size, [f"{odd} of {total} values are not finite, {where}"]
 
 
+def largest_in_words(largest: float, relative: float) -> str:
+    """`max |Δ| 3.22 (0.864 of max |y|)`."""
+    return f"max |Δ| {largest:.3g} ({relative:.3g} of max |y|)"
+
+
+def total_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """‖y′ − y‖ / ‖y‖ with Euclidean lengths over all values of all images together; infinite if
+    the two are not finite at the same places, or if there is nothing to compare."""
+    change = size = 0.0
+    compared = False
+    for a, b in zip(before, after, strict=True):
+        if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
+            return inf
+        a, b = a[a.isfinite()], b[b.isfinite()]
+        compared = compared or bool(a.numel())
+        change += float((a - b).square().sum())
+        size += float(a.square().sum())
+    return (change / max(size, 1e-300)) ** 0.5 if compared else inf
+
+
+def mean_image_change(before: Tensor, after: Tensor) -> float:
+    """The mean over images of ‖y′ − y‖ / ‖y‖, each with the lengths of its own answer."""
+    return float(image_changes(before, after).mean())
+
+
+def image_changes(before: Tensor, after: Tensor) -> Tensor:
+    """‖y′ − y‖ / ‖y‖ of every image, the first axis."""
+    size = before.flatten(1).norm(dim=1)
+    if not bool((size > 0).all()):
+        raise InputError(
+            f"The network returns zeros for {int((size == 0).sum())} of {len(size)} images, so "
+            f"nothing can be said about a change. Is its last layer still as it was initialised?"
+        )
+    return (after - before).flatten(1).norm(dim=1) / size
+
+
 def _real(tensor: Tensor) -> Tensor:
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
 
 
-def _relative(largest: float, size: float) -> float:
+def relative_to(largest: float, size: float) -> float:
+    """max |y′ − y| / max |y| of what `largest_change` found."""
     return largest / max(size, torch.finfo(torch.float64).tiny)
 
 
 def _said(change: Change) -> str:
-    if change.largest is None:
+    if change.largest is None or change.relative is None:
         return change.compared
     more = f"; {change.compared}" if change.compared else ""
-    return f"max |Δ| {change.largest:.3g} (relative {change.relative:.3g}){more}"
+    return f"{largest_in_words(change.largest, change.relative)}{more}"
 
 
 def _why_not(same: Mapping[Call, object], seen: Mapping[Call, object]) -> str:

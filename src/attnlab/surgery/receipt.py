@@ -9,6 +9,7 @@ from torch import nn
 
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
+from attnlab.surgery.change import largest_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Receipt(Result):
     max_change: float | None
     """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
-    """The same, relative to the largest absolute output."""
+    """The same, relative to the largest absolute output: `largest_change`."""
     compared: str = ""
     """What was compared, where that is not the whole output; or why nothing was."""
 
@@ -100,7 +101,7 @@ def _macs(before: int | None, after: int | None) -> str:
 def _change(absolute: float | None, relative: float | None, compared: str) -> str:
     if absolute is None or relative is None:
         return f"not compared: {compared}" if compared else "not compared"
-    figures = f"max |Δ| {absolute:.3g} (relative {relative:.3g})"
+    figures = largest_in_words(absolute, relative)
     return f"{figures}, {compared}" if compared else figures
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.tasks._average_precision import RECALLS, Found, Precision
 
 _SHOWN_SCORE = 0.5
@@ -21,7 +21,9 @@ _MOST_CURVES = 12
 _SIZES = ("small", "medium", "large")
 
 
-def details(found: Precision, pictures: Sequence[Picture], categories: Sequence[str]) -> Details:
+def details(
+    found: Precision, pictures: Sequence[MarkedPicture], categories: Sequence[str]
+) -> DetailsResult:
     """Of all test images, with some of them as pictures."""
     named = list(enumerate(categories, 1))
     by_category = {name: _percent(found.average(label=label)) for label, name in named}
@@ -38,7 +40,7 @@ def details(found: Precision, pictures: Sequence[Picture], categories: Sequence[
         x=tuple(RECALLS.round(2).tolist()),
         lines=lines,
     )
-    return Details(
+    return DetailsResult(
         breakdowns=(
             Breakdown(title="AP by category", unit="%", values=by_category),
             Breakdown(title="AP by size of the object (32², 96² pixels)", unit="%", values=by_size),
@@ -48,7 +50,9 @@ def details(found: Precision, pictures: Sequence[Picture], categories: Sequence[
     )
 
 
-def picture(image: Tensor, predicted: Found, target: Found, categories: Sequence[str]) -> Picture:
+def picture(
+    image: Tensor, predicted: Found, target: Found, categories: Sequence[str]
+) -> MarkedPicture:
     """An image (3, H, W) with its boxes, small enough for a page."""
     pixels = (image.detach().cpu().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     whole = Image.fromarray(pixels)
@@ -58,7 +62,7 @@ def picture(image: Tensor, predicted: Found, target: Found, categories: Sequence
     small.quantize(128).save(buffer, "PNG", optimize=True)
     sure = predicted["scores"] >= _SHOWN_SCORE
     scores = [f" {100 * score:.0f} %" for score in predicted["scores"][sure].tolist()]
-    return Picture(
+    return MarkedPicture(
         png=base64.b64encode(buffer.getvalue()).decode(),
         width=small.width,
         height=small.height,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
-from attnlab.results.details import Details, Picture
+from attnlab.results.details import DetailsResult, MarkedPicture
 from attnlab.results.metric import Metric
 from attnlab.tasks._average_precision import (
     Found,
@@ -107,9 +107,9 @@ class Detection(Task):
         del device
         return _Boxes()
 
-    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details:
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> DetailsResult:
         found = _Boxes()
-        pictures: list[Picture] = []
+        pictures: list[MarkedPicture] = []
         for batch in batches:
             predictions = self.predict(network, batch)
             found.update(predictions, batch.targets)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
-from attnlab.results.details import Details
+from attnlab.results.details import DetailsResult
 from attnlab.results.metric import Metric
 
 
@@ -100,7 +100,7 @@ class Task(ABC):
     def meters(self, device: torch.device) -> Meters:
         """New ones."""
 
-    def details(self, network: nn.Module, batches: Iterable[Batch]) -> Details | None:
+    def details(self, network: nn.Module, batches: Iterable[Batch]) -> DetailsResult | None:
         """What a page shows of a finished network beside the metrics, on all test images; None,
         and this method as it is here, for a task that shows nothing."""
         del network, batches

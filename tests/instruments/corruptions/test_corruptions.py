@@ -12,9 +12,11 @@ from tests.lab.study._small import HereExecutor
 from tests.lab.training.small import run, small
 
 import attnlab
+from attnlab._errors import OptionError
 from attnlab.data import load_data
 from attnlab.data.corruptions import CORRUPTIONS, CorruptedData
 from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.corruptions import CorruptionsResult, measure_corruptions
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.study import Study, run_study
 from attnlab.lab.training import load_network
@@ -52,23 +54,29 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
     assert "corruptions" not in missing(tmp_path)
     assert "corruptions" in missing(tmp_path, ONLY)
     measure_run(tmp_path, ONLY, only=["corruptions"])
-    measured = StoredRun(tmp_path).measured("corruptions")
-    assert measured is not None
-    assert measured.found is not None
-    found = measured.found
-    assert found["clean"] == pytest.approx(by_hand(tmp_path, None), rel=1e-4)
-    rows = found["rows"]
-    assert len(rows) == 5 * len(CORRUPTIONS)
-    (row,) = [r for r in rows if (r["corruption"], r["strength"]) == ("impulse_noise", 5)]
+    found = StoredRun(tmp_path).measured_result(CorruptionsResult)
+    assert found is not None
+    assert found.images == 20
+    assert vars(found.clean) == pytest.approx(by_hand(tmp_path, None), rel=1e-4)
+    assert len(found.rows) == 5 * len(CORRUPTIONS)
+    (row,) = [r for r in found.rows if (r.corruption, r.strength) == ("impulse_noise", 5)]
     expected = by_hand(tmp_path, "impulse_noise")
-    assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
-    assert found["mean"]["top1"] == pytest.approx(sum(r["top1"] for r in rows) / len(rows))
+    assert {key: vars(row)[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    mean = sum(r.top1 for r in found.rows) / len(found.rows)
+    assert found.mean.top1 == pytest.approx(mean)
+    assert found.verdict.startswith(f"top-1 {100 * found.clean.top1:.2f} % of clean images")
+    assert len(found.table().rows) == 2 + len(found.rows)
+    # The same of the run, opened: what a study stores is what the instrument finds.
+    again = measure_corruptions(attnlab.open(tmp_path, limit=20))
+    assert (again.clean, again.mean, again.rows) == (found.clean, found.mean, found.rows)
+    with pytest.raises(OptionError, match="test images"):
+        measure_corruptions(attnlab.open(tmp_path, part="train"))
 
 
 def test_other_tasks_are_told_so(tmp_path: Path) -> None:
     data = {"name": "digit-angles", "train_subset": 32, "test_subset": 16}
     run(small(1, {"lr": 1e-4}, data=data, task="regression"), tmp_path)
-    (found,) = measure_run(tmp_path, ONLY, only=["corruptions"])
+    found = measure_run(tmp_path, ONLY, only=["corruptions"])["corruptions"]
     assert found.found is None
     assert found.notes == ("Corruptions are measured of networks that tell classes apart.",)
 
@@ -97,9 +105,9 @@ def test_a_study_pairs_the_figures_by_seed(tmp_path: Path) -> None:
         ]
         gate = "none" if row.plain else "se"
         own = {
-            StoredRun(f).config["seed"]: StoredRun(f).measured("corruptions")
+            StoredRun(f).config.seed: StoredRun(f).measured("corruptions")
             for f in folders
-            if StoredRun(f).config["attention"] == gate
+            if StoredRun(f).config.attention == gate
         }
         values.append([own[seed].found["mean"]["nll"] for seed in (0, 1)])  # type: ignore[union-attr, index]
     differences = [b - a for a, b in zip(*values, strict=True)]

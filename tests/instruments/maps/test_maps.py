@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from importlib import import_module
-
 import pytest
 import timm
 import torch
@@ -14,10 +11,12 @@ from torch import Tensor, nn
 import attnlab
 from attnlab import _errors
 from attnlab.cli import main
-from attnlab.instruments.maps import MapsResult, attention_maps, mean_maps
+from attnlab.instruments.maps import MapsResult, mean_maps
+from attnlab.instruments.maps.measure import maps as measured_maps
 
 WIDTH, HEADS = 24, 2
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(2)).double()
+EIGHT = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(3)).double()
 IDS = torch.randint(2, 50, (4, 7), generator=torch.Generator().manual_seed(1))
 LENGTHS = (7, 3, 5, 3)
 MASK = torch.stack([(torch.arange(7) < length).long() for length in LENGTHS])
@@ -73,7 +72,7 @@ def moved(one: Tensor, other: Tensor) -> float:
 @pytest.mark.parametrize("batch", [5, 2])
 def test_vision_transformer_by_hand(fused, batch):
     model = vit(fused)
-    found = attention_maps(model, IMAGES.split(batch))
+    found = measured_maps(model, IMAGES.split(batch))
     plain, maps = vit_forward(model, IMAGES, {})
     torch.testing.assert_close(plain, model(IMAGES))
     means = {(n, h): maps[n][:, h].mean(0) for n in range(2) for h in range(HEADS)}
@@ -136,7 +135,7 @@ def test_padded_texts_by_hand(kind):
     """Each text alone and without padding is the reference."""
     model = bert(kind)
     batch = {"input_ids": IDS * MASK, "attention_mask": MASK}
-    found = attention_maps(model, [batch])
+    found = measured_maps(model, [batch])
     eager = bert("eager")
     texts = [IDS[n : n + 1, :length] for n, length in enumerate(LENGTHS)]
     maps = [eager(input_ids=text, output_attentions=True).attentions[1][0] for text in texts]
@@ -166,11 +165,11 @@ def test_padding_does_not_matter():
     padded = {"input_ids": IDS * MASK, "attention_mask": MASK}
     more = {name: nn.functional.pad(value, (0, 4)) for name, value in padded.items()}
     alone = [{"input_ids": IDS[n : n + 1, :length]} for n, length in enumerate(LENGTHS)]
-    rows = [attention_maps(model, batches).rows() for batches in ([padded], [more], alone)]
-    for one, two, three in zip(*rows, strict=True):
+    heads = [measured_maps(model, batches).heads for batches in ([padded], [more], alone)]
+    for one, two, three in zip(*heads, strict=True):
         for name in ("spread", "structure", "change"):
-            assert one[name] == pytest.approx(two[name], rel=1e-9)
-            assert one[name] == pytest.approx(three[name], rel=1e-9)
+            assert getattr(one, name) == pytest.approx(getattr(two, name), rel=1e-9)
+            assert getattr(one, name) == pytest.approx(getattr(three, name), rel=1e-9)
 
 
 def test_a_map_that_does_not_depend_on_the_input():
@@ -179,14 +178,14 @@ def test_a_map_that_does_not_depend_on_the_input():
         for block in model.blocks:
             block.attn.qkv.weight[:WIDTH] = 0  # queries are their bias,
             block.attn.qkv.weight[WIDTH : 2 * WIDTH] = 0  # keys too
-    found = attention_maps(model, [IMAGES])
-    assert all(row["spread"] < 1e-12 and row["change"] < 1e-12 for row in found.rows())
+    found = measured_maps(model, [EIGHT])
+    assert all(head.spread < 1e-12 and head.change < 1e-12 for head in found.heads)
     assert found.change < 1e-12
     assert found.verdict == (
         "4 of 4 heads attend nearly alike whatever the input (distance from their mean map below "
-        f"0.1; median {sorted(r['spread'] for r in found.rows())[2]:.2g}). With its mean map, a "
+        f"0.1; median {sorted(head.spread for head in found.heads)[2]:.2g}). With its mean map, a "
         f"single head changes the output by at most "
-        f"{100 * max(r['change'] for r in found.rows()):.2g} %, all heads together by "
+        f"{100 * max(head.change for head in found.heads):.2g} %, all heads together by "
         f"{100 * found.change:.2g} %, and 100 % of the answers stay."
     )
 
@@ -216,7 +215,7 @@ def test_causal_attention_and_grouped_keys():
 
 
 def test_json_and_figures(tmp_path):
-    found = attention_maps(vit(), [IMAGES], name="small")
+    found = measured_maps(vit(), [IMAGES], name="small")
     assert MapsResult.load(found.save(tmp_path / "maps.json")) == found
     assert list(found.figures()) == ["spread", "change", "maps blocks.0.attn", "maps blocks.1.attn"]
     assert found._repr_svg_().startswith("<svg")
@@ -240,7 +239,7 @@ def test_networks_without_maps():
     small = torchvision.models.VisionTransformer(32, 8, 1, 2, 16, 24, num_classes=7)
     for model in (attnlab.create("resnet20"), small):
         with pytest.raises(_errors.StepsNotFoundError) as error:
-            attention_maps(model, [torch.randn(2, 3, 32, 32)])
+            measured_maps(model, [torch.randn(2, 3, 32, 32)])
         assert str(error.value) == NONE.format(type(model).__name__)
 
 
@@ -249,7 +248,7 @@ def test_windows_are_refused():
         "swin_tiny_patch4_window7_224", img_size=56, embed_dim=12, depths=(1,), num_heads=(2,)
     )
     with pytest.raises(_errors.InputError) as error:
-        attention_maps(model, [torch.randn(2, 3, 56, 56)])
+        measured_maps(model, [torch.randn(2, 3, 56, 56)])
     assert str(error.value) == (
         "Expected the maps of 'layers.0.blocks.0.attn' to be of 2 inputs but got 8: windows lie "
         "along the batch, as in Swin, and each would need a mean of its own."
@@ -258,29 +257,38 @@ def test_windows_are_refused():
 
 def test_an_empty_loader():
     with pytest.raises(_errors.InputError) as error:
-        attention_maps(vit(), [])
+        measured_maps(vit(), [])
     assert str(error.value) == "Expected a loader with at least one batch but got an empty one."
 
 
-def test_a_long_measurement_tells_how_far_it_is(capsys, monkeypatch, tmp_path):
-    """And looks at fewer images than gates take, since each head is a pass over all of them."""
-    monkeypatch.setattr(import_module("attnlab.cli.stripe"), "_SILENT", 0.0)
-    main(f"stripe timm:test_vit --size 64 --data fake --maps --out {tmp_path}".split())
-    found = MapsResult.load(tmp_path / "maps.json")
-    assert found.inputs == 32
-    total = sum(len(layer.heads) for layer in found.layers) + 5
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == total - 3  # how many there are is known after two; the last needs no word
-    assert re.fullmatch(rf"pass 3 of {total} over the images; about \d+ s left", told[0])
-    assert told[-1].startswith(f"pass {total - 1} of {total} over the images; about ")
+def test_one_input_proves_nothing():
+    found = measured_maps(vit(), [IMAGES[:1].expand(4, -1, -1, -1)])
+    assert (found.inputs, found.different_inputs) == (4, 1)
+    assert found.verdict == (
+        "Only one input, or copies of one, was seen, so nothing can be said about whether it "
+        "depends on the input: give at least 8 different ones."
+    )
+    few = measured_maps(vit(), [IMAGES]).verdict
+    assert few.endswith(
+        "Only 5 different inputs were seen, and below 8 nothing is called constant."
+    )
+
+
+def test_a_long_measurement_tells_how_far_it_is(capsys):
+    measured_maps(vit(), [IMAGES], progress=True)
+    assert "passes over the images" in capsys.readouterr().err
+    measured_maps(vit(), [IMAGES])  # not a terminal
+    assert capsys.readouterr().err == ""
 
 
 def test_the_command_and_its_page(capsys, tmp_path):
-    main(f"stripe timm:test_vit --data fake --limit 2 --maps --out {tmp_path}".split())
+    """It looks at fewer images than gates take, since each head is a pass over all of them."""
+    main(f"maps timm:test_vit --size 64 --data fake --out {tmp_path}".split())
     printed = capsys.readouterr().out
     found = MapsResult.load(tmp_path / "maps.json")
+    assert found.inputs == 32
     assert found.verdict in printed
-    assert "result = attention_maps(network, loader)" in printed
+    assert "result = attnlab.maps(attnlab.open('timm:test_vit'," in printed
     assert found.provenance is not None
     page = (tmp_path / "maps.html").read_text(encoding="utf-8")
     for text in (
@@ -289,3 +297,6 @@ def test_the_command_and_its_page(capsys, tmp_path):
     ):
         assert text in page
     assert (tmp_path / "maps-blocks.0.attn.svg").is_file()
+    again = tmp_path / "again.html"
+    main(["report", str(tmp_path / "maps.json"), "-o", str(again)])
+    assert again.read_text(encoding="utf-8") == page

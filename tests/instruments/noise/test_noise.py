@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,11 @@ from tests.lab.training.small import run, small
 from torch import Tensor, nn
 
 import attnlab
-from attnlab._errors import AttnlabError
+from attnlab._errors import AttnlabError, InputError
 from attnlab._seeds import derive
 from attnlab.cli import main
 from attnlab.data import load_data
-from attnlab.instruments.noise import noise_response
-from attnlab.lab.measures import subject_of
+from attnlab.instruments.noise import NoiseResult, compare_noise, noise_response
 from attnlab.lab.training import load_network
 from attnlab.surgery import noise
 
@@ -44,7 +44,7 @@ def accuracy(network: nn.Module, order: Tensor | None = None) -> float:
 
 
 def test_constant_noise_is_another_affine(folder: Path) -> None:
-    result = noise_response({"run": subject_of(folder)}, [noise.constant(0.7, 0.3)], draws=5)
+    result = noise_response(folder, kind="constant", strengths=("0.7:0.3",), draws=5)
     network = load_network(folder)
     curve = result.networks[0]
     assert (curve.clean, curve.norms, result.draws) == (accuracy(network), 21, 1)
@@ -59,8 +59,8 @@ def test_constant_noise_is_another_affine(folder: Path) -> None:
 
 
 def test_random_noise_by_draw_with_the_interval_of_the_mean(folder: Path) -> None:
-    subject = subject_of(folder)
-    result = noise_response({"run": subject}, [noise.random(0.6)], draws=4, seed=5)
+    subject = attnlab.open(folder)
+    result = noise_response(subject, strengths=(0.6,), draws=4, seed=5)
     network, values = load_network(folder), []
     noise.attach(network, noise.random(0.6), "test")
     for draw in range(4):
@@ -75,11 +75,11 @@ def test_random_noise_by_draw_with_the_interval_of_the_mean(folder: Path) -> Non
 
 
 def test_batch_noise_shuffles_and_leaves_no_image_out(folder: Path) -> None:
-    result = noise_response({"run": subject_of(folder)}, [noise.batch(30)], draws=2)
+    result = noise_response(folder, kind="batch", strengths=(30,), draws=2)
     network = load_network(folder).train()  # the statistics of all 30 images
     (point,) = result.networks[0].points
     assert point.values == pytest.approx((accuracy(network),) * 2)
-    result = noise_response({"run": subject_of(folder)}, [noise.batch(7)], draws=2)
+    result = noise_response(folder, kind="batch", strengths=(7,), draws=2)
     assert len(result.networks[0].points[0].values) == 2
 
 
@@ -87,7 +87,7 @@ def test_the_command_its_page_and_its_figure(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    main(["noise", str(folder), "--strengths", "0.1,0.5", "--draws", "3", "--out", str(out)])
+    main(["noise", str(folder), "--strengths", "0.1", "0.5", "--draws", "3", "--out", str(out)])
     printed = capsys.readouterr().out
     assert "random noise in test, 30 images, 3 draws" in printed
     found = json.loads((out / "noise.json").read_text())
@@ -103,15 +103,15 @@ def test_the_command_its_page_and_its_figure(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--strengths", "0.1,-0.2"], "Expected sigma to be at least 0 but got -0.2."),
+        (["--strengths", "0.1", "-0.2"], "Expected sigma to be at least 0 but got -0.2."),
         (
             ["--strengths", "a"],
-            "Expected --strengths of random noise as in 0.05,0.1,0.2,0.3 but got 'a'.",
+            "Expected strengths of random noise as in 0.05 0.1 0.2 0.3 but got 'a'.",
         ),
         (
             ["--kind", "constant", "--strengths", "0.8"],
-            "Expected --strengths of constant noise as in 0.8:0.8,0.8:0.5,0.5:0.5,0.5:0.2 but got "
-            "'0.8'.",
+            "Expected strengths of constant noise as in 0.8:0.8 0.8:0.5 0.5:0.5 0.5:0.2 but got "
+            "0.8.",
         ),
         (
             ["--kind", "batch", "--strengths", "64"],
@@ -120,9 +120,8 @@ def test_the_command_its_page_and_its_figure(
         ),
         (["--draws", "0"], "Expected draws to be at least 1 but got 0."),
         (
-            ["--data", "digits"],
-            "data does not go with the folder of a run, whose data and weights are known. Leave it "
-            "out, or give another network than RUN.",
+            ["--kind", "batch", "--strengths", "2.5"],
+            "Expected strengths of batch noise as in 2 4 8 16 64 but got 2.5.",
         ),
     ],
 )
@@ -138,22 +137,65 @@ def test_wrong_inputs(
 def test_networks_that_cannot_be_measured() -> None:
     def said(*arguments: Any, **options: Any) -> str:
         with pytest.raises(AttnlabError) as caught:
-            noise_response({"a": subject_of(*arguments, **options)}, [noise.random(0.1)])
+            noise_response(attnlab.open(*arguments, **options), strengths=(0.1,))
         return str(caught.value)
 
     assert said("resnet20") == (
-        "'resnet20' is not a run's folder, so the images to test it on must be given: data with "
-        "classes, such as digits, cifar10 or npz."
+        "'resnet20' has no images with labels of its own classes, so it has no result: pass data "
+        "with as many classes as it has outputs, such as digits or an .npz."
     )
     assert said("torchvision:vgg11", "digits", size=32).startswith(
         "VGG has no BatchNorm, LayerNorm or GroupNorm, so there is no place for noise"
     )
 
 
-def test_a_file_of_weights_on_given_data(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    subject = subject_of(file, "digits")
-    assert subject.data.facts.test > 30
-    x, _ = images()
-    with torch.no_grad():
-        assert torch.equal(subject.network(x), attnlab.load(folder)(x))
+def test_all_kinds_of_sources_are_the_same_network(folder: Path) -> None:
+    """The run, its file of weights and the module, on the images of the run."""
+    run = attnlab.open(folder)
+    other = replace(run, network=attnlab.load(folder))
+    found = [noise_response(each, strengths=(0.3,), draws=2) for each in (run, other, folder)]
+    values = {(each.networks[0].clean, each.networks[0].points[0].values) for each in found}
+    assert len(values) == 1
+    assert found[0].provenance is not None
+    assert found[0].provenance.network == "resnet20"
+    few = noise_response(attnlab.open(folder, limit=8), strengths=(0.3,), draws=1)
+    assert few.images == 8
+
+
+def test_a_module_keeps_its_mode(folder: Path) -> None:
+    network = load_network(folder).train()
+    noise_response(attnlab.open(network, "digits", limit=8), strengths=(0.1,), draws=1)
+    assert all(module.training for module in network.modules())
+
+
+def test_several_networks_in_one_figure(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    few = ["--strengths", "0.1", "--draws", "2", "--limit", "10"]
+    main(["noise", str(folder), "resnet20", *few, "--data", "digits", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert "The weights are random" in printed
+    assert "attnlab.instruments.noise.compare_noise(subjects, results)" in printed
+    found = NoiseResult.load(out / "noise.json")
+    assert [curve.network for curve in found.networks] == ["run", "resnet20"]
+    for curve in found.networks:
+        alone = NoiseResult.load(out / curve.network / "noise.json")
+        assert alone.networks[0].points == curve.points
+        assert curve.origin is not None
+    page = html.unescape((out / "noise.html").read_text())
+    assert "Where does resnet20 come from?" in page
+
+
+def test_networks_that_cannot_be_compared(folder: Path) -> None:
+    run = attnlab.open(folder, limit=8)
+    one, other = (noise_response(run, strengths=(s,), draws=1) for s in (0.1, 0.2))
+    with pytest.raises(InputError, match="Expected networks under the same noises"):
+        compare_noise([run, run], [one, other])
+    twice = compare_noise([run, run], [one, one])
+    assert [curve.network for curve in twice.networks] == ["run (1)", "run (2)"]
+    assert twice.from_json(twice.to_json()) == twice
+    metric = one.metric.model_copy(update={"label": "AP"})
+    named = replace(one, networks=(replace(one.networks[0], network="b"),), metric=metric)
+    with pytest.raises(InputError, match="Expected networks with one kind of result"):
+        compare_noise([run, run], [one, named])

@@ -13,10 +13,10 @@ from torch import nn
 from attnlab._errors import InputError, OptionError
 from attnlab.data import load_data
 from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.pictures import PicturesResult, draw_pictures
 from attnlab.lab.measures import apply_run, measure_run, missing
 from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.results import StoredRun
-from attnlab.results.pictures import read_pictures
 
 MEAN, STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 WANTED = MeasureConfig(images=0, inference_images=0, pictures=8)
@@ -58,7 +58,7 @@ def test_pictures_of_a_run(run: Path) -> None:
     assert missing(run, WANTED) == ["fold", "pictures"]
     measure_run(run, WANTED)
     assert missing(run, WANTED) == []
-    found = read_pictures(StoredRun(run))
+    found = StoredRun(run).measured_result(PicturesResult)
     assert found is not None
     assert len(found.pictures) == 2  # as many as there are
     network = load_network(run)
@@ -75,6 +75,18 @@ def test_pictures_of_a_run(run: Path) -> None:
     assert 0 < found.folded_change < 1e-6
 
 
+def test_pictures_of_a_subject_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
+    found = draw_pictures(run, tmp_path)
+    assert found.verdict.startswith("2 pictures. By the folded network: max |Δ| ")
+    assert sorted(found.files()) == sorted(
+        str(file.relative_to(tmp_path)) for file in (tmp_path / "pictures").iterdir()
+    )
+    assert [row[0].text for row in found.table().rows] == [p.input for p in found.pictures]
+    measure_run(run, WANTED, ["pictures"])
+    for name in found.files():
+        assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
+
+
 def test_tasks_without_pictures(tmp_path: Path) -> None:
     data = {"name": "digits", "train_subset": 40, "test_subset": 20}
     recipe = {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 20}
@@ -87,9 +99,9 @@ def test_tasks_without_pictures(tmp_path: Path) -> None:
         attention="none",
         recipe=recipe,
     )
-    (found,) = measure_run(folder, WANTED, ["pictures"])
+    found = measure_run(folder, WANTED, ["pictures"])["pictures"]
     assert (found.found, found.notes) == (None, ("The task Classification makes no pictures.",))
-    assert read_pictures(StoredRun(folder)) is None
+    assert StoredRun(folder).measured_result(PicturesResult) is None
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     with pytest.raises(InputError) as refused:
         apply_run(folder, [tmp_path / "a.png"], tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch
 import attnlab
 from attnlab._errors import AttnlabError, InputError
 from attnlab.cli import main
-from attnlab.instruments.place import Placement, place_by_word
+from attnlab.instruments.place import Margin, Placement, place_by_word
+from attnlab.networks.checkpoint import Description
 from attnlab.surgery.insertion import attachments
 
 
@@ -52,12 +54,9 @@ def test_gates_that_are_there_already_are_told(network, images) -> None:
 
 
 def test_a_near_tie_is_told() -> None:
-    from attnlab.instruments.place.figures import margin_in_words
-
-    margin = {"stage": 1, "chosen": "1.1", "following": "1.2", "score": 0.524, "margin": 0.006}
-    assert margin_in_words(margin) == "0.006 (1.1 %) from 1.1 to 1.2 in stage 1: nearly a tie"
-    margin |= {"stage": None, "margin": 0.1}
-    assert margin_in_words(margin) == "0.1 (19.1 %) from 1.1 to 1.2"
+    margin = Margin(1, "1.1", "1.2", 0.524, 0.518, 0.006)
+    assert str(margin) == "0.006 (1.1 %) from 1.1 to 1.2 in stage 1: nearly a tie"
+    assert str(replace(margin, stage=None, margin=0.1)) == "0.1 (19.1 %) from 1.1 to 1.2"
 
 
 def test_the_picture_has_every_block(network, images) -> None:
@@ -103,17 +102,20 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
         ),
         (
             {"budget": 3},
-            "Strategy 'stiffest' measures on images: pass batches of training images, loader=....",
+            "Strategy 'stiffest' measures on images, and 'ResNet' was opened without any: pass "
+            "training images, data='digits' (in a command --data digits) or loader=batches.",
         ),
         (
             {"budget": 3, "strategy": "effect"},
-            "Strategy 'effect' measures on images: pass batches of training images, loader=..., "
-            "with their classes.",
+            "Strategy 'effect' measures on images, and 'ResNet' was opened without any: pass "
+            "training images, with their classes, data='digits' (in a command --data digits) or "
+            "loader=batches.",
         ),
         (
             {"budget": 3, "strategy": "effect", "loader": [torch.zeros(2, 3, 16, 16)]},
-            "Strategy 'effect' needs the labels of the images: expected batches (images, classes) "
-            "but got Tensor. Without labels choose 'stiffest', 'tns' or 'nsi-spread'.",
+            "Strategy 'effect' needs the class of every image, a whole number: expected batches "
+            "(images, classes) but got Tensor. Without classes choose 'stiffest', 'tns' or "
+            "'nsi-spread'.",
         ),
         (
             {
@@ -121,8 +123,19 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
                 "strategy": "effect",
                 "loader": [(torch.zeros(2, 3, 16, 16), torch.zeros(2, 10))],
             },
-            "Strategy 'effect' needs one class per image as a whole number: expected 2 of them but "
-            "got (2, 10).",
+            "Strategy 'effect' needs the class of every image, a whole number: expected batches "
+            "(images, classes) but got classes of shape (2, 10) in float32. Without classes choose "
+            "'stiffest', 'tns' or 'nsi-spread'.",
+        ),
+        (
+            {
+                "budget": 3,
+                "strategy": "effect",
+                "loader": [(torch.zeros(2, 3, 16, 16), torch.tensor([True, False]))],
+            },
+            "Strategy 'effect' needs the class of every image, a whole number: expected batches "
+            "(images, classes) but got classes of shape (2,) in bool. Without classes choose "
+            "'stiffest', 'tns' or 'nsi-spread'.",
         ),
         (
             {
@@ -130,14 +143,15 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
                 "strategy": "effect",
                 "loader": [(torch.zeros(2, 3, 16, 16), torch.tensor([3, 12]))],
             },
-            "The labels go from 3 to 12, and ResNet has 10 classes: these are not its labels.",
+            "Expected labels from 0 to 9, one for each of the network's 10 answers, but got 3 to "
+            "12.",
         ),
         (
-            {"budget": 3, "gate": "se", "loader": LABELLED},
-            "Strategy 'stiffest' takes no gate, which is for 'spread'. Leave it out.",
+            {"budget": 3, "spread_gate": "se", "loader": LABELLED},
+            "Strategy 'stiffest' takes no spread_gate, which is for 'spread'. Leave it out.",
         ),
         (
-            {"strategy": "spread", "budget": 1, "gate": "asr:se", "loader": LABELLED},
+            {"strategy": "spread", "budget": 1, "spread_gate": "asr:se", "loader": LABELLED},
             "The gates are the same for every image, so they have no spread to choose by. Take a "
             "gate that reads the features, for example 'se'.",
         ),
@@ -205,13 +219,15 @@ def test_the_command(capsys, tmp_path) -> None:
     [
         (
             ["--budget", "3"],
-            "attnlab: Strategy 'stiffest' measures on images: pass training images, --data FOLDER "
-            "or --data digits.\n",
+            "attnlab: Strategy 'stiffest' measures on images, and 'resnet20' was opened without "
+            "any: pass training images, data='digits' (in a command --data digits) or "
+            "loader=batches.\n",
         ),
         (
             ["--budget", "3", "--strategy", "effect", "--data", "fake"],
-            "attnlab: Strategy 'effect' needs the labels of the images, and fake images have none. "
-            "Pass --data FOLDER with a folder per class, or --data digits.\n",
+            "attnlab: Strategy 'effect' needs the labels of the images, and 'resnet20' has no "
+            "images with labels of its own classes. Pass data with as many classes as it has "
+            "outputs, such as digits, or batches (images, classes).\n",
         ),
         (
             ["--budget", "3", "--strategy", "effects", "--data", "fake"],
@@ -227,14 +243,34 @@ def test_what_the_command_refuses(capsys, given, message) -> None:
 
 
 def test_training_images_only() -> None:
-    """Of digits and of CIFAR-10, what a choice is made on is not what judges it."""
-    from attnlab.data import DataConfig, images_for
-    from attnlab.data.load import read_pixels
+    """What a choice is made on is not what judges it, unless that is asked for."""
+    own = attnlab.open("resnet20", "digits", limit=8)
+    asked = attnlab.open("resnet20", "digits", limit=8, part="test")
+    by_part = {}
+    for part in ("train", "test"):
+        batches = list(own.batches(part=part))
+        by_part[part] = attnlab.place(own.network, 1, "effect", batches, per_stage=True).blocks
+    assert by_part["train"] != by_part["test"]
+    found = attnlab.place(own, 1, "effect", per_stage=True)
+    assert found.blocks == by_part["train"]
+    note = "chosen by looking at test images, so a result on them is not a fair one"
+    assert note not in found.notes
+    found = attnlab.place(asked, 1, "effect", per_stage=True)
+    assert found.blocks == by_part["test"]
+    assert note in found.notes
 
-    network = attnlab.create("resnet20")
-    train, test, _ = read_pixels(DataConfig(name="digits"))
-    assert len(images_for(network, "digits", part="train").dataset) == len(train.images)
-    everything = len(train.images) + len(test.images)
-    assert len(images_for(network, "digits").dataset) == everything
-    with pytest.raises(AttnlabError, match="Unknown part 'test'"):
-        images_for(network, "digits", part="test")
+
+def test_sources_of_one_network_agree(tmp_path) -> None:
+    """A name, a subject, a file and a module: the same blocks by the same scores."""
+    network = attnlab.open("resnet20", num_classes=10).network
+    batches = list(attnlab.open("resnet20", "digits", limit=8, part="train").batches())
+    file = attnlab.save(network, tmp_path / "n.safetensors", Description("resnet20", 10))
+    sources = [attnlab.open("resnet20", "digits", limit=8), attnlab.open(file), network]
+    found = [
+        attnlab.place(source, 2, "effect", None if number == 0 else batches)
+        for number, source in enumerate(sources)
+    ]
+    assert len({each.where for each in found}) == 1
+    assert found[0].blocks == found[1].blocks == found[2].blocks
+    assert found[0].provenance is not None
+    assert found[0].network == "resnet20"

@@ -170,7 +170,7 @@ def test_a_transformer_block_is_chosen_with_both_its_steps() -> None:
 
 
 def test_gate_spread_is_of_a_warmed_up_network(network, batches) -> None:
-    found = attnlab.place(network, 1, "spread", batches, per_stage=True, gate="se")
+    found = attnlab.place(network, 1, "spread", batches, per_stage=True, spread_gate="se")
     again = attnlab.place(network, 1, "spread", batches, per_stage=True)
     assert scores(found) == scores(again)
     assert len(scores(found)) == 9

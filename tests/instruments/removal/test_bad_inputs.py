@@ -18,7 +18,7 @@ from attnlab._errors import (
     UnknownNameError,
 )
 from attnlab.instruments.removal import removal_curves
-from attnlab.surgery.shortening.stand_ins import stand_in, take_out
+from attnlab.surgery.shortening.stand_ins import stand_in_for, take_out
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 PROJECTS = (
@@ -183,12 +183,12 @@ def test_no_steps() -> None:
         attnlab.shorten(nn.Sequential(nn.Conv2d(3, 3, 1)), 1, images=[IMAGES])
 
 
-def test_no_network() -> None:
-    with pytest.raises(InputError) as error:
-        attnlab.shorten("resnet20", 1)  # type: ignore[arg-type]
+def test_a_name_without_images() -> None:
+    with pytest.raises(OptionError) as error:
+        attnlab.shorten("resnet20", 1)
     assert str(error.value) == (
-        "Expected the network to be a torch.nn.Module but got the text 'resnet20'. Build it first: "
-        "attnlab.create('resnet20')."
+        "Ranking steps by 'output' needs images. Pass batches, images=loader, or name the steps to "
+        "remove: remove=['layer1.2']."
     )
 
 
@@ -211,7 +211,7 @@ def test_rankings_of_curves(network: nn.Module) -> None:
 
 def test_words_of_stand_ins(network: nn.Module) -> None:
     with pytest.raises(OptionError) as error:
-        stand_in("gelu")
+        stand_in_for("gelu")
     assert str(error.value) == (
         "Expected what takes a module's place to be relu, identity or nothing, or identity:N or "
         "nothing:N for N results, but got 'gelu'."

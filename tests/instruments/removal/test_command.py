@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 import attnlab
 from attnlab.cli import main
-from attnlab.instruments.removal import RANKINGS
+from attnlab.instruments.removal import RANKINGS, ShortenResult
+from attnlab.instruments.removal.images import own_images
 from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import describe
 
@@ -41,7 +43,7 @@ def test_shortens_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert described is not None
     assert len(described.shortened) == 2
     for name in described.shortened:
-        assert f"({name}) goes: relative change of the output 0." in printed
+        assert f"({name}) goes: mean change of the output per image 0." in printed
     found = json.loads((out / "shorten.json").read_text())
     assert [curve["ranking"] for curve in found["curves"]] == list(RANKINGS)
     assert all(len(curve["points"]) == 4 for curve in found["curves"])
@@ -65,6 +67,35 @@ def test_plan_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_json_is_all_that_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["shorten", str(run), "--remove", "1", "--by", "nsi", "--limit", "4", "--json"]
+    main(given)
+    receipt = json.loads(capsys.readouterr().out)
+    assert (len(receipt["rows"]), receipt["images"]) == (1, 4)
+    main([*given, "--plan", "--most", "1"])
+    found = ShortenResult.from_json(capsys.readouterr().out)
+    (curve,) = [curve for curve in found.curves if curve.ranking == "nsi"]
+    assert curve.points[1].label == receipt["rows"][0]["label"]
+    assert curve.points[1].output_change == pytest.approx(receipt["output_change"], rel=1e-5)
+    assert ShortenResult.from_json(found.to_json()) == found
+
+
+def test_images_that_are_not_divided_are_ranked_on_and_judged_on_every_other() -> None:
+    subject = attnlab.open("resnet20", "fake", limit=3)
+    ranked, judged = own_images(subject)
+    images = torch.cat([batch.inputs for batch in replace(subject, limit=6).batches()])
+    assert torch.equal(torch.cat([inputs for inputs, _ in ranked]), images[::2])
+    assert torch.equal(torch.cat([inputs for inputs, _ in judged]), images[1::2])
+    assert all(targets is None for _, targets in (*ranked, *judged)), "made labels mean nothing"
+
+
+def test_named_steps_need_no_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.safetensors"
+    main(["shorten", "resnet20", "--remove", "layer1.1", "-o", str(file)])
+    assert "1.1 (layer1.1) goes: it was named" in capsys.readouterr().out
+    assert len(attnlab.steps(attnlab.load(file))) == 8
+
+
 WORDS = {
     "shorten RUN --remove 8 --limit 4": (
         "attnlab: Expected to remove at most 7 of the 9 steps of ResNet but got 8. 2.0 (layer2.0) "
@@ -76,8 +107,8 @@ WORDS = {
         "influence, nsi, tns, loss.\n"
     ),
     "shorten resnet20 --remove 2": (
-        "attnlab: 'resnet20' is not a run's folder, so the images to test it on must be given: "
-        "data with classes, such as digits, cifar10 or npz.\n"
+        "attnlab: 'resnet20' was opened without images: pass data, such as a folder of images or "
+        "digits.\n"
     ),
     "shorten resnet20 --data fake --limit 2 --remove 2 --by loss": (
         "attnlab: The ranking 'loss' needs labels, and the images have none. Expected batches that "
@@ -89,6 +120,10 @@ WORDS = {
     ),
     "shorten resnet20 --data fake --remove 2 --plan -o net.safetensors": (
         "attnlab: --plan writes no network: leave -o or --plan out.\n"
+    ),
+    "shorten RUN --remove 2 --part test": (
+        "attnlab: --part does not go with shorten, which ranks steps on training images and judges "
+        "on test images. Leave it out.\n"
     ),
     "shorten resnet20 --data fake --remove 0 --limit 2": (
         "attnlab: Expected remove to be at least 1 but got 0.\n"

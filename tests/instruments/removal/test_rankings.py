@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import attnlab
-from attnlab.instruments.removal import RANKINGS, Trial, removal_curves, removal_order
-from attnlab.instruments.removal.rankings.tns import shares
+from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_curves, removal_order
+from attnlab.instruments.removal.rankings.tns import step_shares
 from attnlab.residuals import Observer
 from attnlab.residuals.watching import watching
 
@@ -33,7 +33,7 @@ def network() -> nn.Module:
     return stir(attnlab.create("resnet20")).eval().double()
 
 
-def scores(trial: Trial, name: str) -> dict[str, float]:
+def scores(trial: RemovalTrial, name: str) -> dict[str, float]:
     found = RANKINGS[name].scores(trial, ())
     steps = {step.key: step.name for step in trial.found.steps}
     return {steps[key]: score for key, score in found.items()}
@@ -65,7 +65,7 @@ def states(network: nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
 
 
 def test_output_changes(network: nn.Module) -> None:
-    found = scores(Trial(network, PAIRS), "output")
+    found = scores(RemovalTrial(network, PAIRS), "output")
     assert list(found) == REMOVABLE
     assert found == pytest.approx({name: change(network, name) for name in REMOVABLE}, rel=1e-10)
 
@@ -75,7 +75,7 @@ def test_loss_changes(network: nn.Module) -> None:
         return F.cross_entropy(without(network, *blocks), LABELS).item()
 
     expected = {name: loss(name) - loss() for name in REMOVABLE}
-    assert scores(Trial(network, PAIRS), "loss") == pytest.approx(expected, rel=1e-9)
+    assert scores(RemovalTrial(network, PAIRS), "loss") == pytest.approx(expected, rel=1e-9)
 
 
 def test_influences(network: nn.Module) -> None:
@@ -83,7 +83,7 @@ def test_influences(network: nn.Module) -> None:
         name: (1 - F.cosine_similarity(x.flatten(1), y.flatten(1))).mean().item()
         for name, (x, y) in states(network).items()
     }
-    assert scores(Trial(network, PAIRS), "influence") == pytest.approx(expected, rel=1e-10)
+    assert scores(RemovalTrial(network, PAIRS), "influence") == pytest.approx(expected, rel=1e-10)
 
 
 def test_influences_of_tokens_are_means_over_tokens() -> None:
@@ -95,7 +95,7 @@ def test_influences_of_tokens_are_means_over_tokens() -> None:
     block.norm1.register_forward_hook(lambda _m, given, _o: seen.update(first=given[0]))
     block.norm2.register_forward_hook(lambda _m, given, _o: seen.update(second=given[0]))
     block.register_forward_hook(lambda _m, _g, output: seen.update(third=output))
-    trial = Trial(network, [IMAGES])
+    trial = RemovalTrial(network, [IMAGES])
     found = RANKINGS["influence"].scores(trial, ())
     with torch.no_grad():
         network(IMAGES)
@@ -109,7 +109,7 @@ def test_nsi(network: nn.Module) -> None:
         name: ((y - x).flatten(1).norm(dim=1) / x.flatten(1).norm(dim=1)).mean().item()
         for name, (x, y) in states(network).items()
     }
-    assert scores(Trial(network, PAIRS), "nsi") == pytest.approx(expected, rel=1e-6)
+    assert scores(RemovalTrial(network, PAIRS), "nsi") == pytest.approx(expected, rel=1e-6)
 
 
 def test_shares_of_tns_by_hand() -> None:
@@ -118,11 +118,11 @@ def test_shares_of_tns_by_hand() -> None:
     nsi = torch.tensor([[4.0, 1.0, 3.0, 9.0, 2.0, 2.0]], dtype=torch.float64)
     stages = torch.tensor([1, 1, 1, 2, 2, 2])
     expected = torch.tensor([[4 / 1.5, 0, 1, 9 * 3.5 / 1.5, 0, 0]], dtype=torch.float64)
-    torch.testing.assert_close(shares(nsi, stages), expected)
+    torch.testing.assert_close(step_shares(nsi, stages), expected)
 
 
 def test_ties_of_tns_are_decided_by_nsi(network: nn.Module) -> None:
-    trial = Trial(network, PAIRS)
+    trial = RemovalTrial(network, PAIRS)
     share, nsi = scores(trial, "tns"), scores(trial, "nsi")
     ties = [name for name in REMOVABLE if share[name] < 1e-7]
     assert len(ties) >= 2
@@ -130,7 +130,7 @@ def test_ties_of_tns_are_decided_by_nsi(network: nn.Module) -> None:
 
 
 def test_greedy_measures_again(network: nn.Module) -> None:
-    chosen = removal_order(Trial(network, PAIRS), RANKINGS["output"], 3)
+    chosen = removal_order(RemovalTrial(network, PAIRS), RANKINGS["output"], 3)
     gone: list[str] = []
     for each in chosen:
         left = {name: change(network, *gone, name) for name in REMOVABLE if name not in gone}
@@ -141,7 +141,7 @@ def test_greedy_measures_again(network: nn.Module) -> None:
 
 
 def test_static_rankings_go_by_their_scores(network: nn.Module) -> None:
-    trial = Trial(network, PAIRS)
+    trial = RemovalTrial(network, PAIRS)
     for name in ("nsi", "influence", "tns"):
         order = [each.step.name for each in removal_order(trial, RANKINGS[name], 7)]
         assert order == sorted(REMOVABLE, key=scores(trial, name).__getitem__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 import attnlab
 from attnlab._errors import InputError, OptionError
 from attnlab.cli import main
-from attnlab.instruments.speed import table as module
-from attnlab.instruments.speed.table import GATES, PAPER, Images, SpeedRow, forms_of, speed_table
+from attnlab.instruments.speed import SpeedRow, SpeedTable, TimedImages, speed_table
+from attnlab.instruments.speed import measure as module
+from attnlab.instruments.speed.measure import GATES, forms_of
+from attnlab.instruments.speed.result import PAPER, SpeedMachine
 from attnlab.timing import Latency
 
 
@@ -45,7 +48,7 @@ def test_the_noise_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
         return Latency(1.0, 1.0, 1.0, 1.0, 1.0, 10, True, None, 1, 1)
 
     monkeypatch.setattr(module, "latency", noted)
-    speed_table([Images(16, 5, 1)], ("none",), "resnet20", device="cpu")
+    speed_table([TimedImages(16, 5, 1)], ("none",), "resnet20", device="cpu")
     plain, copied, images = timed[0]
     assert not {p.data_ptr() for p in plain.parameters()} & {
         p.data_ptr() for p in copied.parameters()
@@ -54,10 +57,11 @@ def test_the_noise_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(file: Path, gates: tuple[str, ...], done: list[SpeedRow]) -> list[SpeedRow]:
-    images = [Images(16, 5, 2), Images(16, 5, 1)]
-    return speed_table(
+    images = [TimedImages(16, 5, 2), TimedImages(16, 5, 1)]
+    found = speed_table(
         images, gates, "resnet20", seconds=0.01, device="cpu", file=file, report=done.append
     )
+    return list(found.rows)
 
 
 def test_a_stopped_table_goes_on(tmp_path: Path) -> None:
@@ -117,30 +121,75 @@ def test_wrong_options(
     options: list[str], text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["speed", *options, "-o", str(tmp_path / "speed.json")])
+        main(["speed", *options, "--out", str(tmp_path / "speed")])
     assert capsys.readouterr().err == f"attnlab: {text}\n"
 
 
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(OptionError) as refused:
-        speed_table([Images(32, 10, 1)], device="cuda")
+        speed_table([TimedImages(32, 10, 1)], device="cuda")
     assert str(refused.value) == (
         "There is no GPU that torch can use. Leave device out, or set cpu."
     )
 
 
-def test_the_papers_figures_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
-    from attnlab.cli.speed import _print
-
-    images = Images(32, 100, 16)
-    made = [
+def test_the_papers_figures_stand_beside() -> None:
+    images = TimedImages(32, 100, 16)
+    made = (
         SpeedRow(images, "se", "as trained", 1_929_388, 77.5, 94.1, 1.21, 1.19, 1.23, 7),
         SpeedRow(images, "asr:se", "folded", 1_727_284, 95.1, 94.1, 0.99, 0.98, 1.0, 7),
         SpeedRow(images, "asr:se", "fused", 1_714_724, 106.5, 94.1, 0.88, 0.87, 0.89, 7),
+    )
+    found = SpeedTable("resnet164", "cpu", 1, SpeedMachine("here", "2", "3"), made)
+    se, folded, fused = found.table().texts()
+    assert se[-2:] == ["1469/s 1.32", "286/s 1.53"]
+    assert folded[-2:] == ["1942/s 1.00", "442/s 0.99"]
+    assert fused[-3:] == ["7", "", ""]
+    assert found.verdict == (
+        "Relative to plain, se, as trained (1.210 times, 32 px, 100 classes, batch 16) takes the "
+        "most time and asr:se, fused (0.880 times, 32 px, 100 classes, batch 16) the least."
+    )
+    other = replace(found, network="resnet20").table()
+    assert "paper" not in other.columns
+    assert SpeedTable.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["see"], "Unknown gate 'see'. Did you mean 'se' or"),
+        (["se", "asr:see"], "Unknown gate 'see'"),
+        (["se", "--network", "resnet2"], "Unknown network 'resnet2'."),
+    ],
+)
+def test_a_typo_is_refused_before_the_first_timing(
+    given: list[str],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(module, "latency", lambda *_, **__: pytest.fail("it was timed"))
+    with pytest.raises(SystemExit):
+        main(["speed", *given])
+    assert capsys.readouterr().err.startswith(f"attnlab: {text}")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--sizes", "16", "--classes", "5", "--batches", "1", "--seconds", "0.01"]
+    given = ["speed", "se", "--network", "resnet20", *few, "--out", str(tmp_path)]
+    main(given)
+    printed = capsys.readouterr().out
+    assert "16 px, batch 1, se, as trained:" in printed
+    assert "which is the noise" in printed
+    found = SpeedTable.load(tmp_path / "speed.json")
+    assert [row.label for row in found.rows] == [
+        "plain, as trained",
+        "plain, fused",
+        "se, as trained",
     ]
-    _print(images, made, "resnet164")
-    se, folded, fused = capsys.readouterr().out.splitlines()[-4:-1]
-    assert se.split()[-4:] == ["1469/s", "1.32", "286/s", "1.53"]
-    assert folded.split()[-4:] == ["1942/s", "1.00", "442/s", "0.99"]
-    assert fused.split()[-1] == "7"
+    assert "speed_table" in printed
+    page = (tmp_path / "speed.html").read_text()
+    assert "time relative to the plain network" in page
+    main([*given, "--json"])  # all rows are there
+    assert json.loads(capsys.readouterr().out)["rows"] == json.loads(found.to_json())["rows"]

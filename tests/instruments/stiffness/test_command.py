@@ -22,7 +22,7 @@ def test_one_network(capsys, tmp_path):
     assert "layer3.2" in printed
     assert "not counted" in printed
     assert "The weights are random: this is the untrained control" in printed
-    assert "attnlab.stiffness(network, loader)" in printed
+    assert "attnlab.stiffness(attnlab.open('resnet20', data='digits', limit=8))" in printed
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         "nsi.svg",
@@ -55,7 +55,7 @@ def test_provenance_of_files_is_their_content(tmp_path, capsys):
     photos.mkdir()
     for name in ("b.png", "a.png"):
         Image.new("RGB", (8, 8), (name[0] == "a" and "red") or "blue").save(photos / name)
-    command = f"stiffness resnet20 --data {photos} --weights {weights} --attention eca --size 16"
+    command = f"stiffness resnet20 --data {photos} --weights {weights} --gate eca --size 16"
     main([*command.split(), "--out", str(tmp_path / "out")])
     capsys.readouterr()
     found = StiffnessResult.load(tmp_path / "out" / "stiffness.json").provenance
@@ -82,12 +82,12 @@ def test_a_network_whose_branches_are_zero_is_explained(capsys):
 
 
 def test_comparison(capsys, tmp_path):
-    command = "stiffness resnet20 resnet32 resnet44 --data fake --limit 4 --attention se"
-    main([*command.split(), "--accuracy", "91.7,92.6,93.1", "--out", str(tmp_path)])
+    command = "stiffness resnet20 resnet32 resnet44 --data fake --limit 4 --gate se"
+    main([*command.split(), "--accuracy", "91.7", "92.6", "93.1", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert "p-values are exact (two-sided)" in printed
+    assert "p exact, two-sided" in printed
     assert "TNS untrained" in printed
-    assert "warning: The stage plans differ" in printed
+    assert "note: The stage plans differ" in printed
     assert (tmp_path / "comparison.svg").exists()
     assert (tmp_path / "resnet32" / "nsi.svg").exists()
 
@@ -96,9 +96,9 @@ def test_comparison(capsys, tmp_path):
     ("arguments", "message"),
     [
         (
-            ["resnet20", "--accuracy", "91,92"],
-            "attnlab: Expected --accuracy to be 1 numbers separated by commas, one per network, "
-            "but got '91,92'.\n",
+            [],
+            "attnlab: Expected at least one network, for example: attnlab stiffness resnet20 "
+            "--data digits.\n",
         ),
         (
             ["resnet20", "resnet32", "--weights", "none"],
@@ -141,8 +141,8 @@ def test_transformer_options(capsys, tmp_path):
     assert f"{network}, NSI by convention 'normed', patch tokens" in printed
     assert "the first block of every stage is not counted" in printed
     assert (
-        "attnlab.stiffness(network, loader, convention='normed', granularity='block', "
-        "tokens='patch')"
+        f"attnlab.stiffness(attnlab.open({network!r}, data='fake', limit=2), "
+        f"convention='normed', granularity='block', tokens='patch')"
     ) in printed
     found = StiffnessResult.load(tmp_path / "stiffness.json")
     assert (found.convention, found.granularity, found.tokens) == ("normed", "block", "patch")

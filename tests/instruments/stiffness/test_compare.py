@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from attnlab.instruments.stiffness.result_figures import comparison_figure
 from scipy.stats import kendalltau, spearmanr
 
 import attnlab
 from attnlab import _errors
 from attnlab._ranks import rank_test
-from attnlab.instruments.stiffness.compare import compare
+from attnlab.instruments.stiffness.compare import rank
+from attnlab.instruments.stiffness.figures import comparison_figure
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.page.plot import to_svg
 
@@ -67,7 +67,7 @@ def results():
 
 
 def test_comparison_warns_and_says_so(results):
-    found = compare(results, [91.7, 92.6, 93.1], untrained=results)
+    found = rank(results, [91.7, 92.6, 93.1], untrained=results)
     assert [test.predictor for test in found.tests] == [
         "TNS",
         "depth",
@@ -76,7 +76,7 @@ def test_comparison_warns_and_says_so(results):
     ]
     assert found.tests[1].kendall == 1.0
     assert found.tests[1].kendall_p == pytest.approx(2 / 6)
-    assert found.warnings == (
+    assert found.notes == (
         "The stage plans differ (3 stages of 3+3+3 steps; 3 stages of 5+5+5 steps; 3 stages of "
         "7+7+7 steps). TNS depends on depth before any training, so networks of different plans "
         "are not comparable.",
@@ -87,10 +87,10 @@ def test_comparison_warns_and_says_so(results):
 
 def test_comparison_messages(results):
     with pytest.raises(_errors.InputError) as error:
-        compare(results, [1.0, 2.0])
+        rank(results, [1.0, 2.0])
     assert str(error.value) == "Expected one accuracy per network but got 2 for 3 of them."
     with pytest.raises(_errors.InputError) as error:
-        compare(results[:2], [1.0, 2.0])
+        rank(results[:2], [1.0, 2.0])
     assert str(error.value) == (
         "Expected at least 3 networks to rank but got 2: with two, every order is a perfect "
         "correlation."

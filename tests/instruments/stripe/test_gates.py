@@ -77,6 +77,32 @@ def test_learned_vector_gates_are_constant():
     assert {site.ratio for site in result.sites} == {0.0}
 
 
+@pytest.mark.parametrize("gate", ["se", "asr:se"])
+def test_one_image_and_copies_of_it_prove_nothing(gate):
+    network = _with_gate(gate)
+    one = IMAGES[:1].double()
+    for batches in ([one], [one.expand(20, -1, -1, -1)], [one] * 9):
+        found = stripe(network, batches)
+        assert found.different_images == 1
+        assert not any(site.constant for site in found.sites)
+        assert found.verdict == (
+            "Only one image, or copies of one, was seen, so nothing can be said about whether it "
+            "depends on the image: give at least 8 different ones."
+        )
+        assert "constant" not in found.table().to_csv()
+
+
+@pytest.mark.parametrize(("number", "constant"), [(7, False), (8, True), (20, True)])
+def test_eight_different_images_are_enough(number, constant):
+    batches = [IMAGES[:number].double(), IMAGES[:3].double()]
+    found = stripe(_with_gate("asr:se"), batches)
+    assert found.images == number + 3
+    assert found.different_images == min(number, 8)
+    assert {site.constant for site in found.sites} == {constant}
+    few = "Only 7 different images were seen, and below 8 nothing is called constant."
+    assert found.verdict.endswith(few) is not constant
+
+
 def test_fresh_identity_gates_have_no_stripe():
     result = stripe(_with_gate("se", start="identity"), _batches(8))
     assert [site.ratio for site in result.sites] == [None] * 9
@@ -201,7 +227,7 @@ def test_nothing_stays_on_the_network():
             lambda: stripe(attnlab.create("resnet20", 10), [IMAGES]),
             "ResNet has no gate to watch: no gate that attnlab inserted, and no "
             "squeeze-and-excitation module of timm or torchvision. Insert one first, for example "
-            "attnlab.insert(model, 'se'), or on the command line --attention se.",
+            "attnlab.insert(model, 'se'), or on the command line --gate se.",
         ),
         (
             lambda: stripe(_with_gate("se"), []),

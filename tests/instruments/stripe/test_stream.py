@@ -65,7 +65,10 @@ def test_result_goes_to_disk_and_back(tmp_path):
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "cbam")
     result = stripe(network, [torch.randn(4, 3, 32, 32)], name="resnet20 cbam")
     assert StripeResult.load(result.save(tmp_path / "stripe.json")) == result
-    assert result.rows()[0]["ratio"] == result.sites[0].ratio
+    table = result.table()
+    assert table.columns[-1] == "ratio"
+    assert table.rows[0][-1].order == result.sites[0].ratio
+    assert table.caption == "resnet20 cbam, 4 images"
     assert repr(result).startswith("StripeResult(resnet20 cbam: 9 gates, 4 images. At ")
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab._errors import InputError
-from attnlab.instruments.stripe import gate_statistics, gate_values
+from attnlab._errors import InputError, StepsNotFoundError
+from attnlab.instruments.stripe import gate_means, gate_values
 from attnlab.instruments.stripe.measure import stripe
 from attnlab.surgery.insertion import attachments
 
@@ -41,11 +41,13 @@ def test_values_are_those_of_the_gates(gate, where):
         if (values == values[:1]).all():  # a dead unit: the gate is a constant
             values = values[:1]
         torch.testing.assert_close(found[name], values, rtol=1e-5, atol=1e-6)
-    for row, (name, values) in zip(gate_statistics(network, found), found.items(), strict=True):
-        assert row.label == network.get_submodule(name).site.label
-        assert row.mean == pytest.approx(values.mean().item())
-        assert row.image_spread == pytest.approx(values.std(0, correction=0).mean().item())
-        assert row.channel_spread == pytest.approx(values.mean(0).std(correction=0).item())
+    sites = {site.name: site for site in stripe(network, [IMAGES]).sites}
+    means = gate_means(network, IMAGES.split(5))
+    for name, values in found.items():
+        site = sites[name]
+        assert site.label == network.get_submodule(name).site.label
+        assert site.mean == pytest.approx(values.mean().item())
+        torch.testing.assert_close(means[name].float(), values.mean(0))
 
 
 def test_a_constant_gate_has_one_row():
@@ -57,9 +59,7 @@ def test_labels_are_those_of_the_steps():
     network = gated("se", where=["bn1", "layer2.1.bn1", "layer2.1.bn2", "layer3.0.bn2"])
     labels = {"attnlab_bn1": "bn1", "layer2.1.attnlab_bn1": "2.1"}
     labels |= {"layer2.1.attnlab_bn2": "2.1", "layer3.0.attnlab_bn2": "3.0"}
-    values = gate_values(network, [IMAGES])
-    rows = gate_statistics(network, values)
-    assert {name: row.label for name, row in zip(values, rows, strict=True)} == labels
+    assert gate_values(network, [IMAGES]).keys() == labels.keys()
     assert {site.name: site.label for site in stripe(network, [IMAGES]).sites} == labels
     norms = stripe(gated("iebn", where=["layer2.1.bn1"]), [IMAGES])
     assert [(site.label, site.kind) for site in norms.sites] == [("2.1", "norm")]
@@ -76,21 +76,22 @@ class Twice(nn.Module):
 
 def test_a_gate_that_runs_twice_is_refused_by_name():
     network = Twice(gated("se", where=["layer2.1.bn2"]))
-    with pytest.raises(InputError) as caught:
-        gate_values(network, [IMAGES])
-    assert str(caught.value) == (
-        "The gate 'network.layer2.1.attnlab_bn2' acts 2 times in one forward, so it has no one "
-        "value per image. Measure the network that calls it once."
-    )
-    with pytest.raises(InputError) as caught:
-        stripe(network, [IMAGES])
-    assert str(caught.value) == (
-        "No gate of Twice runs once in one forward, so none has one value per image. "
-        "network.layer2.1.attnlab_bn2 is left out: it runs 2 times in one forward."
-    )
+    for look in (gate_values, gate_means, stripe):
+        with pytest.raises(StepsNotFoundError) as caught:
+            look(network, [IMAGES])
+        assert str(caught.value) == (
+            "No gate of Twice runs once in one forward, so none has one value per image. "
+            "network.layer2.1.attnlab_bn2 is left out: it runs 2 times in one forward."
+        )
+
+
+def test_gates_inside_norms_have_values():
+    network = gated("iebn", where=["layer2.1.bn1"])
+    (name,) = gate_values(network, [IMAGES])
+    assert name == "layer2.1.bn1"
 
 
 def test_no_batch():
     with pytest.raises(InputError) as caught:
         gate_values(gated("se"), [])
-    assert str(caught.value) == "Expected at least one batch but got none."
+    assert str(caught.value) == "Expected a loader with at least one batch but got an empty one."

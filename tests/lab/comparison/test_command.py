@@ -51,11 +51,31 @@ def test_python_lines_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
     namespace: dict[str, Any] = {}
     exec("\n".join(line.strip() for line in lines.splitlines()), namespace)
     assert (tmp_path / "a.html").is_file()
-    assert namespace["found"].table.sequential
+    assert namespace["found"].judged.sequential
     main(["compare", *files, *options])
     _, _, lines = capsys.readouterr().out.partition("In Python:\n")
     exec("\n".join(line.strip() for line in lines.splitlines()), {})
     assert "| cbam.yaml | 6 |" in capsys.readouterr().out
+
+
+def test_direction_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "results.tsv"
+    values = {"plain": (0.71, 0.72, 0.705), "se": (0.61, 0.625, 0.6)}
+    lines = [f"{m}\t{s}\t{v}" for m, own in values.items() for s, v in enumerate(own)]
+    file.write_text("\n".join(["model\tseed\tscore", *lines]))
+    main(["compare", str(file), "--metric", "score", "--lower"])
+    shown = capsys.readouterr().out
+    assert "better" in shown
+    assert "better='lower'" in shown
+    main(["compare", str(file), "--metric", "score", "--higher"])
+    assert "worse" in capsys.readouterr().out
+    for options, said in (
+        ([], "The name 'score' does not say whether higher or lower values are better."),
+        (["--higher", "--lower"], "Expected one of --higher and --lower but got both."),
+    ):
+        with pytest.raises(SystemExit):
+            main(["compare", str(file), "--metric", "score", *options])
+        assert said in capsys.readouterr().err
 
 
 def test_the_command_refuses_in_one_line(

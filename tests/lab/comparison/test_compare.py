@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -12,17 +13,17 @@ from tests.lab.comparison import logs
 import attnlab
 from attnlab import AttnlabError
 from attnlab.lab.comparison import Log, to_text
-from attnlab.lab.comparison.seeds import place
+from attnlab.lab.comparison.seeds import place_log
 
 
 def row(found, label):
-    (group,) = found.table.groups
+    (group,) = found.judged.groups
     return next(row for row in group.rows if row.label == label)
 
 
 def test_ultralytics_is_paired_by_seed(tmp_path: Path) -> None:
     found = attnlab.compare(logs.study(tmp_path), by="model", baseline="plain.yaml")
-    assert found.table.metric.label == logs.ULTRALYTICS
+    assert found.judged.metric.label == logs.ULTRALYTICS
     assert row(found, "plain.yaml").by_seed == dict(enumerate(logs.PLAIN))
     difference = row(found, "cbam.yaml").comparison.difference
     expected = stats.ttest_rel(logs.CBAM, logs.PLAIN)
@@ -41,8 +42,8 @@ def test_looked_takes_the_wider_interval(tmp_path: Path) -> None:
     )
     narrow, wide = (row(found, "cbam.yaml").comparison for found in (fixed, looked))
     assert wide.low < narrow.low < narrow.high < wide.high
-    assert looked.table.sequential
-    assert not fixed.table.sequential
+    assert looked.judged.sequential
+    assert not fixed.judged.sequential
 
 
 def test_lightning_by_the_name_without_its_seed(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_seed_of_the_settings_goes_before_the_name(tmp_path: Path) -> None:
         for seed, value in enumerate(values)
     ]
     found = attnlab.compare(files, "val_acc")
-    assert [each.label for each in found.table.groups[0].rows] == ["plain", "se"]
+    assert [each.label for each in found.judged.groups[0].rows] == ["plain", "se"]
     assert row(found, "se").seeds == (0, 1)
 
 
@@ -104,7 +105,7 @@ def test_one_csv_of_many_runs(tmp_path: Path, epochs: bool) -> None:
 
 def test_without_shared_seeds_there_is_welch_and_a_note(tmp_path: Path) -> None:
     file = tmp_path / "all.csv"
-    plain, se = [70.0, 71.0, 70.5], [72.0, 71.8, 72.4, 71.0]
+    plain, se = [70.0, 71.0, 70.5, 70.2, 70.9], [72.0, 71.8, 72.4, 71.0]
     lines = ["model,top1", *(f"plain,{v}" for v in plain), *(f"se,{v}" for v in se)]
     file.write_text("\n".join(lines))
     found = attnlab.compare([file], "top1", by="model")
@@ -115,7 +116,7 @@ def test_without_shared_seeds_there_is_welch_and_a_note(tmp_path: Path) -> None:
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
     assert difference.anytime_low is None
     assert "se is not paired with plain (no seeds are known): Welch's interval, wider" in (
-        found.table.notes
+        found.notes
     )
 
 
@@ -125,7 +126,7 @@ def test_seeds_that_both_have_are_paired_and_it_is_said(tmp_path: Path) -> None:
     file.write_text("model,seed,top1\n" + "\n".join(f"{m},{s},{v}" for m, s, v in rows))
     found = attnlab.compare([file], "top1", by="model")
     assert row(found, "se").comparison.difference.seeds == (1, 2)
-    assert "se is paired with plain over the 2 seeds that both have" in found.table.notes
+    assert "se is paired with plain over the 2 seeds that both have" in found.notes
 
 
 def test_holm_over_the_rows(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_loss_is_better_when_lower(tmp_path: Path) -> None:
     file.write_text("model,seed,val/loss\n" + "\n".join(lines))
     found = attnlab.compare([file], "val/loss", by="model")
     assert row(found, "se").comparison.verdict == "better"
-    assert "lower is better, by the name 'val/loss': --better higher if not" in found.table.notes
+    assert "lower is better, by the name 'val/loss': --higher if not" in found.notes
     higher = attnlab.compare([file], "val/loss", by="model", better="higher")
     assert row(higher, "se").comparison.verdict == "worse"
 
@@ -169,9 +170,11 @@ def test_bad_files_are_named_and_counted(tmp_path: Path) -> None:
         "twice.csv": (b"a,a\n1,2\n", "has the column 'a' twice"),
         "binary.csv": (b"a\0b\n1\n", "holds binary data"),
         "latin.csv": (b"caf\xe9\n1\n", "is not UTF-8 text"),
-        "list.json": (b"[1]", "has no log_history: expected a trainer_state.json"),
+        "list.json": (b"[1]", "holds no records: expected a JSON object per line or a log_history"),
         "none.json": (b'{"log_history": []}', "has an empty log_history"),
-        "torn.json": (b'{"log_hist', "is not JSON"),
+        "torn.json": (b'{"log_hist', "is not JSON in line 1"),
+        "torn.jsonl": (b'{"a": 1}\n{"a"', "is not JSON in line 2"),
+        "deep.json": (b"[" * 100_000, "is not JSON in line 1"),
         "other.csv": (b"a\n1\n", f"has no numbers in a column '{logs.ULTRALYTICS}' (bad)"),
     }
     folder = tmp_path / "bad"
@@ -183,7 +186,7 @@ def test_bad_files_are_named_and_counted(tmp_path: Path) -> None:
     why = {Path(file).name: reason for file, reason in found.left_out}
     expected = {name: reason for name, (_, reason) in bad.items()}
     assert why == {**expected, "gone.csv": "cannot be read: No such file or directory"}
-    assert "11 of 23 logs are left out" in found.table.notes
+    assert "13 of 25 logs are left out" in found.notes
     assert len(found.runs) == 12
 
 
@@ -201,7 +204,7 @@ def test_unfinished_runs_are_said(tmp_path: Path) -> None:
     assert (
         "1 runs have fewer values than the 2 of the longest, such as se-seed1 with 1: unfinished "
         "runs do not belong here"
-    ) in found.table.notes
+    ) in found.notes
 
 
 def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ]
     found = attnlab.compare(files, "val_acc", at="best")
     assert row(found, "plain").by_seed == {0: 75.0, 1: 74.0}
-    assert "the best value of each run was chosen by looking: it is optimistic" in found.table.notes
+    assert "the best value of each run was chosen by looking: it is optimistic" in found.notes
 
 
 @pytest.mark.parametrize(
@@ -234,12 +237,12 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     ],
 )
 def test_seeds_in_names(name: str, row_name: str, seed: int | None) -> None:
-    placed = place(Log(Path("x"), name, {"a": [1.0]}), "name", None)
+    placed = place_log(Log(Path("x"), name, {"a": [1.0]}), "name", None)
     assert (placed.row, placed.seed) == (row_name, seed)
 
 
 def test_seeds_by_pattern() -> None:
-    placed = place(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
+    placed = place_log(Log(Path("x"), "cbam-3", {"a": [1.0]}), "name", "name", r"-(\d+)$")
     assert (placed.row, placed.seed) == ("cbam", 3)
 
 
@@ -254,13 +257,13 @@ def test_in_text(tmp_path: Path) -> None:
 REFUSED = {
     "metric": (
         {"metric": "metrics/mAP50"},
-        "Unknown metric 'metrics/mAP50'. Did you mean 'metrics/mAP50-95(B)'? Expected one of: "
-        "epoch, train/box_loss, metrics/mAP50-95(B).",
+        "Unknown metric 'metrics/mAP50'. Did you mean 'metrics/mAP50-95(B)'? Columns of numbers: "
+        "epoch, train/box_loss, metrics/mAP50-95(B) in {a} and 11 more.",
     ),
     "preset": (
         {"preset": "lightnin"},
         "Unknown preset 'lightnin'. Did you mean 'lightning'? Expected one of: auto, "
-        "ultralytics, lightning, huggingface, mlflow, csv.",
+        "ultralytics, lightning, huggingface, mlflow, csv, wandb, json.",
     ),
     "baseline": (
         {"by": "model", "baseline": "plain"},
@@ -311,6 +314,210 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
         attnlab.compare(files, **options)
     named = message.replace("{a}", repr(str(files[0]))).replace("{b}", repr(str(files[6])))
     assert str(caught.value) == named
+
+
+def table(file: Path, head: str, rows: dict[str, tuple[float, ...]], mark: str = ",") -> Path:
+    """A file with a row per run: the model, the seed, a value."""
+    lines = [mark.join(head.split())]
+    lines += [mark.join([m, str(s), str(v)]) for m, own in rows.items() for s, v in enumerate(own)]
+    file.write_text("\n".join(lines))
+    return file
+
+
+VALUES = {"plain": (0.71, 0.72, 0.705), "se": (0.61, 0.625, 0.6)}
+"""Those of se are lower, seed by seed."""
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdict"),
+    [
+        *((name, "worse") for name in ("accuracy", "val_acc", "top1", "acc@1", "top-1", "mAP50")),
+        *((name, "worse") for name in ("metrics/mAP50-95(B)", "test/f1", "AUC", "mIoU", "dice")),
+        *((name, "worse") for name in ("coco/bbox_mAP", "psnr", "ms_ssim", "R2", "sacrebleu")),
+        *(
+            (name, "better")
+            for name in ("loss", "val_loss", "train/box_loss", "logloss", "top1_err")
+        ),
+        *((name, "better") for name in ("error", "perplexity", "val_bpb", "nll", "cross_entropy")),
+        *((name, "better") for name in ("brier", "ece", "EER", "wer", "rmse", "FID", "latency_ms")),
+        *((name, "better") for name in ("step_time", "latency", "crossentropy", "forward_ms")),
+    ],
+)
+def test_direction_by_the_name(tmp_path: Path, metric: str, verdict: str) -> None:
+    file = table(tmp_path / "all.csv", f"model seed {metric}", VALUES)
+    found = attnlab.compare([file], metric, by="model")
+    assert row(found, "se").comparison.verdict == verdict
+    kind, other = ("higher", "lower") if verdict == "worse" else ("lower", "higher")
+    said = f"{kind} is better, by the name {metric!r}: --{other} if not"
+    assert said in found.notes
+
+
+@pytest.mark.parametrize("metric", ["score", "val/reward", "neg_mean_squared_error", "error_top1"])
+def test_a_direction_that_the_name_does_not_say_is_asked_for(tmp_path: Path, metric: str) -> None:
+    file = table(tmp_path / "all.csv", f"model seed {metric}", VALUES)
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.compare([file], metric, by="model")
+    assert str(caught.value) == (
+        f"The name {metric!r} does not say whether higher or lower values are better. Say it with "
+        f"better='higher' or better='lower', --higher or --lower on the command line."
+    )
+    found = attnlab.compare([file], metric, by="model", better="lower")
+    assert row(found, "se").comparison.verdict == "better"
+    assert not any("by the name" in note for note in found.notes)
+
+
+def test_shares_and_per_cent_are_refused(tmp_path: Path) -> None:
+    rows = {"plain": (0.71, 0.72, 0.705), "se": (71.3, 72.5, 71.0)}
+    for metric, better in (("top1", None), ("score", "higher")):
+        file = table(tmp_path / "all.csv", f"model seed {metric}", rows)
+        with pytest.raises(AttnlabError) as caught:
+            attnlab.compare([file], metric, by="model", better=better)
+        assert str(caught.value) == (
+            f"{metric!r} seems to be a share in some runs and per cent in others: 0.705 to 0.72 in "
+            f"3 runs (such as plain), 71 to 72.5 in 3 (such as se). Write all of them in one unit; "
+            f"leave out runs that failed."
+        )
+
+
+@pytest.mark.parametrize(
+    ("metric", "rows"),
+    [
+        ("wer", {"plain": (0.9, 0.95, 0.8), "se": (1.1, 1.3, 1.2)}),  # per cent on both sides of 1
+        ("loss", {"plain": (0.02, 0.021, 0.03), "se": (2.3, 2.2, 2.4)}),  # has no per cent
+        ("top1", {"plain": (0.0, 71.0, 70.0), "se": (72.0, 71.5, 71.0)}),  # nothing is nothing
+        ("top1", {"plain": (0.9, 1.0, 0.95), "se": (0.2, 0.3, 0.25)}),
+    ],
+)
+def test_values_that_may_well_be_of_one_unit_are_taken(
+    tmp_path: Path, metric: str, rows: dict[str, tuple[float, ...]]
+) -> None:
+    file = table(tmp_path / "all.csv", f"model seed {metric}", rows)
+    assert attnlab.compare([file], metric, by="model").runs
+
+
+def test_two_unpaired_runs_have_no_verdict_and_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "all.csv"
+    plain = [69.6, 69.9, 70.3, 70.1, 69.7, 70.2, 69.5, 70.4, 69.9, 70.0]
+    lines = ["model,top1", *(f"plain,{v}" for v in plain), "new,71.00", "new,71.02"]
+    file.write_text("\n".join(lines))
+    found = attnlab.compare([file], "top1", by="model")
+    assert row(found, "new").comparison.verdict == "cannot tell"
+    assert "no verdict: 2 and 10 runs without shared seeds: Welch's interval is right" in (
+        to_text(found)
+    )
+
+
+def test_tab_separated_rows_of_runs(tmp_path: Path) -> None:
+    """As research agents write them; the name of a row is in one of several columns."""
+    file = tmp_path / "results.tsv"
+    file.write_text(
+        "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+        "a1b2c3d\t0.997900\t44.0\tkeep\tbaseline\n"
+        "b2c3d4e\t0.993200\t44.2\tkeep\tincrease LR, to 0.04\n"
+        "c3d4e5f\t1.005000\t44.0\tdiscard\tswitch to GeLU\n"
+    )
+    found = attnlab.compare([file], "val_bpb")
+    rows = {each.label: each.values["val_bpb"].mean for each in found.judged.groups[0].rows}
+    assert rows == {"baseline": 0.9979, "increase LR, to 0.04": 0.9932, "switch to GeLU": 1.005}
+    assert row(found, "switch to GeLU").comparison.verdict == "cannot tell"
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.tsv", "\t"), ("a.csv", "\t"), ("a.csv", ";")])
+def test_other_separators(tmp_path: Path, name: str, mark: str) -> None:
+    file = table(tmp_path / name, "model seed top1", VALUES, mark)
+    found = attnlab.compare([file], "top1")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+    assert row(found, "plain").plain
+
+
+def test_semicolons_with_decimal_commas(tmp_path: Path) -> None:
+    file = tmp_path / "excel.csv"
+    file.write_text(table(file, "model seed top1", VALUES, ";").read_text().replace(".", ","))
+    found = attnlab.compare([file], "top1", by="model")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+
+
+def test_json_lines_of_one_run_each(tmp_path: Path) -> None:
+    files = []
+    for name, values in VALUES.items():
+        for seed, value in enumerate(values):
+            file = tmp_path / f"{name}-seed{seed}" / "log.jsonl"
+            file.parent.mkdir()
+            records = [{"args": {"lr": 0.1}}, {"step": 1, "val": {"acc": 0.3}}]
+            records.append({"step": 2, "val": {"acc": value}, "images": ["a.png"]})
+            file.write_text("\n".join(map(json.dumps, records)) + "\n")
+            files.append(file)
+    found = attnlab.compare(files, "val.acc")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+    assert found.runs[0].values == (0.3, 0.71)
+
+
+def test_json_lines_of_many_runs(tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    records = [
+        {"model": name, "seed": seed, "acc": value}
+        for name, values in VALUES.items()
+        for seed, value in enumerate(values)
+    ]
+    file.write_text("\n".join(map(json.dumps, records)))
+    found = attnlab.compare([file], "acc")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+    file.with_suffix(".json").write_text(json.dumps(records))
+    assert attnlab.compare([file.with_suffix(".json")], "acc").judged == found.judged
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_mmengine(tmp_path: Path, mode: bool) -> None:
+    """Records of training and of validation, mixed; what both have is told apart."""
+    files = []
+    for name, values in VALUES.items():
+        for seed, value in enumerate(values):
+            folder = tmp_path / f"{name}-seed{seed}" / "20260101_120000" / "vis_data"
+            folder.mkdir(parents=True)
+            records = []
+            for epoch in (1, 2):
+                train = {"lr": 0.1, "loss": 2.0, "time": 0.3, "epoch": epoch, "iter": epoch * 9}
+                test = {"coco/bbox_mAP": value * epoch / 2, "time": 0.05, "step": epoch}
+                if mode:
+                    train["mode"], test["mode"] = "train", "val"
+                records += [train | {"step": epoch * 9}, test]
+            (folder / "scalars.json").write_text("\n".join(map(json.dumps, records)) + "\n")
+            files.append(folder / "scalars.json")
+    found = attnlab.compare(files, "coco/bbox_mAP")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+    slow = attnlab.compare(files, "val/time")
+    assert {each.values for each in slow.runs} == {(0.05, 0.05)}
+
+
+def test_wide_export_of_weights_and_biases(tmp_path: Path) -> None:
+    file = tmp_path / "wandb_export.csv"
+    runs = [f"{name}-seed{seed}" for name, own in VALUES.items() for seed in range(len(own))]
+    last = [value for own in VALUES.values() for value in own]
+    heads = ["Step"]
+    for run in runs:
+        heads += [f"{run} - val/acc", f"{run} - val/acc__MIN", f"{run} - val/acc__MAX"]
+    lines = [",".join(f'"{head}"' for head in heads)]
+    for step, values in ((1, [0.1] * 6), (2, last)):
+        cells = [cell for value in values for cell in (f'"{value}"', '"0"', '"1"')]
+        lines.append(",".join([f'"{step}"', *cells]))
+    lines.append(",".join(['"3"', *['""'] * 18]))  # blanks, where another run went on
+    file.write_text("\n".join(lines))
+    found = attnlab.compare([file], "val/acc")
+    assert row(found, "se").by_seed == dict(enumerate(VALUES["se"]))
+    assert found.runs[0].values == (0.1, 0.71)
+
+
+def test_an_unknown_metric_is_answered_with_what_each_file_has(tmp_path: Path) -> None:
+    first = table(tmp_path / "a.csv", "model seed top1", VALUES)
+    second = table(tmp_path / "b.tsv", "model seed f1", VALUES, "\t")
+    words = tmp_path / "c.csv"
+    words.write_text("model,state\nse,done\nplain,failed\n")
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.compare([first, second, words], "top5")
+    assert str(caught.value) == (
+        f"Unknown metric 'top5'. Did you mean 'top1'? Columns of numbers: seed, top1 in "
+        f"{str(first)!r}; seed, f1 in {str(second)!r}; none in {str(words)!r}."
+    )
 
 
 def test_no_files_are_refused() -> None:

@@ -14,26 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from scipy import stats
 
+from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
+from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
-from attnlab.results.speed import GroupSpeed, StudySpeed, Timed, write_speed
+from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
-    Cell,
     PlanRecord,
     RunEntry,
     StoredStudy,
+    StudyCell,
     add_plan,
     write_study,
     write_table,
 )
 from attnlab.results.table import (
     Comparison,
-    Figure,
     Group,
     PairedDifference,
-    Row,
+    PaperFigure,
+    StudyRow,
     StudyTable,
     Summary,
     Verdict,
@@ -154,7 +155,7 @@ def _entries(
     for each in data:
         for row, gate in rows:
             for seed in range(seeds):
-                cell = Cell(each, "resnet20", row, plain=gate == "none")
+                cell = StudyCell(each, "resnet20", row, plain=gate == "none")
                 key = f"{name} {each} {row} {seed}"
                 run_id = hashlib.sha256(key.encode()).hexdigest()[:12]
                 found.append(RunEntry(run_id, run_id, seed, cell, gate, {"made": "here"}))
@@ -250,14 +251,13 @@ def _write_run(
         train_images_per_second=900 - 20 * rank,
         data_share=0.05,
         seconds=320.0,
+        sites=len(sites),
     )
     _write_history(folder, entry, curve, metric, gates, own, channels)
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()
     measured: dict[str, dict[str, Any] | None] = {
         "stiffness": _stiffness(own, blocks, sites, gain),
-        "gates": {"gates": [_statistics(label, v) for label, v in gates.items()]}
-        if gated
-        else None,
+        "stripe": _stripe(gates, asr) if gated else None,
         "fold": _fold(sites, last) if asr else None,
     }
     for name, found in measured.items():
@@ -265,12 +265,6 @@ def _write_run(
         content = Measured(measurement=name, found=found, notes=notes).model_dump_json()
         # Without the syncing of `write_measured`: 600 files.
         (folder / "measured" / f"{name}.json").write_text(content)
-    if gates:
-        tensors = {f"layer{label}.mean": v.mean(0) for label, v in gates.items()}
-        tensors |= {f"layer{label}.sample": v for label, v in gates.items()}
-        save_file(
-            {k: v.astype(np.float32) for k, v in tensors.items()}, folder / "gates.safetensors"
-        )
     environment = {
         "python": "3.11.9",
         "packages": {"torch": "2.8.0"},
@@ -322,31 +316,68 @@ def _stiffness(
 ) -> dict[str, Any]:
     steps = []
     for place, block in enumerate(blocks):
-        kept = not block.endswith(".0")
+        mean = 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005)
         steps.append(
-            {
-                "label": block,
-                "mean": 0.1 + (1.5 - gain) * 0.95**place + own.normal(0, 0.005),
-                "kept": kept,
-                "gated": block in sites,
-                "stiffest_share": 0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
-            }
+            StepResult(
+                label=block,
+                stage=int(block.partition(".")[0]),
+                name=f"layer{block}",
+                kind="sum",
+                kept=not block.endswith(".0"),
+                gated=block in sites,
+                mean=mean,
+                spread=0.1,
+                minimum=mean - 0.3,
+                quantile_05=mean - 0.2,
+                median=mean,
+                quantile_95=mean + 0.2,
+                maximum=mean + 0.3,
+                stiffest_share=0.75 if block == "1.1" else 0.25 if block == "2.1" else 0.0,
+            )
         )
-    return {
-        "tns": 2.3 - 1.1 * gain + own.normal(0, 0.01),
-        "tns_spread": 0.2,
-        "nsi": steps,
-        "stiffest": {"label": "1.1", "name": "layer1.1", "share": 0.75},
-    }
+    degrees, surface = (0.0, 1.0, 2.0), ((1.0, 0.5, 0.0), (0.5, 0.2, 0.0), (0.0, 0.0, 0.0))
+    found = StiffnessResult(
+        network="ResNet",
+        convention="state",
+        plan=f"{len(steps)} steps",
+        parameters=270_000,
+        inputs=256,
+        skipped=0,
+        tns=2.3 - 1.1 * gain + own.normal(0, 0.01),
+        tns_spread=0.2,
+        stiffest_share_of_tns=0.3,
+        stiffest=StiffestStep("1.1", "layer1.1", 0.75),
+        nsi=tuple(steps),
+        relative_degrees=degrees,
+        absolute_degrees=degrees,
+        surface=surface,
+        proportion=surface,
+        proportion_integral=0.7,
+    )
+    return json.loads(found.to_json())
 
 
-def _statistics(label: str, values: np.ndarray) -> dict[str, Any]:
-    return {
-        "label": label,
-        "mean": float(values.mean()),
-        "image_spread": float(values.std(0).mean()),
-        "channel_spread": float(values.mean(0).std()),
-    }
+def _stripe(gates: Mapping[str, np.ndarray], constant: bool) -> dict[str, Any]:
+    sites = tuple(
+        SiteStripe(
+            label=label,
+            name=f"layer{label}",
+            kind="inserted",
+            channels=values.shape[1],
+            mean=float(values.mean()),
+            smallest=float(values.min()),
+            largest=float(values.max()),
+            image_spread=float(values.std(0).mean()),
+            channel_spread=float(values.mean(0).std()),
+            constant=constant,
+            channel_means=tuple(values.mean(0).tolist()),
+            sampled_channels=tuple(range(values.shape[1])),
+            sample=tuple(map(tuple, values.round(4).tolist())),
+        )
+        for label, values in gates.items()
+    )
+    found = StripeResult(network="ResNet", images=32, different_images=8, sites=sites)
+    return json.loads(found.to_json())
 
 
 def _curve(value: float, epochs: int, numbers: np.random.Generator, task: Simulated) -> list[float]:
@@ -365,8 +396,7 @@ def _gates(
     for place, block in enumerate(blocks):
         stripes = 0.5 + 0.2 * numbers.normal(size=channels)
         across = 0.0 if constant else 0.02 + 0.12 * place / len(blocks)
-        images = 1 if constant else 32
-        found[block] = stripes[None, :] + across * numbers.normal(size=(images, channels))
+        found[block] = stripes[None, :] + across * numbers.normal(size=(32, channels))
     return found
 
 
@@ -404,14 +434,14 @@ def make_table(out: Path, study: StoredStudy, plan: Plan | None = None) -> Study
 def _group(
     name: str,
     study: StoredStudy,
-    runs: Mapping[tuple[Cell, int], StoredRun],
+    runs: Mapping[tuple[StudyCell, int], StoredRun],
     metrics: Sequence[Metric],
     plan: Plan,
 ) -> Group:
     metric = metrics[0]
     cells = list(dict.fromkeys(e.cell for e in study.runs if e.cell.group == name))
 
-    def values(cell: Cell, read: Callable[[RunResult], float]) -> dict[int, float]:
+    def values(cell: StudyCell, read: Callable[[RunResult], float]) -> dict[int, float]:
         return {
             seed: metric.scale * read(run.result) for (c, seed), run in runs.items() if c == cell
         }
@@ -427,13 +457,13 @@ def _group(
         seeds = tuple(sorted(last[cell.row]))
         missing = tuple(seed for seed in study.seeds if seed not in seeds)
         paper = {
-            m: Figure(**groups[name][cell.row])
+            m: PaperFigure(**groups[name][cell.row])
             for m, groups in figures.items()
             if cell.row in groups.get(name, {})
         }
         stale = (plan.stale or {}).get(cell.row, ())
         if not own:
-            rows.append(Row(cell.row, cell.plain, seeds, missing, stale, paper=paper))
+            rows.append(StudyRow(cell.row, cell.plain, seeds, missing, stale, paper=paper))
             continue
         shown = {
             m.name: summary([m.scale * run.result.values[m.name] for run in own]) for m in metrics
@@ -441,7 +471,7 @@ def _group(
         tns = _found(own, "stiffness", "tns")
         folded = [each[metric.name] * metric.scale for each in _found(own, "fold", "values")]
         rows.append(
-            Row(
+            StudyRow(
                 label=cell.row,
                 plain=cell.plain,
                 seeds=seeds,
@@ -469,7 +499,9 @@ def _group(
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed)
 
 
-def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) -> GroupSpeed:
+def _timed(
+    cells: Sequence[StudyCell], runs: Mapping[tuple[StudyCell, int], StoredRun]
+) -> GroupSpeed:
     """Made up: each row takes 5 % longer than the one before; folded, it is as the plain."""
     first = {
         cell: min((seed, run.directory.name) for (c, seed), run in runs.items() if c == cell)[1]
@@ -477,9 +509,11 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
         if any(c == cell for c, _ in runs)
     }
 
-    def taken(folder: str, ratio: float) -> Timed:
+    def taken(folder: str, ratio: float) -> TimedNetwork:
         low, high = ratio - 0.02, ratio + 0.02
-        return Timed(folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high)
+        return TimedNetwork(
+            folder=folder, milliseconds=1.84 * ratio, ratio=ratio, low=low, high=high
+        )
 
     return GroupSpeed(
         reference="plain",
@@ -492,7 +526,7 @@ def _timed(cells: Sequence[Cell], runs: Mapping[tuple[Cell, int], StoredRun]) ->
     )
 
 
-def _seed(item: tuple[tuple[Cell, int], StoredRun]) -> int:
+def _seed(item: tuple[tuple[StudyCell, int], StoredRun]) -> int:
     return item[0][1]
 
 

@@ -19,7 +19,7 @@ from attnlab.lab.pages.write import write_file_page
 from attnlab.page.rendering import render
 from attnlab.results import StoredRun
 from attnlab.results.record import find_study, read_record
-from attnlab.results.table import Row
+from attnlab.results.table import StudyRow
 from attnlab.surgery.folding import FoldReceipt
 
 
@@ -67,7 +67,7 @@ def test_the_study_room_says_what_the_runs_say(tmp_path):
     assert changed  # else the verdicts of the best epoch show nothing
 
 
-def _figures(row: Row) -> list[object]:
+def _figures(row: StudyRow) -> list[object]:
     """Of a row, all but what the simulation makes up: the anytime interval."""
     compared = row.comparison
     found = [row.label, row.seeds, row.parameters, row.best_verdict]
@@ -115,9 +115,9 @@ def test_several_studies_need_a_name(small):
 EXPECTED = (
     "Expected the folder of the runs of a study (attnlab study run --out) or of one run, a "
     "stiffness.json (attnlab stiffness --out) or several, a stripe.json (attnlab stripe --out), a "
-    "maps.json (attnlab stripe --maps --out), a noise.json (attnlab noise --out), a place.json "
-    "(attnlab place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json "
-    "(attnlab fold -o NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
+    "maps.json (attnlab maps --out), a noise.json (attnlab noise --out), a place.json (attnlab "
+    "place --out), a shorten.json (attnlab shorten --out), a NAME.fold.json (attnlab fold -o "
+    "NAME.safetensors), or a NAME.json (attnlab compare -o NAME.html)."
 )
 
 
@@ -194,26 +194,16 @@ def test_fold_command_leaves_its_receipt_and_page(tmp_path, capsys):
 
 def test_stripe_command_and_its_page(tmp_path, capsys):
     out = tmp_path / "stripe"
-    command = "stripe resnet20 --attention se --data digits --limit 12"
+    command = "stripe resnet20 --gate se --data digits --limit 12"
     main([*command.split(), "--out", str(out)])
     printed = capsys.readouterr().out
     assert "layer3.2.attnlab" in printed
     assert "The weights are random: this is the untrained control" in printed
-    assert "attnlab.stripe(network, loader)" in printed
+    assert "attnlab.stripe(attnlab.open('resnet20', data='digits', gate='se', limit=12))" in printed
     assert "Gates over images" in (out / "stripe.html").read_text(encoding="utf-8")
     main(["report", str(out / "stripe.json"), "-o", str(tmp_path / "again.html")])
     again = (tmp_path / "again.html").read_text(encoding="utf-8")
     assert again == (out / "stripe.html").read_text(encoding="utf-8")
-
-
-def test_stripe_of_a_run_refuses_other_data(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["stripe", str(tmp_path), "--data", "fake"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "attnlab: --data does not go with the folder of a run, whose data, weights and gate are "
-        f"known. Leave it out, or give the name of a network instead of {str(tmp_path)!r}.\n"
-    )
 
 
 def test_stripe_of_a_run(tmp_path, capsys):
@@ -235,28 +225,51 @@ def test_stripe_of_a_run(tmp_path, capsys):
     main(["stripe", str(tmp_path), "--limit", "16"])
     printed = capsys.readouterr().out
     assert "16 images" in printed
-    assert f"network = attnlab.load({str(tmp_path)!r})" in printed
+    assert f"attnlab.stripe(attnlab.open({str(tmp_path)!r}, limit=16))" in printed
     # What a run leaves for its study's page.
-    from safetensors.numpy import load_file
+    from attnlab.instruments.stiffness import StiffnessResult
+    from attnlab.instruments.stripe import GateHistory, StripeResult
 
-    from attnlab.instruments.stripe import GateHistory
-
-    tensors = load_file(tmp_path / "gates.safetensors")
-    assert tensors["layer1.0.attnlab.sample"].shape[1] == 16
     stored = StoredRun(tmp_path)
     history = GateHistory.of_records(stored.history)
     assert history.epochs == [1, 2]
     assert history.difference("layer3.2.attnlab").shape == (1, 64)
-    steps = stored.measurements["stiffness"].found["nsi"]
-    gates = stored.measurements["gates"].found["gates"]
-    assert [gate["label"] for gate in gates] == [step["label"] for step in steps]
+    steps = stored.measured_result(StiffnessResult).nsi
+    gates = stored.measured_result(StripeResult)
+    assert gates.images == 8
+    assert gates.sites == attnlab.stripe(attnlab.open(tmp_path, limit=8)).sites
+    assert len(gates.sites[0].sample) == 8
+    assert [site.label for site in gates.sites] == [step.label for step in steps]
     assert len(steps) == 9
+    main(["report", str(tmp_path), "-o", str(tmp_path / "run.html")])
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "Are its gates constant?" in page
+    assert "block 1.0, ratio" in page
+
+
+def test_iebn_of_a_run_is_seen_as_the_command_sees_it(tmp_path):
+    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.stripe import StripeResult
+    from attnlab.lab.measures import measure_run
+    from attnlab.lab.training import RunConfig, train
+
+    config = RunConfig(
+        data={"name": "fake", "train_subset": 32, "test_subset": 16},
+        backbone="resnet20",
+        attention="iebn",
+        recipe={"name": "digits", "epochs": 1, "warmup_epochs": 0},
+    )
+    train(config, tmp_path, progress=lambda _: None)
+    measure_run(tmp_path, MeasureConfig(images=8, inference_images=0), ["stripe"])
+    found = StoredRun(tmp_path).measured_result(StripeResult)
+    assert {site.kind for site in found.sites} == {"norm"}
+    assert found.sites == attnlab.stripe(attnlab.open(tmp_path, limit=8)).sites
 
 
 def test_stiffness_page():
     torch.manual_seed(0)
     result = attnlab.stiffness(attnlab.create("resnet20", 10), [torch.randn(4, 3, 32, 32)])
-    text = stiffness_page(json.loads(result.to_json()))
+    text = render(stiffness_page(result))
     assert f"TNS <strong>{result.tns:.4g}</strong> over 4 inputs." in text
     assert len(re.findall("<tr><th scope=row", text)) == 9
     assert text.count("<image ") == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import json
 import re
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.lab.pages.simulated import simulate
 from attnlab.instruments.details.section import details_sections
 from attnlab.lab.pages.write import write_study_page
 from attnlab.results import Measured, StoredRun
-from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.record import read_record
 
 GAINS = {"se": 0.8, "eca": -0.8}
@@ -28,11 +29,12 @@ def png(width: int, height: int) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def details(row: str, seed: int) -> Details:
+def details(row: str, seed: int) -> DetailsResult:
     value = {"plain": 70.0, "se": 75.0, "eca": 60.0}[row] + seed
     box = Mark(left=4, top=5, right=20, bottom=25, text="cat")
     found = Mark(left=5, top=5, right=21, bottom=24, text=f"cat of {row} 90 %")
-    return Details(
+    picture = MarkedPicture(png=png(40, 30), width=40, height=30, true=(box,), found=(found,))
+    return DetailsResult(
         breakdowns=(
             Breakdown(title="By animal", unit="%", values={"cat": value, "unicorn": None}),
         ),
@@ -45,7 +47,7 @@ def details(row: str, seed: int) -> Details:
                 lines={"cat": (1.0, value / 100, 0.0)},
             ),
         ),
-        pictures=(Picture(png=png(40, 30), width=40, height=30, true=(box,), found=(found,)),) * 2,
+        pictures=(picture,) * 2,
     )
 
 
@@ -54,7 +56,7 @@ def study(tmp_path_factory):
     out = tmp_path_factory.mktemp("details")
     made = simulate(out, data=("cifar10",), gains=GAINS, seeds=3, noise=0.05, epochs=4)
     for entry in made.runs:
-        found = details(entry.cell.row, entry.seed).model_dump(mode="json")
+        found = json.loads(details(entry.cell.row, entry.seed).to_json())
         content = Measured(measurement="details", found=found).model_dump_json()
         (out / entry.folder / "measured" / "details.json").write_text(content)
     return out, made.name

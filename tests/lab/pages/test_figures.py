@@ -13,15 +13,15 @@ from scipy.stats import kendalltau
 from tests.lab.pages.simulated import REGRESSION, TOP1
 
 from attnlab.instruments import block_figures
-from attnlab.instruments.place.section_figures import placements_figure
+from attnlab.instruments.place.section_figures import PlacedPoint, placements_figure
 from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
-from attnlab.lab.pages.tables import latex
 from attnlab.page.plot import BLUE, GREY, RED, to_svg
-from attnlab.page.raster import data_uri, raster_figure, viridis
+from attnlab.page.raster import raster_figure, raster_uri, viridis
 from attnlab.page.scatter import label_sides
+from attnlab.page.tables import latex
 
 ROWS = [
     figures.ForestRow("se", 0.4, 0.2, 0.6, "gain", {0: 0.3, 1: 0.5}),
@@ -175,11 +175,10 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
 
 
 def test_placements_figure_shows_every_row():
-    point = {"low": None, "high": None, "sites": 3}
     points = [
-        {**point, "strategy": "all", "row": "se", "delta": 0.4, "sites": 9, "text": "se: 9 gates"},
-        {**point, "strategy": "stiffest", "row": "s", "delta": 0.3, "text": "stiff", "low": 0.1},
-        *({**point, "strategy": "random", "row": i, "delta": i, "text": f"r{i}"} for i in range(4)),
+        PlacedPoint("all", 9, 0.4, None, None, "se: 9 gates"),
+        PlacedPoint("stiffest", 3, 0.3, 0.1, None, "stiff"),
+        *(PlacedPoint("random", 3, i, None, None, f"r{i}") for i in range(4)),
     ]
     svg = to_svg(placements_figure(points, "Δ top-1 pt"))
     for text in ("se: 9 gates", "stiff", "r0", "r1", "r2", "r3", "Δ top-1 pt", "number of gates"):
@@ -187,7 +186,7 @@ def test_placements_figure_shows_every_row():
 
 
 def test_picture_has_the_colours_of_its_values():
-    uri = data_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
+    uri = raster_uri(np.array([[0.0, 1.0], [np.nan, 0.5]]), 0.0, 1.0)
     image = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")
     assert image.size == (2, 2)
     assert image.getpixel((0, 0)) == (68, 1, 84)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.figures import forest_figure
 from attnlab.lab.pages.standing import forest_rows
 from attnlab.lab.pages.study_page import study_page
-from attnlab.lab.pages.tables import full_table, main_table, numbers, to_latex
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.plot import BLUE, RED, to_svg
@@ -51,7 +51,7 @@ def test_less_is_better_in_words_colours_and_tables(faces):
     svg = to_svg(forest_figure(rows, faces.metric))
     fills = dict(re.findall(r'aria-label="(\w+): [^"]*"[^>]*fill="([^"]+)"', svg))
     assert fills == {"se": BLUE, "eca": RED}
-    assert [row[2].tone for row in main_table(faces).rows] == ["", "gain", "loss"]
+    assert [row[2].tone for row in faces.columns.main().rows] == ["", "gain", "loss"]
 
 
 def test_no_word_of_classification_on_another_page(faces, tmp_path):
@@ -72,7 +72,6 @@ OF_CLASSES = {
     "surgery/folding/page.py",
     "instruments/removal/page.py",
     "instruments/removal/figures.py",
-    "results/of_classes.py",  # the form of measurements that only networks with classes have
 }
 """Files that may speak of classes; no page of a study is made there."""
 PAGES = (
@@ -100,18 +99,19 @@ def test_no_word_of_a_task_in_the_source():
 
 def test_numbers_are_in_the_unit_and_the_digits_of_the_metric(faces):
     (group,) = faces.table.groups
-    table = full_table(faces)
+    table = faces.columns.full()
     values = [1000 * run.result.values["mae"] for run in faces.of(group, "se")]
     mean = sum(values) / len(values)
     assert table.columns[2:6] == ["mean |error| mm", "best epoch mm", "paper mm", "Δ mm"]
     assert table.rows[1][2].text == f"{mean:.4f}"
-    assert main_table(faces).rows[0][1].text == f"{group.rows[0].values['mae'].mean:.4f}"
+    assert faces.columns.main().rows[0][1].text == f"{group.rows[0].values['mae'].mean:.4f}"
     difference = group.rows[1].comparison.difference
     assert table.rows[1][5].text == f"{difference.mean:+.4f}"
     assert table.rows[1][5].small == f"[{difference.low:+.4f}, {difference.high:+.4f}]"
     assert table.rows[0][4].text == "0.3080 ± 0.0030"
-    assert f"{mean:.4f} $\\pm$" in to_latex(faces)
-    assert "% cifar-attention-v1: mean |error| mm, lower is better; mean" in to_latex(faces)
+    text = faces.columns.for_latex().to_latex()
+    assert f"{mean:.4f} $\\pm$" in text
+    assert "% cifar-attention-v1: mean |error| mm, lower is better; mean" in text
 
 
 def test_curves_are_of_the_metric(faces):
@@ -122,18 +122,31 @@ def test_curves_are_of_the_metric(faces):
         runs = faces.of(group, row)
         for epoch in range(1, 5):
             (shown,) = (c for c in curves if (c["module"], c["epoch"]) == (row, epoch))
-            values = [1000 * run.stored.history[epoch - 1]["test"]["mae"] for run in runs]
+            values = [1000 * run.stored.history[epoch - 1].test["mae"] for run in runs]
             found = (shown["mean"], shown["low"], shown["high"])
             assert found == pytest.approx((sum(values) / 5, min(values), max(values)))
 
 
+def _csv_rows(record):
+    """Of the CSV file, with numbers as numbers and None for what is empty."""
+    lines = csv.DictReader(io.StringIO(record.columns.values().to_csv()))
+    return [{name: _csv_value(text) for name, text in line.items()} for line in lines]
+
+
+def _csv_value(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
+
+
 def test_every_metric_has_a_column(faces, tmp_path):
-    assert "R²" in full_table(faces).columns
-    place = full_table(faces).columns.index("R²")
-    assert [row[place].text for row in full_table(faces).rows] == ["0.500"] * 3
+    assert "R²" in faces.columns.full().columns
+    place = faces.columns.full().columns.index("R²")
+    assert [row[place].text for row in faces.columns.full().rows] == ["0.500"] * 3
     record = _record(tmp_path, data=("cifar10",), gains=GAINS, seeds=2, epochs=4)
-    assert {"top-5 %", "test loss"} < set(full_table(record).columns)
-    row = numbers(record)[0]
+    assert {"top-5 %", "test loss"} < set(record.columns.full().columns)
+    row = _csv_rows(record)[0]
     assert (row["top5"], row["top5_std"], row["loss"]) == (50.0, 0.0, 0.5)
 
 
@@ -143,7 +156,7 @@ def test_columns_of_metrics_with_names_that_are_taken_do_not_vanish(tmp_path):
     )
     task = Simulated(metrics, {"cifar10": 0.7})
     record = _record(tmp_path, task=task, data=("cifar10",), gains=GAINS, seeds=2, epochs=4)
-    row = numbers(record)[1]
+    row = _csv_rows(record)[1]
     compared = record.table.groups[0].rows[1]
     assert row["metric_p"] == compared.values["p"].mean
     assert row["p"] == compared.comparison.p_value

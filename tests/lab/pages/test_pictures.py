@@ -13,11 +13,11 @@ from PIL import Image
 from tests.lab.pages.browser import browsing
 from tests.lab.study._small import HereExecutor
 
+from attnlab.instruments.pictures import PicturesResult
 from attnlab.instruments.pictures.section import pictures_section
 from attnlab.lab.pages.write import write_study_page
 from attnlab.lab.study import Study, run_study
-from attnlab.page.parts import Grid, Heading, Table
-from attnlab.results.pictures import read_pictures
+from attnlab.page.parts import Heading, Table, ThumbnailGrid
 from attnlab.results.record import StudyRecord, read_record
 
 STUDY = Study(
@@ -53,7 +53,7 @@ def files(record: StudyRecord) -> dict[tuple[str, int], list[np.ndarray]]:
     """Pictures by row and seed, read by hand."""
     found = {}
     for run in record.finished:
-        pictures = read_pictures(run.stored)
+        pictures = run.measured(PicturesResult)
         assert pictures is not None
         pixels = []
         for picture in pictures.pictures:
@@ -68,7 +68,7 @@ def test_rows_are_images_and_columns_networks(record: StudyRecord) -> None:
     assert section is not None
     heading, grid, _ = section.parts
     assert isinstance(heading, Heading)
-    assert isinstance(grid, Grid)
+    assert isinstance(grid, ThumbnailGrid)
     assert list(grid.columns[:4]) == ["image", "BN, seed 0", "IN, seed 0", "ASR, seed 0"]
     assert re.fullmatch(r"ASR folded, max \|Δ\| \de-0[678]", grid.columns[4])
     assert [len(row) for row in grid.rows] == [5, 5]
@@ -129,7 +129,7 @@ def test_pictures_of_fewer_images_are_left_out(record: StudyRecord, tmp_path: Pa
     section = pictures_section(replace(record, runs=tuple(changed)))
     assert section is not None
     grid, table = section.parts[1:]
-    assert isinstance(grid, Grid)
+    assert isinstance(grid, ThumbnailGrid)
     assert isinstance(table, Table)
     assert list(grid.columns[:3]) == ["image", "BN, seed 0", "ASR, seed 0"]
     assert list(table.columns) == ["pictures of", "BN", "ASR"]

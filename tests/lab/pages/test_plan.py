@@ -16,12 +16,12 @@ from attnlab.lab.pages.alerts import alerts, plan_alerts
 from attnlab.lab.pages.figures import forest_figure
 from attnlab.lab.pages.standing import forest_rows
 from attnlab.lab.pages.study_page import study_page
-from attnlab.lab.pages.tables import full_table, main_table, to_latex
-from attnlab.lab.pages.verdict import study_chips, study_verdict, verdict_sentence
+from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.plot import BLUE, GREY, to_svg
 from attnlab.results.record import StudyRecord, read_record
 from attnlab.results.study import read_table, write_table
+from attnlab.results.verdict import verdict_sentence
 
 ADDED = "seeds 3, 4 were added on 2023-11-15, after 6 runs had been seen: verdicts are by …"
 ONE = {"data": ("cifar10",), "epochs": 4}
@@ -59,12 +59,12 @@ def test_verdict_and_pictures_are_by_the_interval_that_looking_asks_for(fixed, l
     assert f"eca: {difference.mean:+.2f} pt {expected}, n = 5, within noise" in to_svg(
         forest_figure(forest_rows(other), looked.metric)
     )
-    for table in (main_table(looked), full_table(looked)):
+    for table in (looked.columns.main(), looked.columns.full()):
         cell = next(cell for cell in table.rows[2] if cell.small == expected)
         assert cell.tone == "quiet"
-    assert f" & {difference.mean:+.2f} {expected} & " in to_latex(looked)
-    assert r"\textbf" not in to_latex(looked).splitlines()[-3]
-    assert r"\textbf" in to_latex(fixed).splitlines()[-3]
+    assert f" & {difference.mean:+.2f} {expected} & " in looked.columns.for_latex().to_latex()
+    assert r"\textbf" not in looked.columns.for_latex().to_latex().splitlines()[-3]
+    assert r"\textbf" in fixed.columns.for_latex().to_latex().splitlines()[-3]
     assert study_verdict(looked) == (
         "**se** beats the plain resnet20 on cifar10 by more than seed noise. 1 of 2 modules shows "
         "no gain."
@@ -79,7 +79,8 @@ def test_the_page_names_the_kind_of_interval(fixed, looked):
         "one looked. Grey" in leads[1]
     )
     assert "with its 95 % anytime-valid interval" in study_page(looked).sections[5].lead
-    assert "% 95 % anytime-valid interval; bold after Holm." in to_latex(looked)
+    text = looked.columns.for_latex().to_latex()
+    assert "% 95 % anytime-valid interval; bold after Holm." in text
 
 
 def test_chip_says_that_it_was_looked_at(fixed, looked, tmp_path):
@@ -108,7 +109,7 @@ def test_changes_stand_beside_the_verdict(looked, tmp_path):
 
 
 def test_both_p_values_are_in_the_full_table(looked):
-    table = full_table(looked)
+    table = looked.columns.full()
     compared = looked.table.groups[0].rows[1].comparison  # Holm doubles the smaller of two
     place = table.columns.index("p (t-test)")
     assert table.columns[place : place + 3] == ["p (t-test)", "p (anytime)", "p (Holm)"]
@@ -144,7 +145,7 @@ def test_csv_has_the_interval_of_the_verdict_and_both(fixed, looked, tmp_path):
 def test_stale_runs_are_in_the_table(tmp_path):
     reason = "3: the gate's source changed (my_gates.MyGate)"
     record = _record(tmp_path, gains=GAINS, plan=Plan(stale={"se": (reason,)}))
-    table = full_table(record)
+    table = record.columns.full()
     seeds = [row[table.columns.index("seeds")] for row in table.rows]
     assert [(cell.text, cell.small) for cell in seeds] == [
         ("5 / 5", ""),
@@ -169,7 +170,7 @@ def test_where_nothing_can_be_told_the_reason_is_given(tmp_path):
     assert "Grey means the interval contains zero, or that nothing can be told." in (
         study_page(record).sections[0].lead
     )
-    table = full_table(record)
+    table = record.columns.full()
     cell = table.rows[1][table.columns.index("verdict")]
     assert (cell.text, cell.small) == ("cannot tell", WHY)
     (alert,) = (a for a in alerts(record) if "cannot tell" in a.text)
@@ -178,7 +179,7 @@ def test_where_nothing_can_be_told_the_reason_is_given(tmp_path):
         f"{WHY[:1].upper()}{WHY[1:]}.",
         "warn",
     )
-    tones = {cell.tone for row in main_table(record).rows for cell in row}
+    tones = {cell.tone for row in record.columns.main().rows for cell in row}
     assert not tones & {"gain", "loss"}
 
 

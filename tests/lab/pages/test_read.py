@@ -109,6 +109,22 @@ def test_notes_of_every_measurement_are_alerts(tmp_path):
     ) in found
 
 
+def test_the_page_does_not_call_gates_constant_on_one_image(tmp_path):
+    study = simulate(tmp_path, **SMALL)
+    before = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
+    assert "different" not in before["Is it constant?"].answer
+    for entry in study.runs:
+        file = tmp_path / entry.folder / "measured" / "gates.json"
+        if file.is_file() and (content := json.loads(file.read_text()))["found"]:
+            content["found"]["different"] = 1
+            file.write_text(json.dumps(content))
+    sections = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
+    assert sections["Is it constant?"].answer == (
+        "Only 1 different image was seen: with fewer than 8 it cannot be said whether a gate is "
+        "the same for every image."
+    )
+
+
 def test_without_measurements_the_page_says_what_is_missing(tmp_path):
     study = simulate(tmp_path, **SMALL)
     for entry in study.runs:

@@ -13,45 +13,48 @@ from sklearn.metrics import confusion_matrix, recall_score
 from tests.lab.pages.simulated import simulate
 
 import attnlab
-from attnlab.instruments.classes.section import confusion_figure, in_words, mixed_up, shares, summed
+from attnlab.instruments.classes.result import ClassesResult, all_seeds
 from attnlab.instruments.stiffness.page import names_of
 from attnlab.lab.pages.run_page import is_run
-from attnlab.lab.pages.tables import distinct_digits
-from attnlab.page.plot import to_svg
 from attnlab.page.rendering import bold, narrow
+from attnlab.results.columns import distinct_digits
 from attnlab.results.record import data_title, read_record
 
 
-def confusion() -> tuple[dict, np.ndarray, np.ndarray]:
+def confusion() -> tuple[ClassesResult, np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     true = random.integers(0, 4, 200)
     predicted = np.where(random.random(200) < 0.7, true, random.integers(0, 4, 200))
     counts = confusion_matrix(true, predicted, labels=range(5))
-    return {"classes": list("abcde"), "confusion": counts.tolist()}, true, predicted
+    found = ClassesResult("a network", tuple("abcde"), tuple(map(tuple, counts.tolist())))
+    return found, true, predicted
 
 
 def test_shares_and_pairs_are_those_of_scikit_learn() -> None:
     found, true, predicted = confusion()
     recall = recall_score(true, predicted, average=None, labels=range(4), zero_division=np.nan)
-    assert shares(found)[:4] == pytest.approx(recall.tolist())
-    assert shares(found)[4] is None  # no image of it
-    worst = mixed_up(found)[0]
+    assert found.shares()[:4] == pytest.approx(recall.tolist())
+    assert found.shares()[4] is None  # no image of it
+    worst = found.mixed_up()[0]
     rates = confusion_matrix(true, predicted, labels=range(4), normalize="true")
     np.fill_diagonal(rates, 0)
     a, b = np.unravel_index(rates.argmax(), rates.shape)
     assert worst[:2] == ("abcd"[a], "abcd"[b])
     assert worst[2] == pytest.approx(rates[a, b])
-    assert summed([found, found])["confusion"] == (2 * np.array(found["confusion"])).tolist()
+    twice = all_seeds([found, found])
+    assert np.array_equal(twice.confusion, 2 * np.array(found.confusion))
     least = int(recall.argmin())
-    assert f"class {'abcd'[least]} is known least: {100 * recall[least]:.1f} %" in in_words(
-        found, "se"
-    )
+    known = f"class {'abcd'[least]} is known least: {100 * recall[least]:.1f} %"
+    assert known in found.in_words("se")
+    assert known in found.verdict
+    assert [row[1].text for row in found.table().rows] == [str(n) for n in found.images()]
+    assert ClassesResult.from_json(found.to_json()) == found
 
 
 def test_every_field_of_the_matrix_says_its_counts() -> None:
     found, _, _ = confusion()
-    svg = to_svg(confusion_figure(found))
-    counts = np.array(found["confusion"])
+    svg = found.plot("confusion")
+    counts = np.array(found.confusion)
     for a, b in ((0, 0), (1, 3)):
         text = f"{'abcde'[a]} taken for {'abcde'[b]}: {counts[a, b]} of {counts[a].sum()}"
         assert f'aria-label="{text}"' in svg
@@ -64,7 +67,7 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     assert is_run(folder)
     assert not is_run(tmp_path)
     found, _, _ = confusion()
-    content = {"measurement": "classes", "settings": {}, "found": found}
+    content = {"measurement": "classes", "found": json.loads(found.to_json())}
     (folder / "measured" / "classes.json").write_text(json.dumps(content))
     page = attnlab.report(folder, tmp_path / "run.html").read_text(encoding="utf-8")
     text = html.unescape(page)

@@ -6,8 +6,9 @@ import pytest
 from tests.lab.pages.simulated import simulate
 
 from attnlab.lab.pages.alerts import alerts
-from attnlab.lab.pages.verdict import study_chips, study_verdict, verdict_sentence
+from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.results.record import StudyRecord, find_study, read_record
+from attnlab.results.verdict import verdict_sentence
 
 GAIN, LOSS, NONE, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import integrate, optimize, stats
 
-from attnlab._errors import InputError
+from attnlab._errors import AttnlabError, InputError
 from attnlab.lab.statistics.anytime import (
     anytime_p_value,
     e_value,
@@ -20,7 +20,7 @@ from attnlab.lab.statistics.anytime import (
     seeds_for_interval,
     t_limit,
 )
-from attnlab.lab.statistics.paired import compare, paired_difference
+from attnlab.lab.statistics.paired import judge_differences, paired_difference
 from attnlab.lab.statistics.power import seeds_needed
 
 DIFFERENCES = [0.95, 0.72, 1.10, 0.25, 1.36, -0.31]
@@ -158,7 +158,10 @@ def test_errors() -> None:
             lambda: radius([1.0, 2.0], 95),
             "Expected a level between 0 and 1, such as 0.95, but got 95.",
         ),
-        (lambda: log_e_value(1.0, 1), "Expected t statistics of at least 2 differences."),
+        (
+            lambda: log_e_value(1.0, 1),
+            "Expected whole numbers of differences, each at least 2, but got 1.",
+        ),
     ):
         with pytest.raises(InputError) as error:
             wrong()
@@ -220,7 +223,7 @@ def test_simulated_rule_is_the_verdict_of_compare() -> None:
         if integrated_e_value(values, 1.0) >= 20:
             expected = "better" if values.mean() > 0 else "worse"
             decided += 1
-        assert compare({"se": difference}, sequential=True)["se"].verdict == expected
+        assert judge_differences({"se": difference}, sequential=True)["se"].verdict == expected
     assert 30 < decided < 120
 
 
@@ -302,13 +305,13 @@ def test_errors_of_seeds_needed() -> None:
         ),
         (
             {"effect": 1.0, "spread": 1.0, "level": 1.0},
-            "Expected a level between 0 and 1 but got 1.0.",
+            "Expected a level between 0 and 1, such as 0.95, but got 1.0.",
         ),
         (
             {"effect": 1.0, "spread": 1.0, "most": 1},
-            "Expected to count to at least 2 seeds but got most=1.",
+            "Expected most to be at least 2 but got 1.",
         ),
     ):
-        with pytest.raises(InputError) as error:
+        with pytest.raises(AttnlabError) as error:
             seeds_needed(**arguments)
         assert str(error.value) == message

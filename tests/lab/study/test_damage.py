@@ -132,7 +132,8 @@ DAMAGE = [
     ("measured/stiffness.json", cut, "it is not JSON (line ", True),
     ("measured/stiffness.json", changed(lambda found: found["found"].pop("nsi")), "nsi: ", True),
     ("measured/fold.json", changed(lambda f: f["found"].update(error="x")), "error: ", True),
-    ("measured/gates.json", changed(lambda f: f.update(version=9)), "Unknown setting ", True),
+    ("measured/stripe.json", changed(lambda f: f.update(version=9)), "Unknown setting ", True),
+    ("measured/stripe.json", changed(lambda f: f["found"].pop("sites")), "sites: ", True),
     ("measured/classes.json", changed(lambda f: f["found"].pop("classes")), "classes: ", True),
     (
         "measured/classes.json",
@@ -147,10 +148,13 @@ DAMAGE = [
         "rows.0.top1: ",
         True,
     ),
+    (
+        "measured/classes.json",
+        changed(lambda found: found["found"].update(format="attnlab classes 9")),
+        "it has format 'attnlab classes 9', expected 'attnlab classes 1'",
+        True,
+    ),
     ("measured/unknown.json", a_list, "expected a JSON object but got [1, 2]", True),
-    ("gates.safetensors", cut, "", True),
-    ("gates.safetensors", emptied, "", True),
-    ("gates.safetensors", Path.unlink, "it is not there", True),
     ("model.safetensors", cut, "", True),
     ("model.safetensors", emptied, "", True),
     ("placement.json", emptied, "it is empty", True),
@@ -229,7 +233,7 @@ def test_running_tells_of_damage_and_does_the_rest(runs: Path) -> None:
     (lost / "result.json").unlink()
     emptied(damaged / "result.json")
     cut(unmeasured / "measured" / "stiffness.json")
-    cut(gateless / "gates.safetensors")
+    cut(gateless / "measured" / "stripe.json")
     outcomes = run_study(STUDY, runs, HereExecutor())
     assert [outcome.status for outcome in outcomes] == ["done", "failed", "done", "done"]
     assert outcomes[1].message == (
@@ -314,7 +318,7 @@ def test_damaged_pictures(
     runs: Path, name: str, damage: Callable[[Path], None], reason: str
 ) -> None:
     names = {"input": "pictures/0-input.png", "output": "pictures/0-output.png"}
-    found = {"pictures": [names], "folded_change": None}
+    found = {"format": "attnlab pictures 1", "pictures": [names], "folded_change": None}
     folders = measured_by_hand(runs, "pictures", found)
     for folder in folders:
         (folder / "pictures").mkdir()
@@ -345,7 +349,10 @@ def test_a_picture_that_another_package_cannot_read_either(
         check_picture(file, "Remove it.")
 
 
-DETAILS = {"breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}]}
+DETAILS = {
+    "format": "attnlab details 1",
+    "breakdowns": [{"title": "by kind", "values": {"cat": 0.5}}],
+}
 
 
 def test_damaged_details(runs: Path) -> None:

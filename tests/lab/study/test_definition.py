@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnlab._errors import AttnlabError, InputError, OptionError, UnknownNameError
-from attnlab.lab.study.definition import Study, find_study, list_studies, load_study
+from attnlab.lab.study.definition import Study, list_studies, load_study, study_file
 from attnlab.lab.study.grid import planned_runs
 
 SHORT: dict[str, Any] = {
@@ -120,6 +120,22 @@ def test_messages() -> None:
         "backbone, attention, where, seeds, recipe, measure, track, equivalence."
     )
     assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
+    assert message(seeds=True) == (
+        "Setting 'seeds' of study: expected a whole number or a list of them but got True."
+    )
+    assert message(seeds=[0, True]) == (
+        "Setting 'seeds.1' of study: expected a whole number but got True."
+    )
+    assert message(recipe={"name": "digits", "lr": True}) == (
+        "Setting 'lr' of recipe: expected a number but got True."
+    )
+    assert message(equivalence={"to": "se", "margin": True}) == (
+        "Setting 'margin' of equivalence: expected a number but got True."
+    )
+    paper = {"source": "x", "top1": {"digits resnet20": {"se": True}}}
+    assert message(paper=paper) == (
+        "The paper's figure of 'se': expected a number or text like '94.26 ± 0.14' but got True."
+    )
     assert message(seeds=[1, 1]) == ("Setting 'seeds' of study: expected each once but got [1, 1].")
     assert message(attention=["se", {"gate": "se", "label": "SE"}]) == (
         "Two rows of the study are the same run: digits resnet20 se seed 0 and digits resnet20 SE "
@@ -183,7 +199,7 @@ def test_files_are_found_by_path_and_by_name(tmp_path: Path) -> None:
         'data = "digits"\nbackbone = "resnet20"\nattention = "se"\nseeds = 1\nrecipe = "digits"'
     )
     assert load_study(file).name == "mine"
-    assert find_study("demo") == list_studies()["demo"]
+    assert study_file("demo") == list_studies()["demo"]
     with pytest.raises(UnknownNameError, match=r"Unknown study 'dem'. Did you mean 'demo'"):
         load_study("dem")
     with pytest.raises(InputError) as error:

@@ -8,7 +8,7 @@ import pytest
 
 from attnlab.data import Facts
 from attnlab.lab.study import list_studies, load_study, planned_runs
-from attnlab.lab.training.measured_where import stand_in
+from attnlab.lab.training.measured_where import stand_in_config
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -99,4 +99,6 @@ def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
             kind, shape = "boxes" if boxes else "class", (3, side, side)
             facts = Facts("made", kind, 3, shape, 9, 9, (0.0,) * 3, (1.0,) * 3, "")
             # Blocks that a measurement chooses cost what any others do.
-            build_network(stand_in(run.config), build_task(run.config.task, facts), facts.shape)
+            build_network(
+                stand_in_config(run.config), build_task(run.config.task, facts), facts.shape
+            )

@@ -15,9 +15,10 @@ from tests.lab.study._small import HereExecutor, small_study
 
 from attnlab.lab.study import Store, Study, run_study, run_until_decided, show_study, study_status
 from attnlab.lab.study.plan import present, refresh, write_plan
-from attnlab.lab.study.show import footnotes, result_cells
+from attnlab.lab.study.show import study_footnotes
 from attnlab.lab.study.status import seeds_for_effect
 from attnlab.results import Metric, RunResult
+from attnlab.results.columns import StudyColumns
 from attnlab.results.study import read_plans
 
 TOP1 = Metric(name="top1", label="top-1", unit="%", scale=100)
@@ -95,7 +96,7 @@ def test_seeds_added_after_a_look_are_said_and_change_the_interval(tmp_path: Pat
     assert comparison.sequential
     assert comparison.low == comparison.difference.anytime_low
     assert comparison.low < comparison.difference.low
-    assert change in footnotes(table)
+    assert change in study_footnotes(table)
     # All of it is on disk: another process reads the same.
     assert refresh(Store(tmp_path), "small").sequential
 
@@ -135,7 +136,7 @@ def test_seeds_that_are_dropped_leave_nothing_to_be_told(tmp_path: Path) -> None
     table = show_study(fewer, tmp_path)
     assert table.changes == ("seed 0 had been seen and was removed: no verdict",)
     assert row(tmp_path, fewer).comparison.verdict == "cannot tell"
-    assert "[–]: seeds were removed after their results had been seen" in footnotes(table)
+    assert "[–]: seeds were removed after their results had been seen" in study_footnotes(table)
 
 
 def test_a_changed_recipe_is_other_runs(tmp_path: Path) -> None:
@@ -155,8 +156,9 @@ def test_who_insists_on_stale_runs_gets_no_verdict(tmp_path: Path) -> None:
     (group,) = table.groups
     assert [len(row.seeds) for row in group.rows] == [6, 6, 6]
     assert {r.comparison.verdict for r in group.rows if r.comparison} == {"cannot tell"}
-    assert "[–]: runs that were made from different code, data or settings are mixed" in footnotes(
-        table
+    assert (
+        "[–]: runs that were made from different code, data or settings are mixed"
+        in study_footnotes(table)
     )
 
 
@@ -231,10 +233,11 @@ def test_lower_is_better_where_the_metric_says_so(tmp_path: Path) -> None:
     table = show_study(chosen, tmp_path)
     se = row(tmp_path, chosen)
     assert (se.comparison.verdict, se.comparison.difference.mean < 0) == ("better", True)
-    heads, rows = result_cells(table, table.groups[0])
+    shown = StudyColumns(table).terminal(table.groups[0])[0]
+    heads, rows = shown.columns, shown.texts()
     assert heads[2] == "mean |error|"
     assert rows[1][4].startswith("-0.3")
-    assert any("lower is better" in line for line in footnotes(table))
+    assert any("lower is better" in line for line in study_footnotes(table))
 
 
 def test_seeds_that_an_effect_needs(tmp_path: Path) -> None:
@@ -312,7 +315,7 @@ def test_other_tasks_go_the_same_way(task: str, data: str, metric: str, tmp_path
     assert gated.folded is not None
     assert gated.folded.mean == pytest.approx(gated.values[table.metric.name].mean, rel=1e-4)
     assert plain.folded is None
-    assert metric in result_cells(table, table.groups[0])[0]
+    assert metric in StudyColumns(table).terminal(table.groups[0])[0].columns
 
 
 def test_stale_runs_of_another_yardstick_stay_out(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from attnlab.instruments.place.section import (
     random_like,
 )
 from attnlab.lab.pages.study_page import study_page
-from attnlab.lab.pages.tables import numbers, to_csv
 from attnlab.lab.study import planned_runs, run_study
 from attnlab.lab.study.estimate import plan_study
 from attnlab.lab.study.plan import refresh
@@ -192,12 +191,12 @@ def test_equivalence_in_table_and_csv(done) -> None:
     assert "| as good, within ±50 |" in text
     assert "as good as all: two one-sided paired tests that the difference lies within ±50" in text
     record = read_record(out, study.name)
-    lines = list(csv.DictReader(io.StringIO(to_csv(record))))
+    lines = list(csv.DictReader(io.StringIO(record.columns.values().to_csv())))
     stiffest = next(line for line in lines if line["module"] == "stiffest")
     assert stiffest["equivalent_to"] == "all"
     assert float(stiffest["equivalence_margin"]) == 50.0
     assert stiffest["equivalence"] == rows["stiffest"].equivalence.text
-    assert len(numbers(record)) == 7
+    assert len(record.columns.values().rows) == 7
 
 
 def test_the_page_says_where(done) -> None:

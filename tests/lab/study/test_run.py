@@ -23,10 +23,11 @@ from attnlab.lab.study import (
 from attnlab.lab.study.estimate import plan_study
 from attnlab.lab.study.lock import claim
 from attnlab.lab.study.run import study_jobs
-from attnlab.lab.study.show import cost_cells, footnotes, markdown, result_cells
+from attnlab.lab.study.show import markdown, study_footnotes
 from attnlab.lab.study.store import read_failure
 from attnlab.lab.study.worker import Job, work
 from attnlab.results import StoredRun
+from attnlab.results.columns import StudyColumns
 from attnlab.results.study import read_study, read_table
 
 
@@ -88,11 +89,14 @@ def test_the_table_is_what_the_results_on_disk_say(done: Path) -> None:
 def test_the_table_as_text(done: Path) -> None:
     study = study_of_done()
     table = show_study(study, done)
-    heads, rows = result_cells(table, table.groups[0])
+    shown = StudyColumns(table).terminal(table.groups[0])[0]
+    heads, rows = shown.columns, shown.texts()
     assert heads[:5] == ["module", "seeds", "top-1 %", "best epoch*", "Δ [95% interval]"]
     assert [row[0] for row in rows] == ["plain", "se", "asr:se"]
     assert all(len(row) == len(heads) for row in rows)
-    heads, rows = cost_cells(table, table.groups[0])
+    tables = StudyColumns(table).terminal(table.groups[0])
+    (shown,) = (each for each in tables if "parameters" in each.columns)
+    heads, rows = shown.columns, shown.texts()
     assert all(len(row) == len(heads) for row in rows)
     assert rows[0][1] == "272,474"
     assert "| asr:se |" in markdown(table)
@@ -105,7 +109,8 @@ def test_ours_stands_beside_the_papers(done: Path) -> None:
     }
     study = Study(**{**study_of_done().model_dump(exclude_defaults=True), "paper": paper})
     table = show_study(study, done)
-    heads, rows = result_cells(table, table.groups[0])
+    shown = StudyColumns(table).terminal(table.groups[0])[0]
+    heads, rows = shown.columns, shown.texts()
     assert heads[-2:] == ["paper top-1 %", "paper Δ"]
     assert [row[-2:] for row in rows] == [["90.00 ± 0.10", ""], ["91.25", "+1.25"], ["", ""]]
 
@@ -230,9 +235,9 @@ def test_one_seed_is_said_to_prove_nothing(tmp_path: Path) -> None:
     run_study(study, tmp_path, HereExecutor())
     table = show_study(study, tmp_path)
     assert "one seed: no interval, so nothing can be said to be better" in table.notes
-    _, rows = result_cells(table, table.groups[0])
+    rows = StudyColumns(table).terminal(table.groups[0])[0].texts()
     assert rows[1][4].endswith(" [–]")
-    assert "[–]: one seed: no interval" in footnotes(table)
+    assert "[–]: one seed: no interval" in study_footnotes(table)
     assert rows[1][6] == "cannot tell"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.lab.study._small import HereExecutor, small_study
 
-from attnlab.cli._study_run import Run, run
+from attnlab.cli._study_run import RunStudy, run_command
 from attnlab.lab.study import run_study
 from attnlab.lab.study.executors import local
 from attnlab.lab.study.lock import is_claimed
@@ -171,11 +171,11 @@ def test_last_words_that_nobody_reads(
     """All runs are done, and the pipe is closed at the table, or behind the page."""
     monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda _: HereExecutor())
     (tmp_path / "short.toml").write_text(STUDY.replace("epochs = 500", "epochs = 2"))
-    asked = Run(str(tmp_path / "short.toml"), out=tmp_path / "runs")
+    asked = RunStudy(str(tmp_path / "short.toml"), out=tmp_path / "runs")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Closing(word))
         with pytest.raises(BrokenPipeError):
-            run(asked)
+            run_command(asked)
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"stopped because nobody reads its output any more: 2 of 2 runs are done in "
         f"{tmp_path / 'runs'}. The same command resumes from there."

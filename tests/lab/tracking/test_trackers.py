@@ -25,7 +25,7 @@ class Stopped(BaseException):
 
 def stop_after(epoch: int) -> Callable[[Any], None]:
     def progress(record: Any) -> None:
-        if record["epoch"] == epoch:
+        if record.epoch == epoch:
             raise Stopped
 
     return progress

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
+from attnlab._errors import OptionError
 from attnlab.lab.training import Recipe, list_recipes, load_recipe
 from attnlab.lab.training.optimizer import build_optimizer
 from attnlab.lab.training.recipe import load_parts
@@ -31,6 +32,47 @@ TABLES = {
     "vit384_imagenet": (30, 64, "adamw", 5e-6, 1e-8, None, 0.1),
     "detection_1x": (12, 16, "sgd", 0.02, 1e-4, (8, 11), 0.1),
 }
+
+
+NUMBERS = [
+    "epochs",
+    "batch_size",
+    "test_batch_size",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "step_epochs",
+    "gamma",
+    "minimum_lr",
+    "warmup_epochs",
+    "warmup_steps",
+    "lr_batch",
+    "clip",
+    "ema",
+]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [True, False])
+def test_true_and_false_are_not_numbers(name: str, value: bool) -> None:
+    with pytest.raises(OptionError) as error:
+        Recipe(**{"epochs": 2, "batch_size": 4, "lr": 0.1, name: value})
+    assert str(error.value).endswith(f"number but got {value}.")
+
+
+def test_true_and_false_are_taken_where_they_are_meant() -> None:
+    options = {"nesterov": True, "dampening": 0.1}
+    recipe = Recipe(
+        epochs=2, batch_size=4, lr=1, compile=True, optimizer="a.B", optimizer_options=options
+    )
+    assert recipe.compile is True
+    assert recipe.optimizer_options == options
+    assert recipe.optimizer_options["nesterov"] is True
+    with pytest.raises(OptionError) as error:
+        Recipe(epochs=2, batch_size=4, lr=1, milestones=[1, True])
+    assert str(error.value) == (
+        "Setting 'milestones.1' of recipe: expected a whole number but got True."
+    )
 
 
 def test_every_recipe_is_known() -> None:

@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 
-from attnlab.lab.training.reporters import Bar, Calls, Lines, line, reporter
+from attnlab.lab.training.reporters import (
+    BarReporter,
+    CallReporter,
+    LineReporter,
+    epoch_line,
+    reporter,
+)
 from attnlab.results import Metric
+from attnlab.results.epoch import EpochRecord
 
 TOP1 = Metric(name="top1", label="top-1", unit="%", scale=100)
-RECORD = {
-    "epoch": 3,
-    "lr": 0.05,
-    "train_loss": 0.21345,
-    "test": {"top1": 0.9642},
-    "images_per_second": 1520.4,
-}
+RECORD = EpochRecord(
+    epoch=3, lr=0.05, train_loss=0.21345, test={"top1": 0.9642}, images_per_second=1520.4
+)
 
 
 def test_the_line() -> None:
-    assert line("digits resnet20 se seed 0", RECORD, 12, TOP1) == (
+    assert epoch_line("digits resnet20 se seed 0", RECORD, 12, TOP1) == (
         "digits resnet20 se seed 0 · epoch 3/12 · lr 0.05 · loss 0.213 · top-1 96.42 % · "
         "1520 images/s"
     )
@@ -28,21 +31,21 @@ def test_the_line() -> None:
 
 def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
-    assert isinstance(reporter(None, "run", 12, TOP1), Lines)
+    assert isinstance(reporter(None, "run", 12, TOP1), LineReporter)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     bar = reporter(None, "run", 12, TOP1)
-    assert isinstance(bar, Bar)
+    assert isinstance(bar, BarReporter)
     bar.step(2, 5, 10)
     assert (bar.progress.tasks[0].completed, bar.progress.tasks[0].total) == (25, 120)
     bar.epoch(RECORD)
-    assert bar.progress.tasks[0].description == line("run", RECORD, 12, TOP1)
+    assert bar.progress.tasks[0].description == epoch_line("run", RECORD, 12, TOP1)
     bar.close()
 
 
 def test_a_function_is_given_the_records() -> None:
     seen: list[Any] = []
     told = reporter(seen.append, "run", 12, TOP1)
-    assert isinstance(told, Calls)
+    assert isinstance(told, CallReporter)
     told.step(0, 1, 2)
     told.epoch(RECORD)
     told.close()

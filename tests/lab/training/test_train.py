@@ -166,11 +166,11 @@ def test_a_run_tells_its_own_truth(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(printed) == 2
     assert printed[1].startswith("digits resnet20 asr:se seed 0 · epoch 2/2 · lr 0.025 · loss ")
     assert RunConfig.from_json((tmp_path / "config.json").read_text()) == config
-    assert stored.environment["threads"] == 1
-    assert stored.environment["packages"]["torch"] == torch.__version__
-    assert [record["epoch"] for record in stored.history] == [1, 2]
-    assert stored.history[-1]["test"] == result.values
-    assert result.best_value == max(record["test"]["top1"] for record in stored.history)
+    assert stored.environment.threads == 1
+    assert stored.environment.packages["torch"] == torch.__version__
+    assert [record.epoch for record in stored.history] == [1, 2]
+    assert stored.history[-1].test == result.values
+    assert result.best_value == max(record.test["top1"] for record in stored.history)
     assert [metric.name for metric in result.metrics] == ["top1", "top5", "loss"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     # The accuracy is that of the saved weights, computed here by hand.
@@ -185,7 +185,7 @@ def test_what_is_recorded_of_every_epoch_may_be_more(tmp_path: Path) -> None:
         return {"training": network.training}
 
     train(small(2), tmp_path, threads=1, progress=quiet, each_epoch=count)
-    assert [record["training"] for record in StoredRun(tmp_path).history] == [True, True]
+    assert [record.given()["training"] for record in StoredRun(tmp_path).history] == [True, True]
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:

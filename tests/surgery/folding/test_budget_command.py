@@ -60,7 +60,7 @@ def test_own_weights_and_a_folder_without_classes(tmp_path, capsys, network):
     printed = capsys.readouterr().out
     said = "images: their labels are not known to be the network's own classes: no accuracy\n"
     assert said in printed
-    assert "relative change of the output, chosen on 20 images, held out 20: 9 gates" in printed
+    assert "total change of the output, chosen on 20 images, held out 20: 9 gates" in printed
     assert "  budget all: 9 of 9 go\n" in printed
     assert not output.exists()
     main(["fold", *common, "--budget", "all", "-o", str(output)])

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from tests.surgery.folding.test_detectors import IMAGE, faster_rcnn
 from tests.surgery.insertion.detectors import DetrLike, FeaturePyramid, YoloLike
@@ -186,6 +187,102 @@ def test_reparameterised_blocks_refuse():
         "more are lost as well." + WHAT_TO_DO
     )
     assert network(images()).shape == (2, 5)  # timm works on a copy
+
+
+@pytest.mark.parametrize("gate", ["se", "step", "iebn"])
+def test_a_child_of_the_network_itself_is_not_exchanged_silently(gate):
+    network = gated(Plain(SlotBlock), gate)
+    network.blocks = Plain(SlotBlock).eval().blocks
+    for _ in range(2):  # refused once, refused always
+        with pytest.raises(GateLostError, match="exchanged for"):
+            network(images())
+
+
+def test_the_backbone_of_a_detector_is_not_exchanged_silently():
+    network = gated(FeaturePyramid(), "se", example=images(2, 3, 32, 32))
+    name, child = next((n, c) for n, c in network.named_children() if list(attachments(c)))
+    setattr(network, name, getattr(FeaturePyramid().eval(), name))
+    assert list(attachments(child))
+    with pytest.raises(GateLostError):
+        network(images(2, 3, 32, 32))
+
+
+def test_a_child_of_a_network_inside_another_is_not_exchanged_silently():
+    network = gated(nn.Sequential(Plain(SlotBlock), nn.ReLU()), "se", example=images())
+    network[0].blocks = Plain(SlotBlock).eval().blocks
+    with pytest.raises(GateLostError, match=r"acted behind .0.blocks.0.branch., but a module on"):
+        network(images())
+
+
+def test_repvit_reparameterised():
+    plain = timm.create_model("repvit_m0_9", num_classes=5).eval()
+    given = images(1, 3, 64, 64)
+    network = gated(plain, "se", example=given)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            reparameterize_model(plain)(given), plain(given), atol=1e-4, rtol=1e-4
+        )
+        with pytest.raises(GateLostError):
+            reparameterize_model(network)(given)
+
+
+class TwoNames(Plain):
+    """Runs its blocks, and has them under another name as well."""
+
+    def __init__(self) -> None:
+        super().__init__(SlotBlock)
+        self.named = nn.ModuleDict({"first": self.blocks[0]})
+
+
+def test_a_gate_that_is_there_and_does_not_run_refuses():
+    network = gated(TwoNames())
+    network.blocks[0] = SlotBlock().eval()
+    assert network.named["first"].attnlab is not None
+    for _ in range(2):
+        with pytest.raises(GateLostError) as error:
+            network(images())
+    assert str(error.value) == (
+        "The gate 'blocks.0.attnlab' acted behind 'blocks.0.branch', but a module on the way there "
+        "was exchanged, or given another forward, after insertion, and TwoNames would answer "
+        "without the gate." + WHAT_TO_DO
+    )
+
+
+def test_a_name_that_nothing_runs_may_be_exchanged():
+    network = gated(TwoNames())
+    want = network(images())
+    network.named["first"] = SlotBlock().eval()
+    for _ in range(2):
+        torch.testing.assert_close(network(images()), want)
+
+
+def test_a_module_that_is_wrapped_keeps_its_gates():
+    network = gated(Plain(SlotBlock))
+    want = network(images())
+    network.blocks = nn.Sequential(network.blocks, nn.Identity())
+    torch.testing.assert_close(network(images()), want)
+    compiled = torch.compile(copy.deepcopy(network), backend="eager")
+    torch.testing.assert_close(compiled(images()), want)
+
+
+def test_a_wrapped_module_before_torch_compile():
+    network = gated(Plain(SlotBlock))
+    want = network(images())
+    network.blocks = nn.Sequential(network.blocks)
+    compiled = torch.compile(network, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(images()), want)
+
+
+def test_a_new_forward_on_the_way_that_leaves_the_gates_out_refuses():
+    network = gated(Plain(SlotBlock))
+    want = network(images())
+    network.blocks.forward = _offloaded(network.blocks.forward)
+    torch.testing.assert_close(network(images()), want)
+    network.blocks.forward = lambda x: x
+    for _ in range(2):
+        with pytest.raises(GateLostError, match="and 2 more are lost as well"):
+            network(images())
 
 
 def test_a_lost_gate_is_seen_without_the_networks_forward():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.lab.comparison import logs as made_logs
 from tests.tools.entries import noise as noises
-from tests.tools.entries import place as places
 from tests.tools.entries import shorten as shortened
 from tests.tools.entries import stiffness as stiff
 from tests.tools.entries import stripe as stripes
@@ -82,15 +81,13 @@ def fold_plan() -> object:
 
 def stiffness() -> object:
     more = ("--limit", "8", "--size", "32", "--out", "out")
-    found = written("out/stiffness.json", "stiffness", "resnet20", "--attention", "se", *more)
+    found = written("out/stiffness.json", "stiffness", "resnet20", "--gate", "se", *more)
     return stiff.shown(found)
 
 
 def stripe() -> object:
     more = ("--limit", "8", "--size", "32", "--out", "out")
-    return stripes.shown(
-        written("out/stripe.json", "stripe", "resnet20", "--attention", "se", *more)
-    )
+    return stripes.shown(written("out/stripe.json", "stripe", "resnet20", "--gate", "se", *more))
 
 
 def stripe_run() -> object:
@@ -99,26 +96,8 @@ def stripe_run() -> object:
 
 
 def maps() -> object:
-    more = ("--maps", "--limit", "4", "--out", "out")
-    return stripes.shown_maps(written("out/maps.json", "stripe", "timm:test_vit", *more))
-
-
-def place() -> object:
-    return {
-        "every": places.shown(
-            json.loads(
-                printed("place", "resnet20", "--budget", "3", "--strategy", "every", "--json")
-            )
-        ),
-        "random": places.shown(
-            json.loads(
-                printed(
-                    *("place", "resnet20", "--budget", "1", "--per-stage", "--json"),
-                    *("--strategy", "random", "--seed", "0"),
-                )
-            )
-        ),
-    }
+    more = ("--limit", "4", "--out", "out")
+    return stripes.shown_maps(written("out/maps.json", "maps", "timm:test_vit", *more))
 
 
 def shorten() -> object:
@@ -138,7 +117,8 @@ def noise() -> object:
 
 def speed() -> object:
     more = ("--sizes", "16", "--classes", "5", "--batches", "1", "--seconds", "0.01")
-    found = written("speed.json", "speed", "se", "asr:se", "--network", "resnet20", *more)
+    given = ("se", "asr:se", "--network", "resnet20", *more, "--out", "out")
+    found = written("out/speed.json", "speed", *given)
     rows = found["rows"]
     assert isinstance(rows, list)
     return [picked(row, "images gate form parameters") for row in rows]

@@ -21,7 +21,7 @@ def stiffness() -> object:
 
 
 def stripe() -> object:
-    more = ("--attention", "se", *DIGITS, "--out", "out")
+    more = ("--gate", "se", *DIGITS, "--out", "out")
     return stripes.shown(written("out/stripe.json", "stripe", "resnet20", *more))
 
 

@@ -12,13 +12,13 @@ from tests.tools.entries.statistics import DIFFERENCE
 import attnlab
 
 if TYPE_CHECKING:
-    from attnlab.results import StoredComparison
-    from attnlab.results.table import Row
+    from attnlab.lab.comparison.result import ComparisonResult
+    from attnlab.results.table import StudyRow
 
 
-def shown(found: StoredComparison) -> dict[str, object]:
+def shown(found: ComparisonResult) -> dict[str, object]:
     """A comparison; `found` has a table and runs."""
-    table, runs = found.table, found.runs
+    table, runs = found.judged, found.runs
     return {
         "runs": [picked(run, "row seed values") for run in runs],
         "seeds_needed": found.seeds_needed,
@@ -26,7 +26,7 @@ def shown(found: StoredComparison) -> dict[str, object]:
     }
 
 
-def _row(row: Row) -> dict[str, object]:
+def _row(row: StudyRow) -> dict[str, object]:
     shown = picked(row, "label plain seeds values by_seed")
     comparison = row.comparison
     if comparison is not None:

@@ -55,11 +55,7 @@ def attached() -> object:
 
 
 def response() -> object:
-    from attnlab.instruments.noise import noise_response
-    from attnlab.lab.measures import subject_of
-    from attnlab.surgery import noise
+    import attnlab
 
-    torch.manual_seed(0)
-    subjects = {"resnet20": subject_of("resnet20", "digits")}
-    kinds = [noise.random(0.1), noise.random(0.3)]
-    return shown(noise_response(subjects, kinds, draws=3, limit=32))
+    subject = attnlab.open("resnet20", "digits", limit=32)
+    return shown(attnlab.noise_response(subject, strengths=(0.1, 0.3), draws=3))

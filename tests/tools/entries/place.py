@@ -26,16 +26,6 @@ def _placed(budget: int | None, strategy: str, **options: object) -> object:
     return shown(attnlab.place(network(), budget, strategy, labelled(), **options))
 
 
-def without_images() -> object:
-    return {
-        "all": shown(attnlab.place(network(), strategy="all")),
-        "every": shown(attnlab.place(network(), 3, "every")),
-        "random": shown(attnlab.place(network(), 3, "random", seed=1)),
-        "random in stages": shown(attnlab.place(network(), 1, "random", seed=1, per_stage=True)),
-        "hand": shown(attnlab.place(network(), strategy="hand", where="blocks:0,3")),
-    }
-
-
 def by_stiffness() -> object:
     chosen = ("stiffest", "softest", "tns", "nsi-spread")
     return {each: _placed(2, each) for each in chosen}

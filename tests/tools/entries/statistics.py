@@ -54,13 +54,13 @@ def equivalent() -> object:
 
 
 def compared() -> object:
-    from attnlab.lab.statistics import compare, holm, paired_difference
+    from attnlab.lab.statistics import holm, judge_differences, paired_difference
 
     family = {name: paired_difference(each, PLAIN) for name, each in _family().items()}
     found: dict[str, object] = {"holm": holm([0.01, 0.04, 0.03, 0.5])}
     for sequential in (False, True):
         for better in ("higher", "lower"):
-            verdicts = compare(family, sequential=sequential, better=better)
+            verdicts = judge_differences(family, sequential=sequential, better=better)
             found[f"{sequential} {better}"] = {
                 name: picked(each, "adjusted_p verdict low high p_value")
                 for name, each in verdicts.items()

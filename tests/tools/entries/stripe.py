@@ -57,9 +57,7 @@ def own_gates() -> object:
 
 
 def maps() -> object:
-    from attnlab.instruments.maps import attention_maps
-
-    return shown_maps(attention_maps(network("timm:test_vit"), list(images(6, 160).split(3))))
+    return shown_maps(attnlab.maps(network("timm:test_vit"), list(images(6, 160).split(3))))
 
 
 def mean_maps() -> object:
@@ -69,13 +67,13 @@ def mean_maps() -> object:
 
 
 def statistics() -> object:
-    from attnlab.instruments.stripe import gate_statistics, gate_values
+    from attnlab.instruments.stripe import gate_values
 
     found = network(gate="se")
-    values = gate_values(found, [images()])
+    sites = attnlab.stripe(found, [images()]).sites
     return {
-        "values": values,
-        "statistics": [list(each) for each in gate_statistics(found, values)],
+        "values": gate_values(found, [images()]),
+        "statistics": [[s.label, s.mean, s.image_spread, s.channel_spread] for s in sites],
     }
 
 

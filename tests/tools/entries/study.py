@@ -52,7 +52,7 @@ def _run(gate: str) -> Path:
     from attnlab.results import StoredRun
 
     found = {
-        (run.config["attention"], run.config["seed"]): run.directory
+        (run.config.attention, run.config.seed): run.directory
         for run in (StoredRun(file.parent) for file in sorted(_runs().glob("*/result.json")))
     }
     return found[gate, 0]
@@ -73,10 +73,10 @@ def runs() -> object:
     found = {}
     for file in sorted(_runs().glob("*/result.json")):
         run = StoredRun(file.parent)
-        name = f"{run.config['attention']} {run.config['seed']}"
+        name = f"{run.config.attention} {run.config.seed}"
         found[name] = {
             "values": dict(run.result.values),
-            "history": [_record(dict(epoch)) for epoch in run.history],
+            "history": [_record(epoch.given()) for epoch in run.history],
         }
     return found
 
@@ -87,11 +87,29 @@ def measured() -> object:
     run = StoredRun(_run("asr:se"))
     found: dict[str, object] = {}
     for name, measurement in run.measurements.items():
-        value = _record(plain(measurement.found))
+        if name == "stripe":
+            continue
+        value = _record(_without_origin(plain(measurement.found)))
         if isinstance(value, dict) and "error" in value:
             value["error"] = rounding(value["error"])
         found[name] = value
     return found
+
+
+def gates() -> object:
+    from attnlab.instruments.stripe import StripeResult
+    from attnlab.results import StoredRun
+
+    found = StoredRun(_run("asr:se")).measured_result(StripeResult)
+    assert found is not None
+    return [picked(site, "label mean image_spread channel_spread") for site in found.sites]
+
+
+def _without_origin(found: object) -> object:
+    """What was measured, without the format and the fields that all results have."""
+    if not isinstance(found, dict):
+        return found
+    return {k: v for k, v in found.items() if k not in ("format", "notes", "provenance")}
 
 
 def table() -> object:

@@ -1,7 +1,7 @@
 """Try the operators on a device: right first, then how fast, beside others and its limits."""
 
 from attnlab.evolution.device.contest import Case as Case
-from attnlab.evolution.device.contest import Timed as Timed
+from attnlab.evolution.device.contest import TimedContestant as TimedContestant
 from attnlab.evolution.device.contest import Work as Work
 from attnlab.evolution.device.contest import compare as compare
 from attnlab.evolution.device.contest import least_work as least_work

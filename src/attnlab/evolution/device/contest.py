@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedContestant:
     """One way to compute an operator on one device."""
 
     operator: str
@@ -85,7 +85,7 @@ def least_work(case: Case, operator: str, backward: bool, itemsize: int) -> Work
 
 def compare(
     case: Case, device: torch.device, dtype: torch.dtype, blocks: int = 9
-) -> Iterator[Timed]:
+) -> Iterator[TimedContestant]:
     """Every way to compute involution and local attention, ours first."""
     made = torch.Generator().manual_seed(0)
 
@@ -109,7 +109,7 @@ def _compare(
     gradient: Tensor,
     case: Case,
     blocks: int,
-) -> Iterator[Timed]:
+) -> Iterator[TimedContestant]:
     forwards: dict[str, Callable[[], object]] = {}
     boths: dict[str, Callable[[], object]] = {}
     differences: dict[str, tuple[float | None, float | None]] = {}
@@ -141,7 +141,7 @@ def _compare(
     both_seconds = median_seconds(boths, device, blocks)
     for name in builders:
         inside, border = differences.get(name, (None, None))
-        yield Timed(
+        yield TimedContestant(
             operator,
             name,
             forward_seconds.get(name),

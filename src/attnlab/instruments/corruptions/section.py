@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnlab.page.parts import Cell, Folded, Part, Section, Table, number_cell
 from attnlab.results.record import StudyRecord
-from attnlab.results.table import Beside, Row
+from attnlab.results.table import Beside, StudyRow
 
 
 def corruptions_section(record: StudyRecord) -> Section | None:
@@ -46,7 +46,7 @@ def corruptions_section(record: StudyRecord) -> Section | None:
     return Section("Does it hold on corrupted images?", lead, parts)
 
 
-def _cells(row: Row, names: Sequence[str]) -> list[Cell]:
+def _cells(row: StudyRow, names: Sequence[str]) -> list[Cell]:
     cells = []
     for name in names:
         found = row.beside.get(name)

@@ -19,7 +19,7 @@ from attnlab.page.parts import (
     Text,
 )
 from attnlab.page.plot import BLUE, ORANGE, Spec
-from attnlab.results.details import Breakdown, Curves, Details, Mark, Picture
+from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -32,7 +32,9 @@ def details_sections(record: StudyRecord) -> list[Section]:
     """A section where the task shows something; none for others."""
     parts: list[Part | Folded] = []
     for group in record.table.groups:
-        found = _alike({row.label: of_row(record, group, row.label) for row in group.rows})
+        found = _alike(
+            {row.label: record.measured(group, row.label, DetailsResult) for row in group.rows}
+        )
         if not found:
             continue
         if len(record.table.groups) > 1:
@@ -50,15 +52,10 @@ def details_sections(record: StudyRecord) -> list[Section]:
     return [Section("In detail", lead, parts)]
 
 
-def of_row(record: StudyRecord, group: Group, row: str) -> list[Details]:
-    """What was measured of each seed."""
-    return [Details(**found) for found in record.found(group, row, "details")]
-
-
-def _alike(found: dict[str, list[Details]]) -> dict[str, list[Details]]:
+def _alike(found: dict[str, list[DetailsResult]]) -> dict[str, list[DetailsResult]]:
     """Those that show the same as the first; another task's have no place in one table."""
 
-    def shown(details: Details) -> list[str]:
+    def shown(details: DetailsResult) -> list[str]:
         return [each.title for each in details.breakdowns] + [c.title for c in details.curves]
 
     first = next((each for runs in found.values() for each in runs), None)
@@ -68,7 +65,9 @@ def _alike(found: dict[str, list[Details]]) -> dict[str, list[Details]]:
     return {label: runs for label, runs in alike.items() if runs}
 
 
-def _compared(group: Group, found: dict[str, list[Details]]) -> dict[str, list[Details]]:
+def _compared(
+    group: Group, found: dict[str, list[DetailsResult]]
+) -> dict[str, list[DetailsResult]]:
     """The plain row, and the one with the best mean of all others."""
     plain = [] if group.plain is None else [group.plain.label]
     others = [row for row in group.rows if row.comparison is not None and row.label in found]
@@ -77,7 +76,7 @@ def _compared(group: Group, found: dict[str, list[Details]]) -> dict[str, list[D
     return {label: found[label] for label in chosen if label in found}
 
 
-def _breakdowns(found: dict[str, list[Details]]) -> list[Part | Folded]:
+def _breakdowns(found: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
     first = next(iter(found.values()))[0]
     return [
         _table(
@@ -112,7 +111,7 @@ def _cell(values: Sequence[float | None], shape: Breakdown) -> Cell:
     return Cell(f"{mean:.{shape.digits}f}", spread, mean)
 
 
-def _curves(shown: dict[str, list[Details]]) -> list[Part | Folded]:
+def _curves(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
     first = next(iter(shown.values()))[0]
     parts: list[Part | Folded] = []
     for n, curves in enumerate(first.curves):
@@ -154,7 +153,7 @@ def _curve_figure(shape: Curves, name: str, by_row: dict[str, list[Curves]]) -> 
     }
 
 
-def _pictures(shown: dict[str, list[Details]]) -> list[Part | Folded]:
+def _pictures(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
     strips = {label: runs[0].pictures for label, runs in shown.items()}
     number = min(len(strip) for strip in strips.values())
     if not number:
@@ -168,7 +167,7 @@ def _pictures(shown: dict[str, list[Details]]) -> list[Part | Folded]:
     return [Heading("Some images"), Text(text, quiet=True), legend, Row(figures)]
 
 
-def _strip_figure(pictures: dict[str, Picture]) -> Spec:
+def _strip_figure(pictures: dict[str, MarkedPicture]) -> Spec:
     first = next(iter(pictures.values()))
     layers = [_layer("true", TRUE, first.true, dashed=True)]
     for (label, picture), colour in zip(pictures.items(), COLOURS.values(), strict=False):

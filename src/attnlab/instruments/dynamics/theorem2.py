@@ -29,7 +29,7 @@ from attnlab.instruments.dynamics.indices import (
 from attnlab.instruments.dynamics.problems import PROBLEMS, solve
 
 
-class Identity(NamedTuple):
+class ExactEquality(NamedTuple):
     """SAI of a linear symmetric system against the closed form, over random systems and states."""
 
     systems: int
@@ -65,7 +65,7 @@ def closed_form(eigenvalues: Tensor, components: Tensor) -> Tensor:
     return index * (weights[stiffest] + rest).sqrt()
 
 
-def check_identity(systems: int = 200, seed: int = 0) -> Identity:
+def check_identity(systems: int = 200, seed: int = 0) -> ExactEquality:
     """Random symmetric negative definite systems of 2 to 20 unknowns, at random states."""
     generator = torch.Generator().manual_seed(seed)
     worst = 0.0
@@ -80,7 +80,7 @@ def check_identity(systems: int = 200, seed: int = 0) -> Identity:
         found = stiffness_aware_index(partial(torch.mv, matrix), state).squeeze()
         expected = closed_form(eigenvalues, state.squeeze(0) @ vectors)
         worst = max(worst, float((found / expected - 1).abs()))
-    return Identity(systems, worst)
+    return ExactEquality(systems, worst)
 
 
 # One fast and seven slow components of equal size: c = 1/8 at the start.

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from attnlab._folders import handed_on
 
 if TYPE_CHECKING:
-    from attnlab.instruments.maps.measure import attention_maps as attention_maps
     from attnlab.instruments.maps.measure import mean_maps as mean_maps
     from attnlab.instruments.maps.result import HeadMap as HeadMap
     from attnlab.instruments.maps.result import LayerMaps as LayerMaps
@@ -13,13 +12,6 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = handed_on(
     __name__,
-    measure=(
-        "attention_maps",
-        "mean_maps",
-    ),
-    result=(
-        "HeadMap",
-        "LayerMaps",
-        "MapsResult",
-    ),
+    measure=("mean_maps",),
+    result=("HeadMap", "LayerMaps", "MapsResult"),
 )

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import InputError
 from attnlab.residuals import operations
+from attnlab.residuals.example import running_eagerly
 
 
 class MapKey(NamedTuple):
@@ -56,7 +57,7 @@ def handling_maps(model: nn.Module, handler: Handler) -> Iterator[None]:
         handles.append(module.register_forward_pre_hook(enter(name), prepend=True))
         handles.append(module.register_forward_hook(leave, always_call=True))
     try:
-        with _Maps(handler, stack):
+        with running_eagerly(), _Maps(handler, stack):
             yield
     finally:
         for handle in handles:

@@ -1,53 +1,39 @@
-"""Pictures of attention maps: plain data in, Vega-Lite specification out.
-
-A layer is a dictionary: `name`, `queries`, `keys` and `heads`, each with `spread`, `structure`,
-`change` and `picture` (query × key).
-"""
+"""Pictures of attention maps: Vega-Lite specifications of what `maps` found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from attnlab.page.plot import Spec
 from attnlab.page.raster import raster_figure
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 
-Layer = Mapping[str, Any]
-ALIKE = 0.1
-"""Below this distance from its mean a map hardly depends on the input."""
-_TITLES = {
+if TYPE_CHECKING:
+    from attnlab.instruments.maps.result import LayerMaps
+
+Which = Literal["spread", "change"]
+_TITLES: dict[Which, str] = {
     "spread": "distance of an input's map from the mean",
-    "change": "relative change of the output",
+    "change": MEAN_IMAGE_CHANGE,
 }
 
 
-def maps_in_words(result: Mapping[str, Any]) -> str:
-    """One line: how much the maps depend on the input, and what their means would do."""
-    heads = [head for layer in result["layers"] for head in layer["heads"]]
-    alike = sum(head["spread"] < ALIKE for head in heads)
-    spreads = sorted(head["spread"] for head in heads)
-    largest = max(head["change"] for head in heads)
-    words = (
-        f"{alike} of {len(heads)} heads attend nearly alike whatever the input (distance from "
-        f"their mean map below {ALIKE:g}; median {spreads[len(spreads) // 2]:.2g}). With its mean "
-        f"map, a single head changes the output by at most {100 * largest:.2g} %, all heads "
-        f"together by {100 * result['change']:.2g} %"
-    )
-    if result["agreement"] is not None:
-        words += f", and {100 * result['agreement']:.0f} % of the answers stay"
-    return f"{words}."
-
-
-def heads_figure(layers: Sequence[Layer], which: str) -> Spec:
+def heads_figure(layers: Sequence[LayerMaps], which: Which) -> Spec:
     """One number of every head, layer × head."""
     values = [
-        {"layer": number + 1, "name": layer["name"], "head": place + 1, "value": head[which]}
-        for number, layer in enumerate(layers)
-        for place, head in enumerate(layer["heads"])
+        {
+            "layer": number,
+            "name": layer.name,
+            "head": place,
+            "value": head.spread if which == "spread" else head.change,
+        }
+        for number, layer in enumerate(layers, 1)
+        for place, head in enumerate(layer.heads, 1)
     ]
-    heads = max(value["head"] for value in values)
+    heads = max(len(layer.heads) for layer in layers)
     return {
         "width": max(40 * len(layers), 120),
         "height": max(18 * heads, 60),
@@ -68,24 +54,24 @@ def heads_figure(layers: Sequence[Layer], which: str) -> Spec:
     }
 
 
-def mean_maps_figure(layer: Layer) -> Spec:
+def mean_maps_figure(layer: LayerMaps) -> Spec:
     """The mean maps of the heads of a layer, side by side; each head has its own scale."""
     shown = []
-    for head in layer["heads"]:
-        values = np.array(head["picture"], dtype=np.float64)
+    for head in layer.heads:
+        values = np.array(head.picture, dtype=np.float64)
         shown += [values / max(values.max(), 1e-300), np.full((len(values), 1), np.nan)]
     mosaic = np.concatenate(shown[:-1], axis=1)
-    spreads = ", ".join(f"{head['spread']:.2f}" for head in layer["heads"])
-    number = len(layer["heads"])
+    spreads = ", ".join(f"{head.spread:.2f}" for head in layer.heads)
+    number = len(layer.heads)
     return raster_figure(
         mosaic,
-        description=f"Mean attention maps of {number} heads of {layer['name']}, query × key; their "
+        description=f"Mean attention maps of {number} heads of {layer.name}, query × key; their "
         f"distances from single inputs' maps: {spreads}.",
         x=("key, head by head" if number > 1 else "key", 0, 1),
-        y=("query", 0, layer["queries"]),
+        y=("query", 0, layer.queries),
         legend="of the largest",
         low=0.0,
         high=1.0,
-        title=f"{layer['name']}: spread {spreads}",
+        title=f"{layer.name}: spread {spreads}",
         size=(min(110 * number, 720), 110),
     )

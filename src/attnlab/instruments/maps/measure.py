@@ -1,24 +1,34 @@
-"""`attention_maps(model, loader)`: does a transformer's attention depend on its input at all?"""
+"""`maps(network, loader)`: does a transformer's attention depend on its input at all?"""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 from torch.utils._pytree import tree_leaves
 
 from attnlab._checked import check_batches, check_module
 from attnlab._errors import InputError, StepsNotFoundError
+from attnlab.instruments.different import DifferentInputs
 from attnlab.instruments.maps._attention import MapKey, handling_maps
 from attnlab.instruments.maps._mean_maps import MeanMap, distance
-from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult, picture
+from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult
 from attnlab.residuals.example import as_call, call, evaluating
 from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+from attnlab.subject import Source, subject_of
+from attnlab.surgery.change import image_changes
 
+IMAGES = 32
+"""How many images, unless the subject was opened with a limit: each head is a pass over them."""
+LARGEST_PICTURE = 32
 _SAME = 1e-3
 """Attention that is computed step by step may differ from the fused one by rounding only."""
 _OTHERS = 5
@@ -27,58 +37,104 @@ _OTHERS = 5
 
 MapHandler = Callable[[MapKey, Tensor, Tensor | None], Tensor]
 """Given a map and which tokens are not padding, answers with the map to use."""
+Teller = Callable[[int, int], None]
+"""Called after a pass over the inputs, with how many are done and how many there will be."""
 
 
-def attention_maps(
-    model: nn.Module,
-    loader: Iterable[Any],
+def maps(
+    network: Source,
+    loader: Iterable[Any] | None = None,
     *,
     name: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | None = None,
 ) -> MapsResult:
-    """The attention maps of `model` over `loader`, head by head: their mean, how far those of
-    single inputs are from it, and what the output makes of a head whose map is replaced by it.
+    """Watch the attention maps of a transformer, head by head: their mean, how far those of single
+    inputs are from it, and what the output makes of a head whose map is replaced by it.
 
     Measures only; the network is as before. Runs in eval mode without gradients, once for the
-    means, once for the spread, and once more for each head, with the inputs kept in memory and the
-    maps not. Tokens that are padding by an `attention_mask` count nowhere.
+    means, once for the spread, and once more for each head, over 32 images unless the limit is
+    another. The inputs are kept in memory and the maps not. Tokens that are padding by an
+    `attention_mask` count nowhere.
 
     Args:
-        model: a network with maps softmax(q kᵀ) v: transformers of timm and Hugging Face.
-        loader: batches, as for `stripe`.
+        network: a network with maps softmax(q kᵀ) v, such as transformers of timm and Hugging Face,
+            as for `attnlab.open`.
+        loader: batches in the place of the network's own images, as for `attnlab.stripe`.
         name: of the network, for the report.
-        progress: called after a pass over the inputs, with how many are done and how many there
-            will be.
+        progress: show a progress bar; on a terminal when None.
     """
     began = time.perf_counter()
-    check_module(model)
+    subject = subject_of(network, loader)
+    model = subject.network
+    with _progress(progress) as tell, evaluating(model):
+        runs = _Runs(model, _loaded(model, subject.inputs(IMAGES)), tell)
+        found = _found(runs, name or subject.name)
+    return subject.sign(replace(found, seconds=time.perf_counter() - began))
+
+
+def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
+    """The mean attention map of every head over `loader`, (heads, queries, keys) in float64, by the
+    name of the module that computes it."""
+    check_module(network)
     check_batches(loader)
-    batches = [inputs for batch in loader for inputs in inputs_of(batch, model)]
-    if not batches:
+    runs = _Runs(network, _loaded(network, loader))
+    with evaluating(network):
+        return {str(key): mean.mean for key, mean in runs.means().items()}
+
+
+def _found(runs: _Runs, name: str) -> MapsResult:
+    """What the passes over the inputs show."""
+    plain = runs.plain_outputs()
+    means = runs.means()
+    own = runs.outputs(_replacing(means, {}))
+    runs.check_same(plain, own)
+    layers = _layers(runs, own, means)
+    together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
+    replaced = runs.outputs(_replacing(means, together))
+    return MapsResult(
+        network=name,
+        inputs=runs.inputs,
+        different_inputs=runs.different.number,
+        layers=layers,
+        change=runs.relative(own, replaced),
+        agreement=runs.agreement(own, replaced),
+        notes=tuple(runs.notes()),
+    )
+
+
+def _loaded(model: nn.Module, batches: Iterable[Any]) -> list[Inputs]:
+    found = [inputs for batch in batches for inputs in inputs_of(batch, model)]
+    if not found:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
-    runs = _Runs(model, batches, progress)
-    with evaluating(model):
-        plain = runs.plain_outputs()
-        means = runs.means()
-        own = runs.outputs(_replacing(means, {}))
-        runs.check_same(plain, own)
-        spreads = runs.spreads(means)
-        changes = {
-            (key, head): runs.change(own, means, {key: [head]})
-            for key, mean in means.items()
-            for head in range(len(mean.sum))
-        }
-        together = {key: list(range(len(mean.sum))) for key, mean in means.items()}
-        replaced = runs.outputs(_replacing(means, together))
-    layers = tuple(
+    return found
+
+
+@contextmanager
+def _progress(wanted: bool | None) -> Iterator[Teller | None]:
+    """What tells on standard error how many passes are done, if that is wanted."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("passes over the images", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _layers(runs: _Runs, own: list[Tensor], means: dict[MapKey, MeanMap]) -> tuple[LayerMaps, ...]:
+    """What is found of every head, one pass over the inputs each."""
+    spreads = runs.spreads(means)
+    return tuple(
         LayerMaps(
             name=str(key),
             heads=tuple(
                 HeadMap(
                     spread=spreads[key][head].item(),
                     structure=_structure(mean, head),
-                    change=changes[key, head],
-                    picture=picture(mean.mean[head]),
+                    change=runs.change(own, means, {key: [head]}),
+                    picture=_thumbnail(mean.mean[head]),
                 )
                 for head in range(len(mean.sum))
             ),
@@ -87,36 +143,25 @@ def attention_maps(
         )
         for key, mean in means.items()
     )
-    return MapsResult(
-        network=name or type(model).__name__,
-        inputs=runs.inputs,
-        layers=layers,
-        change=runs.relative(own, replaced),
-        agreement=runs.agreement(own, replaced),
-        seconds=time.perf_counter() - began,
-        notes=tuple(runs.notes()),
-    )
 
 
-def mean_maps(model: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
-    """The mean attention map of every head over `loader`, (heads, queries, keys) in float64, by the
-    name of the module that computes it."""
-    check_module(model)
-    check_batches(loader)
-    runs = _Runs(model, [inputs for batch in loader for inputs in inputs_of(batch, model)])
-    with evaluating(model):
-        return {str(key): mean.mean for key, mean in runs.means().items()}
+def _thumbnail(mean: Tensor) -> tuple[tuple[float, ...], ...]:
+    """A mean map (queries, keys) with at most 32 rows and columns, and four digits."""
+    queries, keys = mean.shape
+    size = min(queries, LARGEST_PICTURE), min(keys, LARGEST_PICTURE)
+    small = adaptive_avg_pool2d(mean[None], size)[0]
+    return tuple(tuple(float(f"{value:.4g}") for value in row) for row in small.tolist())
 
 
 def _replacing(means: dict[MapKey, MeanMap], heads: dict[MapKey, list[int]]) -> MapHandler:
-    def replace(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
+    def handler(key: MapKey, weights: Tensor, valid: Tensor | None) -> Tensor:
         if key not in heads:
             return weights
         changed = weights.clone()
         changed[:, heads[key]] = means[key].for_inputs(weights, valid)[:, heads[key]]
         return changed
 
-    return replace
+    return handler
 
 
 def _structure(mean: MeanMap, head: int) -> float:
@@ -135,7 +180,7 @@ class _Runs:
         self,
         model: nn.Module,
         batches: list[Inputs],
-        progress: Callable[[int, int], None] | None = None,
+        progress: Teller | None = None,
     ) -> None:
         self.model = model
         self.batches = batches
@@ -147,6 +192,9 @@ class _Runs:
         self.valid = [valid_tokens(named_arguments(signature, *c)) for c in calls]
         self.sizes = [number_of_inputs(*c) for c in calls]
         self.inputs = sum(self.sizes)
+        self.different = DifferentInputs()
+        for arguments, keywords in calls:
+            self.different.see(arguments, keywords)
 
     def plain_outputs(self) -> list[Tensor]:
         """The network's first output of real numbers, batch by batch."""
@@ -221,14 +269,12 @@ class _Runs:
         return self.relative(own, self.outputs(_replacing(means, heads)))
 
     def relative(self, before: list[Tensor], after: list[Tensor]) -> float:
-        """‖y' − y‖ / ‖y‖, mean over inputs, padding left out."""
+        """`mean_image_change`, padding left out."""
         total = 0.0
         for one, other, valid in zip(before, after, self.valid, strict=True):
-            moved, size = other - one, one
             if valid is not None and one.ndim == 3 and one.shape[:2] == valid.shape:
-                moved, size = (t * valid[..., None].to(t) for t in (moved, size))
-            ratio = moved.flatten(1).norm(dim=1) / size.flatten(1).norm(dim=1)
-            total += ratio.sum().item()
+                one, other = (t * valid[..., None].to(t) for t in (one, other))
+            total += image_changes(one, other).sum().item()
         return total / self.inputs
 
     def agreement(self, before: list[Tensor], after: list[Tensor]) -> float | None:

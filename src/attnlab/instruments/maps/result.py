@@ -1,37 +1,34 @@
-"""What was found about the attention maps of a network: an object that prints, plots, is stored."""
+"""What was found about the attention maps of a network."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from torch import Tensor
+from attnlab.instruments.enough import too_few_inputs
+from attnlab.instruments.maps import figures
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Number, Numbers, Result
 
-from attnlab._errors import InputError
-from attnlab._files import write_whole
-from attnlab.instruments.maps import figures as plots
-from attnlab.page.plot import Spec, to_svg
-from attnlab.results.provenance import Provenance, read_provenance
-
-FORMAT = "attnlab maps 1"
-LARGEST_PICTURE = 32
+ALIKE = 0.1
+"""A head whose maps are nearer than this to their mean hardly depends on the input."""
 
 
 @dataclass(frozen=True)
 class HeadMap:
     """One head of one attention."""
 
-    spread: float
+    spread: Number
     """Mean distance of an input's map from the mean map: half the sum over keys of the absolute
     difference, mean over queries. 0: the map does not depend on the input; at most 1."""
-    structure: float
+    structure: Number
     """The same distance of the mean map from attending to all keys alike."""
-    change: float
+    change: Number
     """‖y' − y‖ / ‖y‖ of the output when this head's map is its mean, mean over inputs."""
-    picture: tuple[tuple[float, ...], ...]
-    """The mean map, query × key; averaged over neighbours where it is large."""
+    picture: tuple[Numbers, ...]
+    """The mean map, query × key; averaged over neighbours if it is large."""
 
 
 @dataclass(frozen=True)
@@ -45,94 +42,77 @@ class LayerMaps:
 
 
 @dataclass(frozen=True)
-class MapsResult:
+class MapsResult(Result):
     """The attention maps of a network on a data set."""
+
+    FORMAT: ClassVar[str] = "attnlab maps 1"
 
     network: str
     inputs: int
+    different_inputs: int
+    """How many of the inputs differ, counted up to 8; fewer are too few to call heads alike."""
     layers: tuple[LayerMaps, ...]
-    change: float
-    """Of the output when every map is its mean."""
+    change: Number
+    """‖y' − y‖ / ‖y‖ of the output when every map is its mean, mean over inputs."""
     agreement: float | None
-    """The share of inputs with the same largest output then; None where outputs are not rows."""
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
-    provenance: Provenance | None = None
-    """Where it comes from, if a command measured it."""
+    """The share of inputs with the same largest output then; None if outputs are not rows."""
+
+    @property
+    def heads(self) -> list[HeadMap]:
+        """The heads of all layers."""
+        return [head for layer in self.layers for head in layer.heads]
 
     @property
     def verdict(self) -> str:
-        """One line: how much the maps depend on the input."""
-        return plots.maps_in_words(asdict(self))
+        """How much the maps depend on the input, and what their means would do."""
+        few = too_few_inputs(self.different_inputs, "input")
+        if self.different_inputs <= 1:
+            return few
+        spreads = sorted(head.spread for head in self.heads)
+        largest = max(head.change for head in self.heads)
+        text = (
+            f"{sum(spread < ALIKE for spread in spreads)} of {len(spreads)} heads attend nearly "
+            f"alike whatever the input (distance from their mean map below {ALIKE:g}; median "
+            f"{spreads[len(spreads) // 2]:.2g}). With its mean map, a single head changes the "
+            f"output by at most {100 * largest:.2g} %, all heads together by "
+            f"{100 * self.change:.2g} %"
+        )
+        if self.agreement is not None:
+            text += f", and {100 * self.agreement:.0f} % of the answers stay"
+        return f"{text}. {few}".rstrip()
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One dictionary of numbers per head."""
-        return [
-            {
-                "layer": layer.name,
-                "head": number,
-                "spread": head.spread,
-                "structure": head.structure,
-                "change": head.change,
-            }
+    def table(self) -> Table:
+        """A row per head."""
+        columns = ["layer", "head", "spread over inputs", "mean map, from uniform"]
+        rows = [
+            [
+                Cell(layer.name),
+                number_cell(place, "{}"),
+                number_cell(head.spread, "{:.3f}"),
+                number_cell(head.structure, "{:.3f}"),
+                number_cell(head.change, "{:.4f}"),
+            ]
             for layer in self.layers
-            for number, head in enumerate(layer.heads)
+            for place, head in enumerate(layer.heads, 1)
         ]
+        return Table([*columns, "change of output"], rows, f"{self.network}, {self.inputs} inputs")
 
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications: `spread`, `change`, and `maps LAYER` of each layer."""
-        layers = [asdict(layer) for layer in self.layers]
-        found = {which: plots.heads_figure(layers, which) for which in ("spread", "change")}
-        for layer in layers:
-            found[f"maps {layer['name']}"] = plots.mean_maps_figure(layer)
-        return found
+        return {
+            "spread": figures.heads_figure(self.layers, "spread"),
+            "change": figures.heads_figure(self.layers, "change"),
+            **{f"maps {layer.name}": figures.mean_maps_figure(layer) for layer in self.layers},
+        }
 
-    def _repr_svg_(self) -> str:
-        return to_svg(self.figures()["spread"])
+    def page(self) -> Page:
+        """Whether the maps depend on the input, what the means look like, and all numbers."""
+        from attnlab.instruments.maps.page import maps_page
 
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)})
-
-    @classmethod
-    def from_json(cls, text: str) -> MapsResult:
-        """The result that `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        layers = tuple(_layer(layer) for layer in data.pop("layers"))
-        source = read_provenance(data.pop("provenance", None))
-        notes = tuple(data.pop("notes"))
-        return cls(layers=layers, notes=notes, provenance=source, **data)
-
-    def save(self, path: str | Path) -> Path:
-        """Write `to_json()` to `path`, whole or not at all."""
-        return write_whole(Path(path), self.to_json() + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> MapsResult:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return maps_page(self)
 
     def __repr__(self) -> str:
-        heads = sum(len(layer.heads) for layer in self.layers)
         return (
-            f"MapsResult({self.network}: {heads} heads of {len(self.layers)} layers, "
+            f"MapsResult({self.network}: {len(self.heads)} heads of {len(self.layers)} layers, "
             f"{self.inputs} inputs. {self.verdict})"
         )
-
-
-def picture(mean: Tensor) -> tuple[tuple[float, ...], ...]:
-    """A mean map (queries, keys) with at most 32 rows and columns, and four digits."""
-    from torch.nn.functional import adaptive_avg_pool2d
-
-    queries, keys = mean.shape
-    size = min(queries, LARGEST_PICTURE), min(keys, LARGEST_PICTURE)
-    small = adaptive_avg_pool2d(mean[None], size)[0]
-    return tuple(tuple(float(f"{value:.4g}") for value in row) for row in small.tolist())
-
-
-def _layer(data: dict[str, Any]) -> LayerMaps:
-    heads = tuple(
-        HeadMap(**{**head, "picture": tuple(map(tuple, head["picture"]))}) for head in data["heads"]
-    )
-    return LayerMaps(**{**data, "heads": heads})

@@ -1,14 +1,13 @@
-"""A network's result against the strength of a noise: plain data in, Vega-Lite out.
-
-The data are what a `noise.json` holds, as a dictionary.
-"""
+"""A network's result against the strength of a noise, as Vega-Lite."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnlab.page.plot import Spec
+
+if TYPE_CHECKING:
+    from attnlab.instruments.noise.result import NoiseCurve, NoisePoint, NoiseResult
 
 _AXES = {
     "random": "σ of the noise in every norm",
@@ -17,43 +16,24 @@ _AXES = {
 }
 
 
-def noise_figure(result: Mapping[str, Any]) -> Spec:
+def noise_figure(result: NoiseResult) -> Spec:
     """Mean over draws with its interval; a dashed line is the network without noise."""
-    metric, kind = result["metric"], result["kind"]
-    rows, clean = [], []
-    for curve in result["networks"]:
-        clean.append({"network": curve["network"], "clean": curve["clean"]})
-        for point in curve["points"]:
-            strength = point["strength"]
-            shown = f"({strength[0]:g}, {strength[1]:g})" if kind == "constant" else strength[0]
-            low, high = point["low"], point["high"]
-            rows.append(
-                {
-                    "network": curve["network"],
-                    "strength": shown,
-                    "mean": point["mean"],
-                    "low": point["mean"] if low is None else low,
-                    "high": point["mean"] if high is None else high,
-                    "text": f"{curve['network']}, {point['label']}: {point['mean']:.2f}",
-                }
-            )
-    unit = f", {metric['unit']}" if metric["unit"] else ""
-    y: Spec = {
-        "type": "quantitative",
-        "title": f"{metric['label']}{unit}",
-        "scale": {"zero": False},
-    }
+    metric, kind = result.metric, result.kind
+    rows = [_values(curve, point) for curve in result.networks for point in curve.points]
+    clean = [{"network": curve.network, "clean": curve.clean} for curve in result.networks]
+    unit = f", {metric.unit}" if metric.unit else ""
+    y: Spec = {"type": "quantitative", "title": f"{metric.label}{unit}", "scale": {"zero": False}}
     x: Spec = {"field": "strength", "type": "quantitative", "title": _AXES[kind]}
     if kind == "constant":
         x |= {"type": "nominal", "sort": None, "axis": {"labelAngle": 0}}
     elif kind == "batch":
         x |= {"scale": {"type": "log", "base": 2}}
-    colour = {"field": "network", "type": "nominal", "title": None, "sort": None}
+    mean = {"x": x, "y": {**y, "field": "mean"}}
     return {
         "width": 460,
         "height": 260,
         "data": {"values": rows},
-        "encoding": {"color": colour},
+        "encoding": {"color": {"field": "network", "type": "nominal", "title": None, "sort": None}},
         "layer": [
             {
                 "data": {"values": clean},
@@ -64,14 +44,23 @@ def noise_figure(result: Mapping[str, Any]) -> Spec:
                 "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
                 "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
             },
-            {"mark": {"type": "line"}, "encoding": {"x": x, "y": {**y, "field": "mean"}}},
+            {"mark": {"type": "line"}, "encoding": mean},
             {
                 "mark": {"type": "point", "filled": True, "size": 40},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": "mean"},
-                    "description": {"field": "text"},
-                },
+                "encoding": {**mean, "description": {"field": "text"}},
             },
         ],
+    }
+
+
+def _values(curve: NoiseCurve, point: NoisePoint) -> Spec:
+    strength = point.strength
+    shown = strength[0] if len(strength) == 1 else f"({strength[0]:g}, {strength[1]:g})"
+    return {
+        "network": curve.network,
+        "strength": shown,
+        "mean": point.mean,
+        "low": point.mean if point.low is None else point.low,
+        "high": point.mean if point.high is None else point.high,
+        "text": f"{curve.network}, {point.label}: {point.mean:.2f}",
     }

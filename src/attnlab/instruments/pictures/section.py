@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from attnlab.page.parts import Cell, Folded, Grid, Heading, Part, Section, Table, Thumbnail
-from attnlab.results.pictures import RunPictures, read_pictures
+from attnlab.instruments.pictures.result import PicturesResult
+from attnlab.page.parts import Cell, Folded, Heading, Part, Section, Table, Thumbnail, ThumbnailGrid
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -23,7 +24,19 @@ _QUALITY = 90
 _SHOWN = 128
 """At least so many pixels of the page to a side."""
 
-_BySeed = dict[int, RunPictures]
+
+class _RunPictures(NamedTuple):
+    """The pictures of a run, and where its files are."""
+
+    directory: Path
+    found: PicturesResult
+
+    @property
+    def outputs(self) -> list[Path]:
+        return [self.directory / each.output for each in self.found.pictures]
+
+
+_BySeed = dict[int, _RunPictures]
 
 
 def pictures_section(record: StudyRecord) -> Section | None:
@@ -50,22 +63,22 @@ def _found(record: StudyRecord, group: Group) -> dict[str, _BySeed]:
     images are not of the same ones."""
     found = {
         row.label: {
-            run.entry.seed: pictures
+            run.entry.seed: _RunPictures(run.stored.directory, pictures)
             for run in record.of(group, row.label)
-            if (pictures := read_pictures(run.stored)) is not None
+            if (pictures := run.measured(PicturesResult)) is not None
         }
         for row in group.rows
     }
-    numbers = [len(run.pictures) for by_seed in found.values() for run in by_seed.values()]
+    numbers = [len(run.outputs) for by_seed in found.values() for run in by_seed.values()]
     most = max(numbers, default=0)
     kept = {
-        label: {seed: run for seed, run in by_seed.items() if len(run.pictures) == most}
+        label: {seed: run for seed, run in by_seed.items() if len(run.outputs) == most}
         for label, by_seed in found.items()
     }
     return {label: by_seed for label, by_seed in kept.items() if by_seed}
 
 
-def _grid(found: Mapping[str, _BySeed]) -> Grid:
+def _grid(found: Mapping[str, _BySeed]) -> ThumbnailGrid:
     # The first seed that all rows have, else the first of each.
     common = set.intersection(*(set(by_seed) for by_seed in found.values()))
     columns: list[str] = ["image"]
@@ -74,16 +87,15 @@ def _grid(found: Mapping[str, _BySeed]) -> Grid:
         seed = min(common or by_seed)
         run = by_seed[seed]
         if place == 0:
-            files = [run.directory / each.input for each in run.pictures]
+            files = [run.directory / each.input for each in run.found.pictures]
             shown.append([_thumbnail(file, "test image", n) for n, file in enumerate(files)])
         columns.append(f"{label}, seed {seed}")
-        files = [run.directory / each.output for each in run.pictures]
-        shown.append([_thumbnail(file, label, n) for n, file in enumerate(files)])
-        if run.folded_change is not None:
-            columns.append(f"{label} folded, max |Δ| {run.folded_change:.1g}")
-            folded = [run.directory / each.folded for each in run.pictures if each.folded]
+        shown.append([_thumbnail(file, label, n) for n, file in enumerate(run.outputs)])
+        if run.found.folded_change is not None:
+            columns.append(f"{label} folded, max |Δ| {run.found.folded_change:.1g}")
+            folded = [run.directory / each.folded for each in run.found.pictures if each.folded]
             shown.append([_thumbnail(f, f"{label} folded", n) for n, f in enumerate(folded)])
-    return Grid(columns, list(zip(*shown, strict=True)))
+    return ThumbnailGrid(columns, list(zip(*shown, strict=True)))
 
 
 def _thumbnail(file: Path, label: str, number: int) -> Thumbnail:
@@ -119,9 +131,8 @@ def _cell(values: Sequence[float]) -> Cell:
     return Cell(f"{fmean(values):.3f}", small=spread, order=fmean(values))
 
 
-def _distance(one: RunPictures, other: RunPictures) -> float:
-    pairs = zip(one.pictures, other.pictures, strict=True)
-    files = [(one.directory / a.output, other.directory / b.output) for a, b in pairs]
+def _distance(one: _RunPictures, other: _RunPictures) -> float:
+    files = zip(one.outputs, other.outputs, strict=True)
     return fmean(float(np.sqrt(((_pixels(a) - _pixels(b)) ** 2).mean())) for a, b in files)
 
 

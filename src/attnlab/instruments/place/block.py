@@ -60,7 +60,7 @@ def by_stage(blocks: Sequence[Block]) -> list[list[Block]]:
     ]
 
 
-def listed(blocks: Sequence[Block]) -> str:
+def block_labels(blocks: Sequence[Block]) -> str:
     """`1.1, 1.2, 2.1`, shortened where there are many."""
     labels = [block.label for block in blocks]
     return ", ".join(labels if len(labels) <= 12 else [*labels[:11], "…", labels[-1]])

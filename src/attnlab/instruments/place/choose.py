@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 
 from attnlab._errors import InputError, SelectionError
-from attnlab.instruments.place.block import Block, listed
+from attnlab.instruments.place.block import Block, block_labels
 from attnlab.instruments.place.result import BlockScore, Margin
-from attnlab.instruments.place.strategy import Asked, Scored
+from attnlab.instruments.place.strategy import Placing, Scored
 
 
-def check_budget(asked: Asked, candidates: list[list[Block]], why: str = "") -> None:
+def check_budget(asked: Placing, candidates: list[list[Block]], why: str = "") -> None:
     """Refuse a budget that the blocks do not allow."""
     reason = f" ({why})" if why else ""
     for group in candidates:
@@ -20,22 +20,24 @@ def check_budget(asked: Asked, candidates: list[list[Block]], why: str = "") -> 
             stage = group[0].stage if group else "one"
             raise SelectionError(
                 f"A budget of {asked.budget} blocks in every stage, but stage {stage} has "
-                f"{len(group)} to choose from{reason}: {listed(group)}."
+                f"{len(group)} to choose from{reason}: {block_labels(group)}."
             )
         raise SelectionError(
             f"A budget of {asked.budget} blocks, but the network has {len(group)} to choose "
-            f"from{reason}: {listed(group)}."
+            f"from{reason}: {block_labels(group)}."
         )
 
 
-def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list[Margin]]:
+def chosen_by_score(asked: Placing, found: Scored) -> tuple[list[BlockScore], list[Margin]]:
     """The best blocks of every group, and how far they are from the next."""
     best = {block: step for block in asked.blocks if (step := _best_step(block, found))}
     unscored = found.unscored or "no score"
     groups = [[block for block in group if block in best] for group in asked.groups]
     for before, after in zip(asked.groups, groups, strict=True):
         if not after:
-            raise InputError(f"No block of {listed(before)} has a {found.quantity} ({unscored}).")
+            raise InputError(
+                f"No block of {block_labels(before)} has a {found.quantity} ({unscored})."
+            )
     left_out = len(best) < len(asked.blocks)
     check_budget(asked, groups, unscored if left_out else "")
     sign = 1 if found.largest else -1
@@ -47,12 +49,9 @@ def chosen_by_score(asked: Asked, found: Scored) -> tuple[list[BlockScore], list
         taken, left = order[: asked.budget], order[asked.budget :]
         stage = group[0].stage if asked.per_stage else None
         if left:
-            last, following = (found.scores[best[b]] for b in (taken[-1], left[0]))
-            margins.append(
-                Margin(
-                    stage, taken[-1].label, left[0].label, last, following, abs(last - following)
-                )
-            )
+            scores = found.scores[best[taken[-1]]], found.scores[best[left[0]]]
+            apart = abs(scores[0] - scores[1])
+            margins.append(Margin(stage, taken[-1].label, left[0].label, *scores, apart))
         where = "" if stage is None else f" of stage {stage}"
         for rank, block in enumerate(taken, 1):
             chosen[block] = _reason(found, best[block], rank, len(group), where)

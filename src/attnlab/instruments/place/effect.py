@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import InputError
 from attnlab.instruments.place.labelled import check_classes, classes_note, labelled
-from attnlab.instruments.place.strategy import Asked, Scored, Strategy
+from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.residuals import Observer, SeenStep
 from attnlab.residuals.example import evaluating
 from attnlab.residuals.watching import watching
@@ -48,7 +48,7 @@ class _Gradients(Observer):
         branch.register_hook(add)
 
 
-def predicted_effect(asked: Asked) -> Scored:
+def predicted_effect(asked: Placing) -> Scored:
     """The largest first-order effect of a gate on the loss."""
     seen, images, outputs = _Gradients(), 0, 0
     classes: set[int] = set()

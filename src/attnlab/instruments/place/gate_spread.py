@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import InputError, OptionError
 from attnlab.instruments.place.labelled import check_classes, classes_note, labelled
-from attnlab.instruments.place.strategy import Asked, Scored, Strategy
+from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.instruments.stripe import StripeResult
 from attnlab.instruments.stripe.measure import stripe
 from attnlab.surgery.insertion.insert import insert
@@ -26,12 +26,12 @@ STEPS, RATE = 100, 0.05
 _NOTHING = 0.01
 
 
-def gate_spread(asked: Asked) -> Scored:
+def gate_spread(asked: Placing) -> Scored:
     """The largest standard deviation of the gate over images, mean over channels."""
     first, _ = next(labelled(asked, "spread"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network, _ = insert(asked.network, asked.gate, start="identity", example=first[:1])
+        network, _ = insert(asked.network, asked.spread_gate, start="identity", example=first[:1])
         for parameter in network.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
         classes, outputs = _warm_up(network, asked)
@@ -48,7 +48,7 @@ def gate_spread(asked: Asked) -> Scored:
 
 def spread_scores(found: StripeResult, notes: tuple[str, ...] = ()) -> Scored:
     """The spread of every gate that was found on a step."""
-    if all(site.constant for site in found.sites):
+    if all(site.image_spread == 0 for site in found.sites):
         raise OptionError(
             "The gates are the same for every image, so they have no spread to choose by. Take a "
             "gate that reads the features, for example 'se'."
@@ -63,7 +63,7 @@ def spread_scores(found: StripeResult, notes: tuple[str, ...] = ()) -> Scored:
     )
 
 
-def _warm_up(network: nn.Module, asked: Asked) -> tuple[set[int], int]:
+def _warm_up(network: nn.Module, asked: Placing) -> tuple[set[int], int]:
     """Train `network`; the classes that were seen, and how many it tells apart."""
     optimizer = torch.optim.SGD(network.parameters(), RATE, momentum=0.9)
     classes: set[int] = set()

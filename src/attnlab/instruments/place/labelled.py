@@ -5,43 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.instruments.place.strategy import Asked
+from attnlab.instruments.place.strategy import Placing
+from attnlab.residuals.inputs import read_batch
+from attnlab.surgery.answer import check_labels
 
 
-def labelled(asked: Asked, strategy: str) -> Iterator[tuple[Tensor, Tensor]]:
+def labelled(asked: Placing, strategy: str) -> Iterator[tuple[Tensor, Tensor]]:
     """(images, classes) of every batch, where the network is."""
-    parameter = next(
-        (p for p in asked.network.parameters() if p.is_floating_point()), torch.ones(1)
-    )
     for batch in asked.loader:
-        images, classes = _pair(batch, strategy)
-        yield images.to(parameter), classes.to(parameter.device, torch.long)
+        for sample in read_batch(batch, asked.network):
+            if not isinstance(sample.inputs, Tensor) or sample.labels is None:
+                raise InputError(
+                    f"Strategy {strategy!r} needs the class of every image, a whole number: "
+                    f"expected batches (images, classes) but got {_described(batch)}. Without "
+                    f"classes choose 'stiffest', 'tns' or 'nsi-spread'."
+                )
+            yield sample.inputs, sample.labels.to(sample.inputs.device)
 
 
-def _pair(batch: Any, strategy: str) -> tuple[Tensor, Tensor]:
-    if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[0], Tensor):
-        raise InputError(
-            f"Strategy {strategy!r} needs the labels of the images: expected batches (images, "
-            f"classes) but got {type(batch).__name__}. Without labels choose 'stiffest', 'tns' or "
-            f"'nsi-spread'."
-        )
-    images, classes = batch[0], batch[1]
-    if (
-        not isinstance(classes, Tensor)
-        or classes.ndim != 1
-        or classes.is_floating_point()
-        or len(classes) != len(images)
-    ):
-        shape = tuple(classes.shape) if isinstance(classes, Tensor) else type(classes).__name__
-        raise InputError(
-            f"Strategy {strategy!r} needs one class per image as a whole number: expected "
-            f"{len(images)} of them but got {shape}."
-        )
-    return images, classes
+def _described(batch: Any) -> str:
+    if isinstance(batch, tuple | list) and len(batch) > 1 and isinstance(batch[1], Tensor):
+        kind = str(batch[1].dtype).removeprefix("torch.")
+        return f"classes of shape {tuple(batch[1].shape)} in {kind}"
+    return type(batch).__name__
 
 
 def check_classes(network: nn.Module, output: Any, classes: Tensor) -> None:
@@ -52,15 +41,11 @@ def check_classes(network: nn.Module, output: Any, classes: Tensor) -> None:
             f"Expected {type(network).__name__} to return a value per image and class but got "
             f"{shape}."
         )
-    if int(classes.max()) >= output.shape[1] or int(classes.min()) < 0:
-        raise InputError(
-            f"The labels go from {int(classes.min())} to {int(classes.max())}, and "
-            f"{type(network).__name__} has {output.shape[1]} classes: these are not its labels."
-        )
+    check_labels(output, classes)
 
 
 def classes_note(seen: set[int], outputs: int) -> tuple[str, ...]:
-    """What to look at where the labels may be others than those that the network learned."""
+    """What to look at if the labels may be others than those that the network learned."""
     if len(seen) == outputs:
         return ()
     return (

@@ -16,70 +16,74 @@ from attnlab.instruments.place.choose import check_budget, chosen_by_score
 from attnlab.instruments.place.gate_spread import SPREAD, spread_scores
 from attnlab.instruments.place.registry import strategy_named
 from attnlab.instruments.place.result import Placement
-from attnlab.instruments.place.strategy import Asked, Scored, Strategy
+from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.instruments.stripe.measure import stripe
 from attnlab.residuals.example import Example, example_input
 from attnlab.residuals.inputs import head, inputs_of
 from attnlab.residuals.where import MEASURED, measured_word, split_inside
+from attnlab.subject import Source, Subject, subject_of
+from attnlab.subject import open as open_subject
 from attnlab.surgery.insertion import attachments
+
+IMAGES = 512
+"""Training images that are measured if the network was opened without a limit; as many as a study
+measures for its words."""
 
 
 def place(
-    network: nn.Module,
+    network: Source,
     budget: int | None = None,
     strategy: str = "stiffest",
     loader: Iterable[Any] | None = None,
     *,
     per_stage: bool = False,
-    gate: str | None = None,
-    name: str | None = None,
+    spread_gate: str | None = None,
 ) -> Placement:
-    """Propose the blocks of `network` in which gates belong, by a measurement; `.where` of the
-    result is for `attnlab.insert`. The network is not changed. Blocks that need no measurement are
-    written as `where` at once: `"all"`, `"every:3"`, `"code:1001…"`, `"random:1@0"`, `"any:3@0"`.
+    """Propose the blocks in which gates belong, with the reason and the margin of each choice.
+
+    `.where` of the result is for `attnlab.insert`; the network is not changed. What is measured are
+    training images: a choice by looking at test images is not fair. Blocks that need no measurement
+    are written as `where` at once: all, every:3, code:1001, random:1@0, any:3@0.
 
     Args:
-        network: any network with residual steps.
+        network: any network with residual steps, as for `attnlab.open`.
         budget: how many blocks get a gate.
-        strategy: a name of `attnlab.instruments.place.list_strategies()`.
-        loader: batches of training images, (images, classes) for `effect` and `spread`. What is
-            chosen by looking at test images is not a fair choice.
+        strategy: stiffest, softest, tns or nsi-spread (how far the steps move the features), effect
+            (of a gate on the loss, in one backward pass), or spread (of gates over images, after a
+            short warm-up).
+        loader: batches in the place of the network's own training images; (images, classes) for
+            effect and spread.
         per_stage: choose this many blocks in every stage, so that every choice costs the same.
-        gate: of the strategy `spread`: whose spread, `se` when None.
-        name: of the network, for the report.
+        spread_gate: whose spread the strategy spread measures; se if left out.
     """
     began = time.perf_counter()
-    check_module(network)
     chosen = strategy_named(strategy)
-    if gate is not None and chosen is not SPREAD:
-        raise OptionError(
-            f"Strategy {strategy!r} takes no gate, which is for {SPREAD.name!r}. Leave it out."
-        )
+    gate = _gate(chosen, spread_gate)
     budget = _budget(chosen, budget)
-    batches = _batches(chosen, loader)
+    subject = _with_images(network, loader, chosen)
+    asked = _asked(subject.network, _training_batches(subject), budget, per_stage, gate)
+    found = placed(asked, chosen, chosen.run(asked), began=began, name=subject.name)
+    return subject.sign(replace(found, notes=(*found.notes, *_remarks(subject))))
+
+
+def _asked(
+    network: nn.Module,
+    batches: Iterable[Any],
+    budget: int,
+    per_stage: bool,
+    gate: str = "se",
+    where: str | None = None,
+) -> Placing:
+    """What a strategy is asked for; an error if there are fewer blocks than the budget."""
     example = _example(network, batches)
-    asked = Asked(
-        network,
-        find_blocks(network, example),
-        example,
-        budget,
-        per_stage,
-        batches,
-        "se" if gate is None else gate,
-    )
+    blocks = find_blocks(network, example, where)
+    asked = Placing(network, blocks, example, budget, per_stage, batches, gate)
     check_budget(asked, asked.groups)
-    found = placed(asked, chosen, chosen.run(asked), began=began, name=name)
-    gates = sum(True for _ in attachments(network))
-    if gates:
-        note = (
-            f"the network carries {gates} of our gates; what is measured is the network with them"
-        )
-        found = replace(found, notes=(*found.notes, note))
-    return found
+    return asked
 
 
 def placed(
-    asked: Asked,
+    asked: Placing,
     strategy: Strategy,
     found: Scored,
     *,
@@ -122,6 +126,7 @@ def place_by_word(
     `stiffest` and `softest` are measured on `network` as it is, `spread` on the gates that it has.
     """
     began = time.perf_counter()
+    check_module(network)
     word = measured_word(where)
     if word is None:
         raise OptionError(
@@ -129,10 +134,9 @@ def place_by_word(
             f"'stiffest:1', but got {where!r}."
         )
     strategy = strategy_named(word[0])
-    batches = _batches(strategy, loader)
-    example = _example(network, batches)
-    asked = Asked(network, find_blocks(network, example, where), example, word[1], True, batches)
-    check_budget(asked, asked.groups)
+    check_batches(loader)
+    batches = _repeatable(loader)
+    asked = _asked(network, batches, word[1], True, where=where)
     if strategy is SPREAD:
         strategy = replace(strategy, what="gates that differ most between images")
         found = spread_scores(stripe(network, batches))
@@ -140,6 +144,15 @@ def place_by_word(
         found = strategy.run(asked)
     inside, _ = split_inside(where)
     return placed(asked, strategy, found, began=began, name=name, inside=inside)
+
+
+def _gate(strategy: Strategy, given: str | None) -> str:
+    if given is not None and strategy is not SPREAD:
+        raise OptionError(
+            f"Strategy {strategy.name!r} takes no spread_gate, which is for {SPREAD.name!r}. Leave "
+            f"it out."
+        )
+    return "se" if given is None else given
 
 
 def _budget(strategy: Strategy, given: int | None) -> int:
@@ -151,14 +164,35 @@ def _budget(strategy: Strategy, given: int | None) -> int:
     return given
 
 
-def _batches(strategy: Strategy, loader: Iterable[Any] | None) -> Iterable[Any]:
-    """Something that can be gone through more than once."""
-    if loader is None:
+def _with_images(network: Source, loader: Iterable[Any] | None, strategy: Strategy) -> Subject:
+    """The subject with images to choose on. Other instruments take random pixels if there are none;
+    a choice made on those would look like one that means something."""
+    opened = open_subject(network)
+    if loader is None and opened.data is None and opened.loader is None:
+        classes = ", with their classes" if strategy.needs == "labels" else ""
         raise InputError(
-            f"Strategy {strategy.name!r} measures on images: pass batches of training images, "
-            f"loader=...{', with their classes' if strategy.needs == 'labels' else ''}."
+            f"Strategy {strategy.name!r} measures on images, and {opened.name!r} was opened "
+            f"without any: pass training images{classes}, data='digits' (in a command --data "
+            f"digits) or loader=batches."
         )
-    check_batches(loader)
+    subject = subject_of(opened, loader)
+    if strategy.needs == "labels" and subject.loader is None and subject.task is None:
+        raise InputError(
+            f"Strategy {strategy.name!r} needs the labels of the images, and {subject.name!r} has "
+            f"no images with labels of its own classes. Pass data with as many classes as it has "
+            f"outputs, such as digits, or batches (images, classes)."
+        )
+    return subject
+
+
+def _training_batches(subject: Subject) -> Iterable[Any]:
+    if subject.loader is not None:
+        return _repeatable(subject.loader)
+    return _repeatable(subject.batches(IMAGES, subject.part or "train"))
+
+
+def _repeatable(loader: Iterable[Any]) -> Iterable[Any]:
+    """Batches that can be gone through more than once, and at least one."""
     batches = list(loader) if iter(loader) is loader else loader
     if next(iter(batches), None) is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
@@ -170,3 +204,15 @@ def _example(network: nn.Module, batches: Iterable[Any]) -> Example:
         for inputs in inputs_of(batch, network):
             return head(inputs, 1)
     return example_input(network)
+
+
+def _remarks(subject: Subject) -> list[str]:
+    found = []
+    gates = sum(True for _ in attachments(subject.network))
+    if gates:
+        found.append(
+            f"the network carries {gates} of our gates; what is measured is the network with them"
+        )
+    if subject.part == "test":
+        found.append("chosen by looking at test images, so a result on them is not a fair one")
+    return found

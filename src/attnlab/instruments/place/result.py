@@ -1,18 +1,18 @@
-"""A proposed placement: one object that prints, plots, and goes to JSON and back."""
+"""Where to put gates, and why: what `place` found."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import ClassVar
 
-from attnlab._errors import InputError
-from attnlab._files import write_whole
-from attnlab.instruments.place.figures import margin_in_words, place_figure
-from attnlab.page.plot import Spec, to_svg
-from attnlab.results.provenance import Provenance, read_provenance
+from attnlab.instruments.place.figures import place_figure
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Result
 
-FORMAT = "attnlab place 1"
+_TIE = 0.05
+"""Of the score: blocks that are nearer to each other change places from seed to seed."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,33 @@ class Margin:
     """How far the last block that was chosen is from the first that was not."""
 
     stage: int | None
-    """None where all stages were chosen from together."""
+    """None if all stages were chosen from together."""
     chosen: str
     following: str
     score: float
     following_score: float
     margin: float
 
+    @property
+    def share(self) -> float:
+        """Of the score of the block that was chosen."""
+        return self.margin / abs(self.score) if self.score else 0.0
+
+    def __str__(self) -> str:
+        """`0.006 (1.1 %) from 1.1 to 1.2 in stage 1: nearly a tie`."""
+        stage = "" if self.stage is None else f" in stage {self.stage}"
+        tie = ": nearly a tie" if self.share < _TIE else ""
+        return (
+            f"{self.margin:.3g} ({100 * self.share:.1f} %) from {self.chosen} to "
+            f"{self.following}{stage}{tie}"
+        )
+
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Result):
     """Where to put gates, and why."""
+
+    FORMAT: ClassVar[str] = "attnlab place 1"
 
     network: str
     strategy: str
@@ -59,55 +75,55 @@ class Placement:
     images: int
     blocks: tuple[BlockScore, ...]
     margins: tuple[Margin, ...]
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
-    provenance: Provenance | None = None
-    """Where it comes from, if a command made it."""
 
     @property
     def chosen(self) -> tuple[BlockScore, ...]:
+        """The blocks that should get a gate."""
         return tuple(block for block in self.blocks if block.chosen)
+
+    @property
+    def verdict(self) -> str:
+        """The chosen blocks, how to name them to `insert`, and the margin that is the smallest."""
+        labels = ", ".join(block.label for block in self.chosen)
+        closest = min(self.margins, key=lambda margin: margin.share, default=None)
+        smallest = "" if closest is None else f"; smallest margin {closest}"
+        return f"Gates at {labels}, where={self.where!r}{smallest}."
 
     def reasons(self) -> list[str]:
         """One line for each block that was chosen, and one for each margin."""
         lines = [f"{b.label} {b.name}: {b.reason}" for b in self.chosen]
-        return lines + [f"margin {margin_in_words(asdict(each))}" for each in self.margins]
+        return lines + [f"margin {each}" for each in self.margins]
 
-    def to_json(self) -> str:
-        """All of it as JSON text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False)
+    def table(self) -> Table:
+        """A row for every block; the last that was chosen has the margin to the next."""
+        margins = {
+            each.chosen: Cell(f"{100 * each.share:.1f} %", f"to {each.following}", each.share)
+            for each in self.margins
+        }
+        rows = [
+            [
+                Cell(block.label),
+                Cell(block.name),
+                Cell("chosen" if block.chosen else ""),
+                Cell(block.reason),
+                margins.get(block.label, Cell("")),
+                number_cell(block.score, "{:.4g}"),
+            ]
+            for block in self.blocks
+        ]
+        caption = f"{self.network}: {self.strategy}, {self.what}, {self.images} images"
+        columns = ["block", "module", "", "why", "margin", self.quantity]
+        return Table(columns, rows, caption, names=4)
 
-    @classmethod
-    def from_json(cls, text: str) -> Placement:
-        """The placement that `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        data["blocks"] = tuple(BlockScore(**each) for each in data["blocks"])
-        data["margins"] = tuple(Margin(**each) for each in data["margins"])
-        data["notes"] = tuple(data["notes"])
-        data["provenance"] = read_provenance(data.get("provenance"))
-        return cls(**data)
+    def figures(self) -> dict[str, Spec]:
+        """Every block with its score, the chosen ones in colour."""
+        return {"place": place_figure(self)}
 
-    def save(self, path: str | Path) -> Path:
-        """Write `to_json()` to `path`, whole or not at all."""
-        return write_whole(Path(path), self.to_json() + "\n")
+    def page(self) -> Page:
+        """The blocks with their reasons, and the line of Python that puts gates there."""
+        from attnlab.instruments.place.page import place_page
 
-    @classmethod
-    def load(cls, path: str | Path) -> Placement:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
-
-    def figure(self) -> Spec:
-        """Vega-Lite specification: every block with its score, the chosen ones in colour."""
-        return place_figure(asdict(self))
-
-    def plot(self) -> str:
-        """The figure as SVG text."""
-        return to_svg(self.figure())
-
-    def _repr_svg_(self) -> str:
-        return self.plot()
+        return place_page(self)
 
     def __str__(self) -> str:
         lines = [f"where={self.where!r}", *(f"  {line}" for line in self.reasons())]

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from attnlab.instruments.place.section_figures import placements_figure
+from attnlab.instruments.place.section_figures import PlacedPoint, placements_figure
 from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Table, Text, number_cell
 from attnlab.results.metric import directed
-from attnlab.results.record import RunRecord, StudyRecord
-from attnlab.results.table import Group, Row
+from attnlab.results.record import StudyRecord
+from attnlab.results.table import Group, StudyRow
 
 ALL, PLAIN, RANDOM = "all", "plain", "random"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedRow:
     """A row of a study by how its blocks were chosen."""
 
-    row: Row
+    row: StudyRow
     strategy: str
     """The word of its `where`; `all`, or `plain`."""
     gate: str
@@ -31,7 +31,7 @@ class Placed:
         return self.row.comparison.difference.mean if self.row.comparison else 0.0
 
 
-def placed_rows(record: StudyRecord, group: Group) -> list[Placed]:
+def placed_rows(record: StudyRecord, group: Group) -> list[PlacedRow]:
     """The rows whose gates are counted; empty where the study has one number of gates only, or has
     no plain backbone."""
     if group.plain is None or not group.plain.seeds:
@@ -39,28 +39,20 @@ def placed_rows(record: StudyRecord, group: Group) -> list[Placed]:
     found = []
     for row in group.rows:
         runs = record.of(group, row.label)
-        sites = _sites(runs[0], row.plain) if runs else None
+        sites = runs[0].result.sites if runs and runs[0].result is not None else None
         if sites is None or (row.comparison is None and not row.plain):
             continue
         entry = runs[0].entry
         settings = (entry.identity or {}).get("settings", {})
         strategy = PLAIN if row.plain else _strategy(settings.get("where"))
-        found.append(Placed(row, strategy, entry.attention, sites))
+        found.append(PlacedRow(row, strategy, entry.attention, sites))
     gates = {each.gate for each in found if each.strategy != PLAIN}
     varied = [g for g in gates if len({each.sites for each in found if each.gate == g}) > 1]
     return [each for each in found if each.strategy == PLAIN or each.gate in varied]
 
 
-def _sites(run: RunRecord, plain: bool) -> int | None:
-    """How many gates a run has; of earlier results only known where gates were measured."""
-    if run.result is not None and run.result.sites is not None:
-        return run.result.sites
-    gates = run.found("gates").get("gates")
-    return len(gates) if gates is not None else 0 if plain else None
-
-
 def _strategy(where: object) -> str:
-    """`stiffest` of `stiffest:2`, also behind an `in:module`."""
+    """`stiffest` of `stiffest:2`, also after an `in:module`."""
     if where is None:
         return ALL
     if not isinstance(where, str):
@@ -69,14 +61,14 @@ def _strategy(where: object) -> str:
     return text.partition(":")[0] or ALL
 
 
-def null_sentence(chosen: Placed, drawn: Sequence[Placed]) -> str:
+def null_sentence(chosen: PlacedRow, drawn: Sequence[PlacedRow]) -> str:
     """Where a choice falls among the random ones of the same cost."""
     above = sum(chosen.delta > each.delta for each in drawn)
     p = (1 + sum(each.delta >= chosen.delta for each in drawn)) / (1 + len(drawn))
     return f"above {above} of {len(drawn)} random placements (p = {p:.2g}, one-sided)"
 
 
-def random_like(chosen: Placed, rows: Sequence[Placed]) -> list[Placed]:
+def random_like(chosen: PlacedRow, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
     """The random placements that cost the same and have the same seeds, if finished."""
     return [
         each
@@ -93,21 +85,17 @@ def placement_parts(record: StudyRecord, group: Group) -> list[Part | Folded]:
     if all(each.strategy == PLAIN for each in rows):
         return []
     metric = record.metric
-    points = []
-    for each in rows:
-        compared = each.row.comparison
-        points.append(
-            {
-                "row": each.row.label,
-                "strategy": each.strategy,
-                "sites": each.sites,
-                "delta": each.delta,
-                "low": compared.low if compared else None,
-                "high": compared.high if compared else None,
-                "text": f"{each.row.label}: {each.sites} gates, "
-                f"{metric.difference_text(each.delta)}",
-            }
+    points = [
+        PlacedPoint(
+            each.strategy,
+            each.sites,
+            each.delta,
+            each.row.comparison.low if each.row.comparison else None,
+            each.row.comparison.high if each.row.comparison else None,
+            f"{each.row.label}: {each.sites} gates, {metric.difference_text(each.delta)}",
         )
+        for each in rows
+    ]
     title = directed(f"Δ {metric.label} {metric.difference_unit}".strip(), metric)
     caption = (
         "Each point is a row of the study, with its interval; grey ticks are random placements, "
@@ -129,7 +117,7 @@ def placement_parts(record: StudyRecord, group: Group) -> list[Part | Folded]:
     return parts
 
 
-def answers(record: StudyRecord, rows: Sequence[Placed]) -> list[str]:
+def answers(record: StudyRecord, rows: Sequence[PlacedRow]) -> list[str]:
     """One sentence for each choice that has random ones beside it."""
     metric, found = record.metric, []
     for each in rows:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
 
@@ -13,20 +13,26 @@ _APART = 0.14
 _COLOURS = ("#3b4252", BLUE, ORANGE, "#6a8f3c", RED, "#7a5ea8", "#4c9a8a", "#b5651d")
 
 
-def placements_figure(points: Sequence[Mapping[str, Any]], title: str | list[str]) -> Spec:
-    """Points with `row`, `strategy`, `sites`, `delta`, `low`, `high` and `text`: strategies side by
-    side at each number of gates with their intervals, random ones as ticks."""
-    strategies = list(dict.fromkeys(point["strategy"] for point in points))
-    numbers = sorted({point["sites"] for point in points})
-    values = [
-        {
-            **point,
-            "x": numbers.index(point["sites"]) + _offset(point, points),
-            "low": point["delta"] if point["low"] is None else point["low"],
-            "high": point["delta"] if point["high"] is None else point["high"],
-        }
-        for point in points
-    ]
+@dataclass(frozen=True)
+class PlacedPoint:
+    """A row of a study in the picture."""
+
+    strategy: str
+    sites: int
+    """How many gates it has."""
+    delta: float
+    """What it gains over the plain backbone."""
+    low: float | None
+    """The ends of the interval of that, if there is one."""
+    high: float | None
+    text: str
+    """What a reader who points at it is told."""
+
+
+def placements_figure(points: Sequence[PlacedPoint], title: str | list[str]) -> Spec:
+    """Strategies side by side at each number of gates with their intervals; random ones: ticks."""
+    strategies = list(dict.fromkeys(point.strategy for point in points))
+    numbers = sorted({point.sites for point in points})
     named = [each for each in strategies if each != _RANDOM]
     colours = {each: _COLOURS[i % len(_COLOURS)] for i, each in enumerate(named)}
     colours |= {_RANDOM: GREY} if _RANDOM in strategies else {}
@@ -41,7 +47,6 @@ def placements_figure(points: Sequence[Mapping[str, Any]], title: str | list[str
             "grid": False,
         },
     }
-    y = {"field": "delta", "type": "quantitative", "title": title}
     colour = {
         "field": "strategy",
         "type": "nominal",
@@ -51,32 +56,50 @@ def placements_figure(points: Sequence[Mapping[str, Any]], title: str | list[str
     return {
         "width": 150 * len(numbers),
         "height": 260,
-        "data": {"values": values},
+        "data": {"values": [_row(point, points, numbers) for point in points]},
         "encoding": {"x": x, "color": colour, "description": {"field": "text"}},
-        "layer": [
-            {
-                "transform": [{"filter": f"datum.strategy == '{_RANDOM}'"}],
-                "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 16},
-                "encoding": {"y": y},
-            },
-            {
-                "transform": [{"filter": f"datum.strategy != '{_RANDOM}'"}],
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6, "aria": False},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative"},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "transform": [{"filter": f"datum.strategy != '{_RANDOM}'"}],
-                "mark": {"type": "point", "size": 60, "opacity": 1},
-                "encoding": {"y": y},
-            },
-        ],
+        "layer": _layers({"field": "delta", "type": "quantitative", "title": title}),
     }
 
 
-def _offset(point: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> float:
+def _row(point: PlacedPoint, points: Sequence[PlacedPoint], numbers: Sequence[int]) -> Spec:
+    return {
+        "strategy": point.strategy,
+        "delta": point.delta,
+        "text": point.text,
+        "x": numbers.index(point.sites) + _offset(point, points),
+        "low": point.delta if point.low is None else point.low,
+        "high": point.delta if point.high is None else point.high,
+    }
+
+
+def _layers(y: Spec) -> list[Spec]:
+    """Ticks for random placements; points with their intervals for all others."""
+    drawn = [{"filter": f"datum.strategy == '{_RANDOM}'"}]
+    chosen = [{"filter": f"datum.strategy != '{_RANDOM}'"}]
+    return [
+        {
+            "transform": drawn,
+            "mark": {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 16},
+            "encoding": {"y": y},
+        },
+        {
+            "transform": chosen,
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6, "aria": False},
+            "encoding": {
+                "y": {"field": "low", "type": "quantitative"},
+                "y2": {"field": "high"},
+            },
+        },
+        {
+            "transform": chosen,
+            "mark": {"type": "point", "size": 60, "opacity": 1},
+            "encoding": {"y": y},
+        },
+    ]
+
+
+def _offset(point: PlacedPoint, points: Sequence[PlacedPoint]) -> float:
     """Beside the others of the same number of gates."""
-    there = list(dict.fromkeys(p["strategy"] for p in points if p["sites"] == point["sites"]))
-    return (there.index(point["strategy"]) - (len(there) - 1) / 2) * _APART
+    there = list(dict.fromkeys(p.strategy for p in points if p.sites == point.sites))
+    return (there.index(point.strategy) - (len(there) - 1) / 2) * _APART

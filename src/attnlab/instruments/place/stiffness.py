@@ -12,7 +12,7 @@ import warnings
 import torch
 
 from attnlab._errors import InputError
-from attnlab.instruments.place.strategy import Asked, Scored, Strategy
+from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.instruments.stiffness import StiffnessResult, StiffnessWarning, nsi, tns, usable
 from attnlab.instruments.stiffness.capture import capture
 from attnlab.instruments.stiffness.measure import stiffness
@@ -23,7 +23,7 @@ from attnlab.residuals.inputs import head, inputs_of
 _FIRST = "the first step of a stage has no NSI that counts"
 
 
-def stiffest(asked: Asked) -> Scored:
+def by_stiffness(asked: Placing) -> Scored:
     """The largest mean NSI."""
     found = _measured(asked)
     scores = {step.label: step.mean for step in found.nsi if step.kept}
@@ -33,9 +33,9 @@ def stiffest(asked: Asked) -> Scored:
     )
 
 
-def softest(asked: Asked) -> Scored:
+def by_softness(asked: Placing) -> Scored:
     """The smallest mean NSI: the opposite choice, as a control."""
-    found = stiffest(asked)
+    found = by_stiffness(asked)
     return Scored(
         found.scores,
         found.quantity,
@@ -47,7 +47,7 @@ def softest(asked: Asked) -> Scored:
     )
 
 
-def varying(asked: Asked) -> Scored:
+def by_nsi_spread(asked: Placing) -> Scored:
     """The largest standard deviation of NSI over images."""
     found = _measured(asked)
     scores = {step.label: step.spread for step in found.nsi if step.kept}
@@ -58,7 +58,7 @@ def varying(asked: Asked) -> Scored:
     )
 
 
-def share_of_tns(asked: Asked) -> Scored:
+def by_share_of_tns(asked: Placing) -> Scored:
     """The largest share of TNS: a step's own rectangle z (z/μ − 1)₊ over TNS, mean over images.
 
     Shares add up to more than one where rectangles overlap.
@@ -91,7 +91,7 @@ def share_of_tns(asked: Asked) -> Scored:
     return Scored(scores, "share of TNS", images, unscored=_FIRST)
 
 
-def _measured(asked: Asked) -> StiffnessResult:
+def _measured(asked: Placing) -> StiffnessResult:
     with warnings.catch_warnings():
         # That TNS is zero in so shallow a network says nothing about NSI.
         warnings.simplefilter("ignore", StiffnessWarning)
@@ -109,7 +109,9 @@ def _notes(found: StiffnessResult) -> tuple[str, ...]:
     return (skipped,) if found.skipped else ()
 
 
-STIFFEST = Strategy("stiffest", "largest mean NSI", "images", stiffest)
-SOFTEST = Strategy("softest", "smallest mean NSI: the opposite, as a control", "images", softest)
-NSI_SPREAD = Strategy("nsi-spread", "NSI that differs most between images", "images", varying)
-TNS = Strategy("tns", "largest share of TNS", "images", share_of_tns)
+STIFFEST = Strategy("stiffest", "largest mean NSI", "images", by_stiffness)
+SOFTEST = Strategy(
+    "softest", "smallest mean NSI: the opposite, as a control", "images", by_softness
+)
+NSI_SPREAD = Strategy("nsi-spread", "NSI that differs most between images", "images", by_nsi_spread)
+TNS = Strategy("tns", "largest share of TNS", "images", by_share_of_tns)

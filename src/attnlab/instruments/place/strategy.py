@@ -16,7 +16,7 @@ Needs = Literal["images", "labels"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Placing:
     """What a strategy is asked for."""
 
     network: nn.Module
@@ -27,7 +27,7 @@ class Asked:
     per_stage: bool
     loader: Iterable[Any]
     """Batches of training images; may be gone through more than once."""
-    gate: str = "se"
+    spread_gate: str = "se"
     """Whose spread is measured, by the strategy `spread`."""
 
     @property
@@ -62,4 +62,4 @@ class Strategy:
     what: str
     """In one line."""
     needs: Needs
-    run: Callable[[Asked], Scored]
+    run: Callable[[Placing], Scored]

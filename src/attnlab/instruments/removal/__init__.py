@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 from attnlab._folders import handed_on
 
 if TYPE_CHECKING:
-    from attnlab.instruments.removal.curves import ShortenResult as ShortenResult
     from attnlab.instruments.removal.curves import removal_curves as removal_curves
     from attnlab.instruments.removal.order import Chosen as Chosen
     from attnlab.instruments.removal.order import removal_order as removal_order
     from attnlab.instruments.removal.rankings import RANKINGS as RANKINGS
     from attnlab.instruments.removal.rankings import Ranking as Ranking
-    from attnlab.instruments.removal.trial import Trial as Trial
+    from attnlab.instruments.removal.result import ShortenResult as ShortenResult
+    from attnlab.instruments.removal.trial import RemovalTrial as RemovalTrial
 
 __getattr__, __dir__ = handed_on(
     __name__,
-    curves=(
-        "ShortenResult",
-        "removal_curves",
-    ),
+    curves=("removal_curves",),
     order=(
         "Chosen",
         "removal_order",
@@ -30,5 +27,6 @@ __getattr__, __dir__ = handed_on(
         "RANKINGS",
         "Ranking",
     ),
-    trial=("Trial",),
+    result=("ShortenResult",),
+    trial=("RemovalTrial",),
 )

@@ -1,51 +1,59 @@
-"""What a network loses as steps are removed: plain data in, Vega-Lite out.
-
-The data are what a `shorten.json` holds, as a dictionary.
-"""
+"""What a network loses as steps are removed, as Vega-Lite specifications."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from attnlab.page.plot import Spec
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 
-Measure = Literal["accuracy", "output_change"]
-_TITLES = {"accuracy": "accuracy, %", "output_change": "relative change of the output"}
+if TYPE_CHECKING:
+    from attnlab.instruments.removal.result import RemovalCurve, RemovalPoint
 
 
-def shorten_figure(result: Mapping[str, Any], measure: Measure, title: str | None = None) -> Spec:
-    """One line per ranking against the number of removed steps."""
+def accuracy_figure(curves: Sequence[RemovalCurve], title: str | None = None) -> Spec:
+    """Accuracy against the number of removed steps, one line per ranking."""
+    return _lines(curves, lambda point: point.accuracy, "accuracy, %", title, zero=False)
+
+
+def output_change_figure(curves: Sequence[RemovalCurve], title: str | None = None) -> Spec:
+    """The change of the output against the number of removed steps, one line per ranking."""
+    change = MEAN_IMAGE_CHANGE
+    return _lines(curves, lambda point: point.output_change, change, title, zero=True)
+
+
+def _lines(
+    curves: Sequence[RemovalCurve],
+    value: Callable[[RemovalPoint], float | None],
+    heading: str,
+    title: str | None,
+    *,
+    zero: bool,
+) -> Spec:
     rows = [
         {
-            "ranking": curve["ranking"],
-            "removed": point["removed"],
-            "value": point[measure],
-            "text": f"{curve['ranking']}, {point['removed']} removed: {point[measure]:.3g}",
+            "ranking": curve.ranking,
+            "removed": point.removed,
+            "value": value(point),
+            "text": f"{curve.ranking}, {point.removed} removed: {value(point):.3g}",
         }
-        for curve in result["curves"]
-        for point in curve["points"]
+        for curve in curves
+        for point in curve.points
     ]
-    names = [curve["ranking"] for curve in result["curves"]]
-    most = max(row["removed"] for row in rows)
-    x: Spec = {
-        "field": "removed",
-        "type": "quantitative",
-        "title": "removed steps",
-        "axis": {"tickMinStep": 1, "format": "d", "tickCount": min(most, 10)},
-    }
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": _TITLES[measure],
-        "scale": {"zero": measure == "output_change"},
-    }
-    colour = {"field": "ranking", "type": "nominal", "title": None, "sort": names}
+    most = max(point.removed for curve in curves for point in curve.points)
+    axis = {"tickMinStep": 1, "format": "d", "tickCount": min(most, 10)}
+    amount = {"type": "quantitative"}
+    names = [curve.ranking for curve in curves]
     spec: Spec = {
         "width": 340,
         "height": 240,
         "data": {"values": rows},
-        "encoding": {"color": colour, "x": x, "y": y},
+        "encoding": {
+            "color": {"field": "ranking", "type": "nominal", "title": None, "sort": names},
+            "x": {"field": "removed", **amount, "title": "removed steps", "axis": axis},
+            "y": {"field": "value", **amount, "title": heading, "scale": {"zero": zero}},
+        },
         "layer": [
             {"mark": {"type": "line", "strokeWidth": 1.8}},
             {

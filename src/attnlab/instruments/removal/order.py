@@ -7,7 +7,7 @@ from math import isfinite
 
 from attnlab._errors import InputError, ShortenError
 from attnlab.instruments.removal.rankings import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals import Step
 from attnlab.surgery.shortening.operation import named
 
@@ -26,7 +26,7 @@ class Chosen:
     """The score of the one that would have gone in its place; None where it was the last."""
 
 
-def removal_order(trial: Trial, ranking: Ranking, number: int) -> list[Chosen]:
+def removal_order(trial: RemovalTrial, ranking: Ranking, number: int) -> list[Chosen]:
     """The first `number` steps that `ranking` gives up: the lowest score first, the earlier step
     where scores tie; measured again after each where the ranking does that."""
     check_number(trial, number)
@@ -42,7 +42,7 @@ def removal_order(trial: Trial, ranking: Ranking, number: int) -> list[Chosen]:
     return chosen
 
 
-def check_number(trial: Trial, number: int) -> None:
+def check_number(trial: RemovalTrial, number: int) -> None:
     """Refuse to remove more steps than there are."""
     most = len(trial.candidates)
     if number <= most:
@@ -53,7 +53,7 @@ def check_number(trial: Trial, number: int) -> None:
     )
 
 
-def _staying(trial: Trial) -> str:
+def _staying(trial: RemovalTrial) -> str:
     """Which steps must stay, by reason; empty where all can go."""
     by_reason: dict[str, list[Step]] = {}
     for step in trial.found.steps:
@@ -70,7 +70,7 @@ def _staying(trial: Trial) -> str:
     return f"{said} So must {left} more, for other reasons." if left else said
 
 
-def _scores(trial: Trial, ranking: Ranking, gone: list[Chosen]) -> Scores:
+def _scores(trial: RemovalTrial, ranking: Ranking, gone: list[Chosen]) -> Scores:
     scores = ranking.scores(trial, {each.step.key for each in gone})
     for step in trial.candidates:
         if not isfinite(scores.get(step.key, 0.0)):

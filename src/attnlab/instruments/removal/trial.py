@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,15 +14,14 @@ from attnlab._errors import InputError
 from attnlab.instruments.stiffness.plan import plan
 from attnlab.residuals import Step, StepKey
 from attnlab.residuals.example import Example, call, evaluating
-from attnlab.residuals.inputs import head
+from attnlab.residuals.inputs import Sample, head, samples_of
 from attnlab.residuals.watching import watching
-from attnlab.surgery.answer import is_number, leaves
-from attnlab.surgery.shortening.images import samples_of
+from attnlab.surgery.answer import check_labels, is_number, leaves
 from attnlab.surgery.shortening.leaving_out import LeavesOut
 from attnlab.surgery.shortening.operation import why_not
 
 
-class Trial:
+class RemovalTrial:
     """A network and images; runs are in eval mode without gradients, and change nothing."""
 
     def __init__(
@@ -65,11 +64,15 @@ class Trial:
         """What the network returns without these steps: (images, values), in float64."""
         observer = LeavesOut(left_out)
         with evaluating(self.network), watching(self.network, observer, found=self.found):
-            parts = [flat(call(self.network, each.inputs), each.number) for each in self.samples]
-        return torch.cat(parts)
+            return run_on(self.network, self.samples)
 
 
-def flat(output: Any, number: int) -> Tensor:
+def run_on(network: nn.Module, samples: Sequence[Sample]) -> Tensor:
+    """What `network` returns for all samples: (images, values), in float64."""
+    return torch.cat([flat_answers(call(network, each.inputs), each.number) for each in samples])
+
+
+def flat_answers(output: Any, number: int) -> Tensor:
     """All numbers that a network returned for each of `number` inputs, side by side."""
     parts = [tensor for _, tensor in leaves(output) if is_number(tensor)]
     if not parts or any(part.ndim == 0 or len(part) != number for part in parts):
@@ -81,32 +84,7 @@ def flat(output: Any, number: int) -> Tensor:
     return torch.cat([part.detach().double().cpu().flatten(1) for part in parts], 1)
 
 
-def relative_change(before: Tensor, after: Tensor) -> Tensor:
-    """‖after − before‖ / ‖before‖ of every row."""
-    size = before.norm(dim=1)
-    if not bool((size > 0).all()):
-        raise InputError(
-            f"The network returns zeros for {int((size == 0).sum())} of {len(size)} images, so "
-            f"nothing can be said about a change. Is its last layer still as it was initialised?"
-        )
-    return (after - before).norm(dim=1) / size
-
-
 def loss(answers: Tensor, labels: Tensor) -> float:
     """Cross-entropy, mean over images."""
-    _check_classes(answers, labels)
+    check_labels(answers, labels)
     return float(F.cross_entropy(answers, labels.cpu()))
-
-
-def accuracy(answers: Tensor, labels: Tensor) -> float:
-    """Per cent of the images whose largest answer is that of their label."""
-    _check_classes(answers, labels)
-    return 100 * float((answers.argmax(1) == labels.cpu()).double().mean())
-
-
-def _check_classes(answers: Tensor, labels: Tensor) -> None:
-    if not 0 <= int(labels.min()) <= int(labels.max()) < answers.shape[1]:
-        raise InputError(
-            f"Expected labels from 0 to {answers.shape[1] - 1}, one for each of the network's "
-            f"{answers.shape[1]} answers, but got {int(labels.min())} to {int(labels.max())}."
-        )

@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.instruments.stiffness.block_sums import BlockSums
+from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
 from attnlab.instruments.stiffness.gate_product import GateShown, gate_product
-from attnlab.instruments.stiffness.granularity import Granularity, Span
+from attnlab.instruments.stiffness.granularity import Span
 from attnlab.instruments.stiffness.norms import norm, step_norms
 from attnlab.instruments.stiffness.plan import Plan, plan
 from attnlab.instruments.stiffness.stages import Stages
-from attnlab.instruments.stiffness.tokens import Tokens, check_same_tokens, of_tokens
+from attnlab.instruments.stiffness.tokens import check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
-from attnlab.residuals.example import Example
+from attnlab.residuals.example import Example, uncompiled
 from attnlab.residuals.inputs import number_of_inputs
 from attnlab.residuals.padding import named_arguments, valid_tokens
 from attnlab.residuals.watching import watching
@@ -215,8 +217,11 @@ def capture(
     Every forward of the network replaces what the one before showed. `example` is an input to find
     the steps with; one is made up when None. `granularity="block"` takes the steps of a block
     together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
-    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted.
+    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted. A
+    compiled network runs uncompiled inside the block.
     """
+    check_module(model)
+    model = uncompiled(model)
     captured = Captured(plan(model, example, granularity=granularity, tokens=tokens))
     with watching(model, captured, found=captured.plan.found):
         yield captured

@@ -18,16 +18,14 @@ attention can score higher by convention alone.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnlab._errors import unknown_name
-
-Convention = Literal["state", "normed", "branch", "paper"]
-CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+from attnlab.instruments.stiffness.choices import CONVENTIONS, Convention
 
 PerStep = Float[Tensor, "inputs steps"]
 """One value per input and step, in the order the network runs them."""

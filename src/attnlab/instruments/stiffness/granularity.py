@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, get_args
 
 from attnlab._errors import unknown_name
+from attnlab.instruments.stiffness.choices import GRANULARITIES, Granularity
 from attnlab.residuals import Step
-
-Granularity = Literal["step", "block"]
-GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,21 @@ from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.instruments.stiffness._loading import batches
 from attnlab.instruments.stiffness.after import unexplained
 from attnlab.instruments.stiffness.capture import Captured, capture
-from attnlab.instruments.stiffness.conventions import CONVENTIONS, Convention, nsi
-from attnlab.instruments.stiffness.granularity import Granularity, check_granularity
+from attnlab.instruments.stiffness.choices import CONVENTIONS, Convention, Granularity, Tokens
+from attnlab.instruments.stiffness.conventions import nsi
+from attnlab.instruments.stiffness.granularity import check_granularity
 from attnlab.instruments.stiffness.grid import Grid, regular_grid
 from attnlab.instruments.stiffness.plan import Plan
 from attnlab.instruments.stiffness.result import StepResult, StiffnessResult, most_often_stiffest
 from attnlab.instruments.stiffness.stages import kept_members
 from attnlab.instruments.stiffness.step_index import StepIndex, step_indices
-from attnlab.instruments.stiffness.tokens import Tokens, check_tokens
+from attnlab.instruments.stiffness.tokens import check_tokens
 from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.inputs import Inputs, head
 from attnlab.subject import Source, subject_of
 
 if TYPE_CHECKING:
-    from attnlab.instruments.stiffness.meters import Measured
+    from attnlab.instruments.stiffness.meters import MeteredStiffness
 
 
 class StiffnessWarning(UserWarning):
@@ -141,7 +142,9 @@ def _check_options(
         )
 
 
-def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tuple[StepResult, ...]:
+def _step_results(
+    plan: Plan, found: MeteredStiffness, indices: list[StepIndex]
+) -> tuple[StepResult, ...]:
     values = found.nsi
     low, middle, high = values.quantiles.tolist()
     shares = (found.stiffest.inputs / found.counts.inputs).tolist()

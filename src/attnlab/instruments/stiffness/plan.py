@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.instruments.stiffness.after import activation_after, norms_after
-from attnlab.instruments.stiffness.granularity import Granularity, Span, check_granularity, spans
+from attnlab.instruments.stiffness.choices import Granularity, Tokens
+from attnlab.instruments.stiffness.granularity import Span, check_granularity, spans
 from attnlab.instruments.stiffness.norms import Activation
 from attnlab.instruments.stiffness.stages import Stages, kept_steps
-from attnlab.instruments.stiffness.tokens import Tokens, check_tokens, chosen_tokens
+from attnlab.instruments.stiffness.tokens import check_tokens, chosen_tokens
 from attnlab.residuals import Step, StepKey, Watchable, watchable
 from attnlab.residuals.example import Example, as_call
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnlab._errors import OptionError
 from attnlab.instruments.stiffness import figures
-from attnlab.instruments.stiffness.conventions import Convention
-from attnlab.instruments.stiffness.granularity import Granularity
-from attnlab.instruments.stiffness.tokens import Tokens
+from attnlab.instruments.stiffness.choices import Convention, Granularity, Tokens
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
@@ -139,8 +137,9 @@ class StiffnessResult(Result):
         columns = ["step", "module", "NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
         columns += ["SI", "residual"] if has_si else []
         rows = [[*_cells(step), *(_si_cells(step) if has_si else ())] for step in self.nsi]
-        title = f"{self.network}, NSI by convention {self.convention!r}, {self.plan}"
+        title = f"{self.network}, NSI by convention {self.convention!r}"
         title += f", {self.tokens} tokens" if self.tokens != "all" else ""
+        title += f"; {self.plan}, the first {self.granularity} of every stage is not counted"
         return Table(columns, rows, title, names=2)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.instruments.stiffness.plan import Plan, plan
 from attnlab.instruments.stiffness.spectrum import FEWEST_VECTORS, SpectralIndex, transposed_index
 from attnlab.residuals import Observer, SeenStep, Step, StepKey
-from attnlab.residuals.example import Example
+from attnlab.residuals.example import Example, uncompiled
 from attnlab.residuals.watching import watching
 
 Map = Literal["branch", "state"]
@@ -86,6 +86,7 @@ def step_indices(
     """
     if of not in ("branch", "state"):
         raise unknown_name("map", of, ("branch", "state"))
+    model = uncompiled(model)
     training = [
         name
         for name, module in model.named_modules()

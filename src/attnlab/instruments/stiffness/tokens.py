@@ -7,19 +7,18 @@ tokens are such tokens too.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnlab._errors import InputError, OptionError, unknown_name
+from attnlab.instruments.stiffness.choices import TOKENS, Tokens
 from attnlab.residuals import Observer, SeenStep, Step, Watchable
 from attnlab.residuals.example import Example, as_call, evaluating
 from attnlab.residuals.watching import watching
 
-Tokens = Literal["all", "class", "patch"]
-TOKENS: tuple[Tokens, ...] = get_args(Tokens)
 _SAME = 1e-6
 """Relative to the largest value; tokens of the input differ by as much as they are large."""
 

@@ -7,25 +7,14 @@ from attnlab._folders import handed_on
 if TYPE_CHECKING:
     from attnlab.instruments.stripe.history import GateHistory as GateHistory
     from attnlab.instruments.stripe.history import first_difference as first_difference
+    from attnlab.instruments.stripe.measure import gate_means as gate_means
+    from attnlab.instruments.stripe.measure import gate_values as gate_values
     from attnlab.instruments.stripe.result import SiteStripe as SiteStripe
     from attnlab.instruments.stripe.result import StripeResult as StripeResult
-    from attnlab.instruments.stripe.values import GateStatistics as GateStatistics
-    from attnlab.instruments.stripe.values import gate_statistics as gate_statistics
-    from attnlab.instruments.stripe.values import gate_values as gate_values
 
 __getattr__, __dir__ = handed_on(
     __name__,
-    history=(
-        "GateHistory",
-        "first_difference",
-    ),
-    result=(
-        "SiteStripe",
-        "StripeResult",
-    ),
-    values=(
-        "GateStatistics",
-        "gate_statistics",
-        "gate_values",
-    ),
+    history=("GateHistory", "first_difference"),
+    measure=("gate_means", "gate_values"),
+    result=("SiteStripe", "StripeResult"),
 )

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab._errors import InputError, StepsNotFoundError
+from attnlab._errors import StepsNotFoundError
 from attnlab.gates import ConvolutionalBlockAttention
+from attnlab.instruments.different import DifferentInputs
 from attnlab.instruments.stripe._stream import GateStream, Reservoir
 from attnlab.residuals import GateSource, Observer, SeenGate
 from attnlab.residuals.inputs import number_of_inputs
@@ -30,10 +31,10 @@ def usable_gates(
         raise StepsNotFoundError(
             f"{type(model).__name__} has no gate to watch: no gate that attnlab inserted, and no "
             f"squeeze-and-excitation module of timm or torchvision. Insert one first, for example "
-            f"attnlab.insert(model, 'se'), or on the command line --attention se."
+            f"attnlab.insert(model, 'se'), or on the command line --gate se."
         )
     if not found:
-        raise InputError(
+        raise StepsNotFoundError(
             f"No gate of {type(model).__name__} runs once in one forward, so none has one value "
             f"per image. {' '.join(notes)}"
         )
@@ -41,12 +42,13 @@ def usable_gates(
 
 
 class GateStreams(Observer):
-    """One stream per gate, and of which images samples are kept."""
+    """One stream per gate, of which images samples are kept, and how many of them differ."""
 
     def __init__(self, gates: Sequence[GateSource], sample: int) -> None:
         self.gates = gates
         self.streams = {gate.name: GateStream(gate.channel_axis) for gate in gates}
         self.reservoir = Reservoir(sample)
+        self.different = DifferentInputs()
         self._batch = 0
         self._chosen: list[tuple[int, int]] = []
         self._spatial: dict[str, Tensor] = {}
@@ -54,6 +56,7 @@ class GateStreams(Observer):
     def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
+        self.different.see(arguments, keywords)
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.name in self.streams:

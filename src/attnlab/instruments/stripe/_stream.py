@@ -88,3 +88,8 @@ class GateStream:
         mean of equal numbers may be rounded."""
         spread = (self.squares / max(self.images, 1)).sqrt()
         return torch.where(self.low == self.high, 0.0, spread)
+
+    @property
+    def same_for_all(self) -> bool:
+        """Whether every image had the same gate to the last bit."""
+        return bool((self.low == self.high).all())

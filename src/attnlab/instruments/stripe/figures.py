@@ -1,77 +1,47 @@
-"""Pictures of gates: plain data in, Vega-Lite specification out.
-
-A site is one gate over images, as a dictionary: `label`, `name`, `channels`, `mean`,
-`image_spread`, `channel_spread`, `sample` (image × channel) and `maps` (image × row × column).
-"""
+"""Pictures of gates: Vega-Lite specifications of what `stripe` found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnlab.page.plot import BLUE, GREY, Spec
 from attnlab.page.raster import raster_figure
 
-Site = Mapping[str, Any]
+if TYPE_CHECKING:
+    from attnlab.instruments.stripe.result import SiteStripe
+
 MAPS = 6
 """How many images a picture of spatial maps shows, as the supplement does."""
 
 
-def stripe_ratio(site: Site) -> float | None:
-    """Spread across images relative to spread across channels; 0 is a pure stripe. None where the
-    channels do not differ either, so that there is no stripe to see."""
-    across: float = site["channel_spread"]
-    return site["image_spread"] / across if across > 1e-9 else None
-
-
-def stripes_in_words(ratios: Sequence[float | None]) -> str:
-    """One line: how far gates with such ratios are from constant."""
-    known = sorted(ratio for ratio in ratios if ratio is not None)
-    if not known:
-        return (
-            "Neither images nor channels differ at any gate: there is no stripe to see, as in "
-            "a network whose gates were not trained."
-        )
-    striped = sum(ratio < 0.5 for ratio in known)
-    return (
-        f"At {striped} of {len(known)} gates the spread across images is less than half of "
-        f"the spread across channels (median ratio {known[len(known) // 2]:.2g})."
-    )
-
-
-def stripe_figure(values: np.ndarray, title: str, description: str) -> Spec:
-    """Gates, image × channel: vertical stripes mean that images hardly differ (Figs. 17–23)."""
+def gates_figure(site: SiteStripe) -> Spec:
+    """Gates of some images, image × channel: vertical stripes mean that images hardly differ
+    (Figs. 17–23)."""
+    values = np.array(site.sample)
     images, channels = values.shape
+    ratio = "undefined" if site.ratio is None else f"{site.ratio:.2g}"
     return raster_figure(
         values,
-        description=description,
+        description=(
+            f"Gate {site.label} ({site.name}) of {images} images × {channels} of {site.channels} "
+            f"channels, from {values.min():.3g} to {values.max():.3g}; mean {site.mean:.3g}, "
+            f"spread across images {site.image_spread:.2g}, across channels "
+            f"{site.channel_spread:.2g}, ratio {ratio}"
+        ),
         x=("channel", 0, channels),
-        y=("image" if images > 1 else "every image", 0, images),
+        y=("image", 0, images),
         legend="gate",
-        title=title,
+        title=f"block {site.label}, ratio {ratio}",
         size=(200, 145),
     )
 
 
-def gates_figure(site: Site) -> Spec:
-    """The sample of a site."""
-    values, found = np.array(site["sample"]), stripe_ratio(site)
-    ratio = "undefined" if found is None else f"{found:.2g}"
-    return stripe_figure(
-        values,
-        f"block {site['label']}, ratio {ratio}",
-        f"Gate {site['label']} ({site['name']}) of {values.shape[0]} images × {values.shape[1]} of "
-        f"{site['channels']} channels, from {values.min():.3g} to {values.max():.3g}; mean "
-        f"{site['mean']:.3g}, spread across images {site['image_spread']:.2g}, across channels "
-        f"{site['channel_spread']:.2g}, ratio {ratio}",
-    )
-
-
-def maps_figure(site: Site) -> Spec:
+def maps_figure(site: SiteStripe) -> Spec:
     """Spatial attention of a few images side by side (Fig. 24)."""
-    maps = [np.array(each) for each in site["maps"][:MAPS]]
+    maps = [np.array(each) for each in site.maps[:MAPS]]
     gap = np.full((maps[0].shape[0], 1), np.nan)
     parts = [part for each in maps for part in (each, gap)][:-1]
     row = np.concatenate(parts, axis=1)
@@ -79,13 +49,13 @@ def maps_figure(site: Site) -> Spec:
     return raster_figure(
         row,
         description=(
-            f"Spatial attention at {site['label']} ({site['name']}) of {len(maps)} images, from "
+            f"Spatial attention at {site.label} ({site.name}) of {len(maps)} images, from "
             f"{low:.3g} to {high:.3g}"
         ),
         x=("images side by side", 0, row.shape[1]),
         y=("row", 0, row.shape[0]),
         legend="gate",
-        title=f"block {site['label']}, spatial maps",
+        title=f"block {site.label}, spatial maps",
         size=(80 * len(maps), 80),
     )
 
@@ -109,12 +79,12 @@ def difference_figure(name: str, epochs: Sequence[int], difference: np.ndarray) 
     )
 
 
-def spread_figure(sites: Sequence[Site]) -> Spec:
+def spread_figure(sites: Sequence[SiteStripe]) -> Spec:
     """Spread of every gate across images and across channels."""
     rows = [
-        {"gate": f"{number}. {site['label']}", "across": across, "spread": site[f"{key}_spread"]}
+        {"gate": f"{number}. {site.label}", "across": across, "spread": spread}
         for number, site in enumerate(sites, 1)
-        for across, key in (("images", "image"), ("channels", "channel"))
+        for across, spread in (("images", site.image_spread), ("channels", site.channel_spread))
     ]
     return {
         "width": max(240, min(18 * len(sites), 860)),

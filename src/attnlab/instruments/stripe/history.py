@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from attnlab._files import write_whole
 from attnlab.instruments.stripe.figures import difference_figure
 from attnlab.instruments.stripe.result import StripeResult
 from attnlab.page.plot import Spec
+from attnlab.results.epoch import EpochRecord
 
 FORMAT = "attnlab gate history 1"
 
@@ -58,12 +58,12 @@ class GateHistory:
             self.means.setdefault(name, []).append([float(value) for value in values])
 
     @classmethod
-    def of_records(cls, records: Sequence[Mapping[str, Any]]) -> GateHistory:
+    def of_records(cls, records: Sequence[EpochRecord]) -> GateHistory:
         """From the records of a run's metrics.jsonl; empty where gates were not measured."""
         history = cls()
         for record in records:
-            if "gates" in record:
-                history.record(record["epoch"], record["gates"])
+            if record.gates is not None:
+                history.record(record.epoch, record.gates)
         return history
 
     def difference(self, name: str) -> np.ndarray:

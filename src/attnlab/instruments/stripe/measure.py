@@ -1,12 +1,14 @@
-"""`stripe(model, loader)`: stream images through a network and watch its gates."""
+"""`stripe(network, loader)`: stream images through a network and watch its gates."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_batches, check_module, check_whole
@@ -19,58 +21,101 @@ from attnlab.residuals import GateSource, watchable
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.inputs import head, inputs_of
 from attnlab.residuals.watching import watching
+from attnlab.subject import Source, subject_of
+
+IMAGES = 256
+"""How many images are watched, unless the subject was opened with a limit."""
 
 
 def stripe(
-    model: nn.Module,
-    loader: Iterable[Any],
+    network: Source,
+    loader: Iterable[Any] | None = None,
     *,
     sample: int = 48,
     channels: int = 64,
     name: str | None = None,
 ) -> StripeResult:
-    """The gates of `model` over `loader`, in one pass: how much they differ between images, and
-    between channels.
+    """Watch the gates of a network over images: do they differ between images, or only between
+    channels? Vertical stripes in the pictures mean that a gate hardly depends on the image.
 
-    Runs in eval mode without gradients. Memory does not grow with the data: moments per channel are
-    kept of all images, values of `sample` of them.
+    Runs in eval mode without gradients, once over 256 images unless the limit is another. Memory
+    does not grow with the data: moments per channel are kept of all images, values of some.
 
     Args:
-        model: a network with gates that attnlab inserted, or squeeze-and-excitation of its own.
-        loader: batches: a tensor, a tuple whose first element is one or, for detectors, a list of
-            images of any sizes, or a dictionary of inputs.
+        network: a network with gates that attnlab inserted, or squeeze-and-excitation of its own,
+            as for `attnlab.open`.
+        loader: batches in the place of the network's own images: a tensor, a tuple whose first
+            element is one or, for detectors, a list of images of any sizes, or a dictionary of
+            inputs.
         sample: how many images to keep for the pictures, each with the same chance.
         channels: how many channels of a gate to keep of these, evenly spread.
         name: of the network, for the report.
     """
-    check_module(model)
-    check_batches(loader)
     check_whole("sample", sample, 1)
     check_whole("channels", channels, 1)
     began = time.perf_counter()
-    batches = (inputs for batch in loader for inputs in inputs_of(batch, model))
-    first = next(batches, None)
-    if first is None:
-        raise InputError("Expected a loader with at least one batch but got an empty one.")
-    found = watchable(model, head(first, 1))  # an error where its values are not finite
-    gates, notes = usable_gates(model, found.gates)
-    seen = GateStreams(gates, sample)
-    with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
-        for batch in chain([first], batches):
-            call(model, batch)
-    return StripeResult(
-        network=name or type(model).__name__,
+    subject = subject_of(network, loader)
+    seen, notes = _watched(subject.network, subject.inputs(IMAGES), sample)
+    sites = (_site(gate, seen, channels) for gate in seen.gates)
+    found = StripeResult(
+        network=name or subject.name,
         images=seen.reservoir.seen,
-        sites=tuple(_site(gate, seen.streams[gate.name], channels) for gate in gates),
+        different_images=seen.different.number,
+        sites=tuple(sites),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
+    return subject.sign(found)
 
 
-def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
+def gate_values(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
+    """Every gate that `stripe` sees by its module's name: a tensor (images, channels) in float32,
+    averaged over space, with one row if the gate is the same for every image.
+
+    Runs in eval mode without gradients and keeps the gates of all images.
+    """
+    check_module(network)
+    check_batches(batches)
+    seen, _ = _watched(network, batches, sys.maxsize)
+    return {name: _values(stream) for name, stream in seen.streams.items()}
+
+
+def gate_means(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
+    """The mean over images of every gate that `stripe` sees, by its module's name: one number per
+    channel, in float64 with all digits."""
+    check_module(network)
+    check_batches(batches)
+    seen, _ = _watched(network, batches, 1)
+    return {name: stream.mean for name, stream in seen.streams.items()}
+
+
+def _watched(
+    model: nn.Module, batches: Iterable[Any], sample: int
+) -> tuple[GateStreams, list[str]]:
+    """The gates of `model` over `batches`, with the values of `sample` images; and notes on the
+    gates that are left out."""
+    inputs = (each for batch in batches for each in inputs_of(batch, model))
+    first = next(inputs, None)
+    if first is None:
+        raise InputError("Expected a loader with at least one batch but got an empty one.")
+    found = watchable(model, head(first, 1))  # an error if its values are not finite
+    gates, notes = usable_gates(model, found.gates)
+    seen = GateStreams(gates, sample)
+    with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
+        for batch in chain([first], inputs):
+            call(model, batch)
+    return seen, notes
+
+
+def _values(stream: GateStream) -> Tensor:
+    slots = [0] if stream.same_for_all else sorted(stream.sample)
+    return torch.stack([stream.sample[slot] for slot in slots])
+
+
+def _site(gate: GateSource, seen: GateStreams, channels: int) -> SiteStripe:
+    stream = seen.streams[gate.name]
     number = len(stream.mean)
-    kept = evenly_spread(number, channels)
-    slots = sorted(stream.sample)
+    kept = evenly_spread(number, channels).tolist()
     return SiteStripe(
         label=gate.label,
         name=gate.name,
@@ -81,10 +126,10 @@ def _site(gate: GateSource, stream: GateStream, channels: int) -> SiteStripe:
         largest=stream.high.max().item(),
         image_spread=stream.spread().mean().item(),
         channel_spread=stream.mean.std(correction=0).item(),
-        constant=bool((stream.low == stream.high).all()),
+        constant=seen.different.enough and stream.same_for_all,
         channel_means=_rounded(stream.mean),
-        sampled_channels=tuple(kept.tolist()),
-        sample=tuple(_rounded(stream.sample[slot][kept]) for slot in slots),
+        sampled_channels=tuple(kept),
+        sample=tuple(_rounded(stream.sample[slot][kept]) for slot in sorted(stream.sample)),
         maps=tuple(
             tuple(_rounded(row) for row in stream.maps[slot]) for slot in sorted(stream.maps)
         ),

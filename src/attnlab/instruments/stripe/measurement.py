@@ -1,43 +1,31 @@
-"""The gates of a finished network over test images: the numbers behind the stripe observation."""
+"""The gates of a finished network over test images, in a study."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from safetensors.torch import save
-from torch import Tensor
-
-from attnlab._files import write_whole
+from attnlab._errors import DoesNotApplyError, StepsNotFoundError
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement
-from attnlab.instruments.stripe import gate_statistics, gate_values
+from attnlab.instruments.measurement import Measurement
+from attnlab.instruments.stripe.measure import stripe
+from attnlab.instruments.stripe.result import StripeResult
+from attnlab.residuals.gates import has_gates
 from attnlab.subject import Subject
-from attnlab.surgery.insertion import attachments
-
-_SAMPLE = 48
-"""Images whose gates are kept for pictures."""
 
 
-class Gates(Measurement):
-    """One row per gate; per channel, and of some images, in gates.safetensors."""
+class StripeMeasurement(Measurement):
+    """All that `attnlab.stripe` finds about the gates of the network, on test images."""
 
-    name = "gates"
+    name = "stripe"
 
     def settings(self, config: MeasureConfig) -> dict[str, int] | None:
         return {"images": config.images} if config.images else None
 
-    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
-        if not any(True for _ in attachments(subject.network)):
-            return Finding(None)
-        values = gate_values(subject.network, subject.inputs(config.images))
-        write_whole(folder / "gates.safetensors", save(_tensors(values)))
-        rows = gate_statistics(subject.network, values)
-        return Finding({"gates": [row._asdict() for row in rows]})
-
-
-def _tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    tensors = {f"{name}.mean": value.mean(0) for name, value in values.items()}
-    tensors |= {f"{name}.spread": v.std(0, correction=0) for name, v in values.items()}
-    tensors |= {f"{name}.sample": v[:_SAMPLE].clone() for name, v in values.items()}
-    return {name: tensor.cpu().to(torch.float32) for name, tensor in tensors.items()}
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> StripeResult:
+        del folder
+        if not has_gates(subject.network):
+            raise DoesNotApplyError
+        try:
+            return stripe(subject.network, subject.inputs(config.images))
+        except StepsNotFoundError as error:
+            raise DoesNotApplyError(str(error)) from None

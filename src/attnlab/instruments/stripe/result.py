@@ -1,115 +1,121 @@
-"""What was found about the gates of a network: one object that prints, plots and goes to JSON."""
+"""What was found about the gates of a network."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from attnlab._errors import InputError
-from attnlab._files import write_whole
-from attnlab.instruments.stripe import figures as gates
-from attnlab.page.plot import Spec, to_svg
-from attnlab.results.provenance import Provenance, read_provenance
+from attnlab.instruments.enough import ENOUGH, too_few_inputs
+from attnlab.instruments.stripe import figures
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Number, Numbers, Result
 
-FORMAT = "attnlab stripe 1"
+ALIKE = 0.5
+"""Gates whose spread across images is below this share of that across channels are stripes."""
+_ALL_ALIKE = 1e-9
+"""Channels that differ by less do not differ: far below what trained gates do (0.01 and more), and
+far above the rounding of a mean in float64."""
 
 
 @dataclass(frozen=True)
 class SiteStripe:
-    """One gate over images and channels; where it varies in space, its mean over space."""
+    """One gate over images and channels; if it varies in space, its mean over space."""
 
     label: str
+    """The block of the step on whose branch it lies, or its module's name."""
     name: str
     kind: str
     """`inserted`, the network's `own`, or in a `norm`."""
     channels: int
-    mean: float
-    smallest: float
-    largest: float
-    image_spread: float
+    mean: Number
+    smallest: Number
+    largest: Number
+    image_spread: Number
     """Standard deviation over images, mean over channels."""
-    channel_spread: float
+    channel_spread: Number
     """Standard deviation over channels of the mean over images."""
     constant: bool
-    """Whether every image had the same gate to the last bit."""
-    channel_means: tuple[float, ...]
+    """Whether enough different images were seen, and all had the same gate to the last bit."""
+    channel_means: Numbers
     sampled_channels: tuple[int, ...]
-    sample: tuple[tuple[float, ...], ...]
+    sample: tuple[Numbers, ...]
     """Gates of some images, image × sampled channel."""
-    maps: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    maps: tuple[tuple[Numbers, ...], ...] = ()
     """Spatial attention of the same images, image × row × column; of CBAM its spatial factor, of
     other gates that vary in space their mean over channels."""
 
     @property
     def ratio(self) -> float | None:
-        """Spread across images relative to spread across channels; 0 is a pure stripe. None where
-        the channels do not differ either, so that there is no stripe to see."""
-        return gates.stripe_ratio(vars(self))
+        """Spread across images relative to spread across channels; 0 is a pure stripe. None if the
+        channels do not differ either, so that there is no stripe to see."""
+        across = self.channel_spread
+        return self.image_spread / across if across > _ALL_ALIKE else None
 
 
 @dataclass(frozen=True)
-class StripeResult:
+class StripeResult(Result):
     """The gates of a network on a data set."""
+
+    FORMAT: ClassVar[str] = "attnlab stripe 1"
 
     network: str
     images: int
+    different_images: int
+    """How many of the images differ, counted up to 8; fewer are too few to call a gate constant."""
     sites: tuple[SiteStripe, ...]
-    seconds: float
-    notes: tuple[str, ...] = field(default=())
-    provenance: Provenance | None = None
-    """Where it comes from, if a command measured it."""
+
+    @property
+    def enough_images(self) -> bool:
+        """Whether there were enough different images to call a gate constant."""
+        return self.different_images >= ENOUGH
 
     @property
     def verdict(self) -> str:
-        """One line: how far the gates are from constant."""
-        return gates.stripes_in_words([site.ratio for site in self.sites])
+        """How far the gates are from constant, and whether there were enough images to say so."""
+        few = too_few_inputs(self.different_images, "image")
+        if self.different_images <= 1:
+            return few
+        return f"{self._stripes()} {few}".rstrip()
+
+    def _stripes(self) -> str:
+        known = self.ratios()
+        if not known:
+            return (
+                "Neither images nor channels differ at any gate: there is no stripe to see, as in "
+                "a network whose gates were not trained."
+            )
+        striped = sum(ratio < ALIKE for ratio in known)
+        return (
+            f"At {striped} of {len(known)} gates the spread across images is less than half of "
+            f"the spread across channels (median ratio {known[len(known) // 2]:.2g})."
+        )
+
+    def ratios(self) -> list[float]:
+        """The ratios of all gates that have one, from the smallest to the largest."""
+        return sorted(site.ratio for site in self.sites if site.ratio is not None)
+
+    def table(self) -> Table:
+        """A row per gate."""
+        columns = ["block", "gate", "channels", "mean", "spread over images", "over channels"]
+        rows = [_cells(site) for site in self.sites]
+        return Table([*columns, "ratio"], rows, f"{self.network}, {self.images} images", names=2)
 
     def figures(self) -> dict[str, Spec]:
-        """Vega-Lite specifications: `spread`, and per gate `gates LABEL` and `maps LABEL`."""
-        sites = [vars(site) for site in self.sites]
-        found = {"spread": gates.spread_figure(sites)}
-        for site in sites:
-            found[f"gates {site['name']}"] = gates.gates_figure(site)
-            if site["maps"]:
-                found[f"maps {site['name']}"] = gates.maps_figure(site)
+        """Vega-Lite specifications: `spread`, and per gate `gates NAME` and `maps NAME`."""
+        found = {"spread": figures.spread_figure(self.sites)}
+        for site in self.sites:
+            found[f"gates {site.name}"] = figures.gates_figure(site)
+            if site.maps:
+                found[f"maps {site.name}"] = figures.maps_figure(site)
         return found
 
-    def _repr_svg_(self) -> str:
-        return to_svg(gates.spread_figure([vars(site) for site in self.sites]))
+    def page(self) -> Page:
+        """Whether the gates are constant, what they look like, and all numbers."""
+        from attnlab.instruments.stripe.page import stripe_page
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One dictionary of numbers per gate."""
-        left_out = ("channel_means", "sampled_channels", "sample", "maps")
-        return [
-            {**{k: v for k, v in asdict(site).items() if k not in left_out}, "ratio": site.ratio}
-            for site in self.sites
-        ]
-
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)})
-
-    @classmethod
-    def from_json(cls, text: str) -> StripeResult:
-        """The result that `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InputError(f"Expected a file written by to_json ({FORMAT!r}) but got another.")
-        sites = tuple(
-            SiteStripe(**{k: _tuples(v) for k, v in site.items()}) for site in data.pop("sites")
-        )
-        source = read_provenance(data.pop("provenance", None))
-        return cls(sites=sites, provenance=source, **{k: _tuples(v) for k, v in data.items()})
-
-    def save(self, path: str | Path) -> Path:
-        """Write `to_json()` to `path`, whole or not at all."""
-        return write_whole(Path(path), self.to_json() + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> StripeResult:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return stripe_page(self)
 
     def __repr__(self) -> str:
         return (
@@ -118,5 +124,14 @@ class StripeResult:
         )
 
 
-def _tuples(tree: Any) -> Any:
-    return tuple(_tuples(value) for value in tree) if isinstance(tree, list) else tree
+def _cells(site: SiteStripe) -> list[Cell]:
+    ratio = Cell("constant", order=0.0) if site.constant else number_cell(site.ratio, "{:.3f}")
+    return [
+        Cell(site.label),
+        Cell(site.name),
+        number_cell(site.channels, "{}"),
+        number_cell(site.mean, "{:.3f}"),
+        number_cell(site.image_spread, "{:.4f}"),
+        number_cell(site.channel_spread, "{:.4f}"),
+        ratio,
+    ]

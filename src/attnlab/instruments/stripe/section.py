@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-import numpy as np
-
-from attnlab.instruments.block_figures import heat_figure
-from attnlab.instruments.stripe.figures import difference_figure, stripe_ratio
-from attnlab.instruments.stripe.stripes import run_stripes, spaced
+from attnlab.instruments.block_figures import heat_figure, some_of
+from attnlab.instruments.stripe.figures import gates_figure
+from attnlab.instruments.stripe.history import GateHistory
+from attnlab.instruments.stripe.result import ALIKE, StripeResult
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.table import Group
 
-_ALIKE = 0.5
-"""Mean ratio below which gates are said to differ more between channels than between images."""
 _SHOWN_MODULES = 3
+_SHOWN_BLOCKS = 3
 
 
 def gates_section(record: StudyRecord) -> Section:
@@ -48,13 +46,17 @@ def gates_section(record: StudyRecord) -> Section:
 def _kinds(record: StudyRecord) -> tuple[list[str], list[str], list[str]]:
     """The modules whose gates are the same for every image, nearly so, and not at all so."""
     ratios: dict[str, list[float]] = {}
+    varying: set[str] = set()
     for group in record.table.groups:
-        for label, _, ratio in _ratio_cells(record, group):
-            ratios.setdefault(label, []).append(ratio)
-    constant = [label for label, values in ratios.items() if max(values) == 0]
-    rest = {label: fmean(values) for label, values in ratios.items() if label not in constant}
-    alike = [f"{label} ({mean:.2f})" for label, mean in rest.items() if mean < _ALIKE]
-    return constant, alike, [f"{m} ({r:.2f})" for m, r in rest.items() if r >= _ALIKE]
+        for row in group.rows:
+            for found in record.measured(group, row.label, StripeResult):
+                ratios.setdefault(row.label, []).extend(found.ratios())
+                if not all(site.constant for site in found.sites):
+                    varying.add(row.label)
+    constant = [label for label in ratios if label not in varying]
+    rest = {label: fmean(ratios[label]) for label in ratios if label in varying and ratios[label]}
+    alike = [f"{label} ({mean:.2f})" for label, mean in rest.items() if mean < ALIKE]
+    return constant, alike, [f"{m} ({r:.2f})" for m, r in rest.items() if r >= ALIKE]
 
 
 def _answer(constant: Sequence[str], alike: Sequence[str], vary: Sequence[str]) -> str:
@@ -88,35 +90,30 @@ def _ratio_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, floa
     cells = []
     for row in group.rows:
         by_block: dict[str, list[float]] = {}
-        for found in record.found(group, row.label, "gates"):
-            for gate in found["gates"]:
-                ratio = stripe_ratio(gate)
-                if ratio is not None:
-                    by_block.setdefault(gate["label"], []).append(ratio)
+        for found in record.measured(group, row.label, StripeResult):
+            for site in found.sites:
+                if site.ratio is not None:
+                    by_block.setdefault(site.label, []).append(site.ratio)
         cells += [(row.label, block, fmean(values)) for block, values in by_block.items()]
     return cells
 
 
 def _pictures(record: StudyRecord) -> list[Part | Folded]:
-    """Of the first module in full; of the others behind a line."""
+    """The gates of one run of each of the first modules: the first in full, the others folded."""
     group = record.table.groups[0]
-    gated = [row.label for row in group.rows if record.found(group, row.label, "gates")]
+    gated = [row.label for row in group.rows if record.measured(group, row.label, StripeResult)]
     images: list[Part | Folded] = []
     epochs: list[Part | Folded] = []
     for label in gated[:_SHOWN_MODULES]:
         run = record.of(group, label)[0]
-        figures, moves = run_stripes(run.stored), _history(run)
-        if figures:
+        found, moves = run.measured(StripeResult), _moves(run)
+        if found is not None:
+            figures = stripe_figures(found)
             title = f"{label} on {record.name_of(group)}, seed {run.entry.seed}"
             images += [Folded(title, [Row(figures)])] if images else [Heading(title), Row(figures)]
         if moves:
             title = f"{label}: change of the gate from epoch to epoch"
             epochs += [Folded(title, [Row(moves)])] if epochs else [Heading(title), Row(moves)]
-    if not images:
-        text = (
-            "Gates of single images were not recorded. For one run: attnlab stripe RUN --out DIR."
-        )
-        images = [Text(text, quiet=True)]
     if not epochs:
         text = (
             "Gates were not recorded epoch by epoch, so there is no picture of when they settle: "
@@ -126,14 +123,15 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
     return [*images, *epochs]
 
 
-def _history(run: RunRecord) -> list[Figure]:
-    """How the mean gates moved from epoch to epoch."""
-    records = [record for record in run.stored.history if "gates" in record]
-    if len(records) < 2:
+def stripe_figures(found: StripeResult) -> list[Figure]:
+    """Pictures of a few gates of one network."""
+    return [Figure(gates_figure(site)) for site in some_of(found.sites, _SHOWN_BLOCKS)]
+
+
+def _moves(run: RunRecord) -> list[Figure]:
+    """How the mean gates of a few blocks moved from epoch to epoch; empty if that is not known."""
+    history = GateHistory.of_records(run.stored.history)
+    if len(history.epochs) < 2:
         return []
-    epochs = [record["epoch"] for record in records]
-    figures = []
-    for name in spaced(list(records[0]["gates"])):
-        moved = np.abs(np.diff([record["gates"][name] for record in records], axis=0))
-        figures.append(Figure(difference_figure(name, epochs, moved)))
-    return figures
+    names = some_of(list(history.means), _SHOWN_BLOCKS)
+    return [Figure(history.figure(name)) for name in names]

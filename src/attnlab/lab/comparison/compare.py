@@ -9,22 +9,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from attnlab._errors import InputError, unknown_name
+from attnlab._errors import InputError, UnknownNameError, nearest, unknown_name
+from attnlab.lab.comparison.direction import check_units, direction
 from attnlab.lab.comparison.log import Log
 from attnlab.lab.comparison.read import read_logs
-from attnlab.lab.comparison.seeds import Placed, place
-from attnlab.lab.statistics.paired import LEVEL, paired_difference, summarize, unpaired_difference
-from attnlab.lab.statistics.paired import compare as verdicts
+from attnlab.lab.comparison.result import ComparedRun, ComparisonResult
+from attnlab.lab.comparison.seeds import PlacedLog, place_log
+from attnlab.lab.statistics.paired import (
+    LEVEL,
+    Direction,
+    judge_differences,
+    paired_difference,
+    summarize,
+    unpaired_difference,
+)
 from attnlab.lab.statistics.power import seeds_needed
 from attnlab.results import Metric
-from attnlab.results.comparison import ComparedRun, StoredComparison
-from attnlab.results.table import Comparison, Group, PairedDifference, Row, StudyTable
+from attnlab.results.table import Comparison, Group, PairedDifference, StudyRow, StudyTable
 
 BASELINES = ("plain", "baseline", "none", "base")
 """Names of rows that are taken for the one that others are compared with."""
-_LOWER = re.compile(
-    r"(?:^|[^a-z])(?:loss|error|err|mae|mse|rmse|nll|ppl|perplexity|wer|cer|fid|ece)(?:$|[^a-z])"
-)
 
 
 def compare(
@@ -35,16 +39,17 @@ def compare(
     seed_from: str | None = None,
     seed_pattern: str | None = None,
     baseline: str | None = None,
-    better: Literal["higher", "lower"] | None = None,
+    better: Direction | None = None,
     at: Literal["last", "best"] = "last",
     looked: bool = False,
     preset: str = "auto",
-) -> StoredComparison:
+) -> ComparisonResult:
     """Compare trainings that any program logged, row by row with a baseline, over their seeds.
 
     Args:
         files: log files: Ultralytics' results.csv, Lightning's metrics.csv, Hugging Face's
-            trainer_state.json, MLflow's export, or CSV with a row per epoch or per run.
+            trainer_state.json, mmengine's scalars.json, MLflow's and W&B's exports, or CSV, TSV
+            and JSON lines with a row per epoch or per run.
         metric: a column of them; may be left out where they are of Ultralytics.
         by: what names a row: a setting that lies beside the log, a column, or the run's "name".
             A seed in its text is taken out.
@@ -52,7 +57,8 @@ def compare(
         seed_pattern: a regular expression whose group is the seed, for names such as `cbam-3`.
         baseline: the row that the others are compared with; one that is called plain, baseline,
             base or none, unless given.
-        better: which values are better. Unless given, lower for losses and errors, by the name.
+        better: which values are better; may be left out if the metric's name says it, such as
+            accuracy or loss.
         at: the last value of a run, or its best one, which is optimistic.
         looked: whether seeds were added after results had been seen. Then verdicts are by the
             interval that stays right.
@@ -66,21 +72,23 @@ def compare(
     if not logs:
         listed = "; ".join(f"{file} {why}" for file, why in left_out[:3])
         raise InputError(f"None of {len(paths)} files could be read: {listed}.")
-    name = _metric_name(metric, logs)
+    name = _metric_name(metric, logs, left_out)
     placed = []
     for log in logs:
         if name in log.columns:
-            placed.append(place(log, by, seed_from, seed_pattern))
+            placed.append(place_log(log, by, seed_from, seed_pattern))
         else:
             left_out.append((log.file, f"has no numbers in a column {name!r} ({log.name})"))
     _check_twice(placed, by)
     shown = _metric(name, better, placed)
     rows = _by_row(placed)
+    check_units(name, {row: [p.log.columns[name][-1] for p in own] for row, own in rows.items()})
     plain = _baseline(baseline, rows, by)
     table, needed = _table(shown, rows, plain, at, looked)
-    notes = (*_notes(shown, better, at, placed, rows, plain, left_out), *table.notes)
-    return StoredComparison(
-        table=StudyTable(**{**vars(table), "notes": notes}),
+    notes = _notes(shown, better, at, placed, rows, plain, left_out)
+    return ComparisonResult(
+        judged=table,
+        notes=tuple(notes),
         runs=tuple(
             ComparedRun(str(p.log.file), p.log.name, p.row, p.seed, tuple(p.log.columns[name]))
             for p in placed
@@ -101,24 +109,44 @@ def _check(at: str, better: str | None) -> None:
         raise unknown_name("direction", better, ("higher", "lower"))
 
 
-def _metric_name(metric: str | None, logs: Sequence[Log]) -> str:
+def _metric_name(
+    metric: str | None, logs: Sequence[Log], left_out: Sequence[tuple[Path, str]]
+) -> str:
     """The column, which MLflow calls `metrics.x` and people `x`."""
     columns = dict.fromkeys(column for log in logs for column in log.columns)
     if metric is None:
         usual = next((c for c in columns if re.fullmatch(r"metrics/mAP50-95\(\w+\)", c)), None)
         if usual is None:
             raise InputError(
-                f"Choose what is compared with metric=…, --metric on the command line. The files "
-                f"have: {', '.join(columns)}."
+                f"Choose what is compared with metric=…, --metric on the command line. "
+                f"{_found(logs, left_out)}"
             )
         return usual
     short = metric.removeprefix("metrics.")
     if metric not in columns and short not in columns:
-        raise unknown_name("metric", metric, columns)
+        raise UnknownNameError(
+            f"Unknown metric {metric!r}.{nearest(metric, columns)} {_found(logs, left_out)}"
+        )
     return metric if metric in columns else short
 
 
-def _check_twice(placed: Sequence[Placed], by: str) -> None:
+def _found(logs: Sequence[Log], left_out: Sequence[tuple[Path, str]]) -> str:
+    """What can be compared, file by file; files with the same columns are counted."""
+    by_file: dict[Path, dict[str, None]] = {}
+    for log in logs:
+        by_file.setdefault(log.file, {}).update(dict.fromkeys(log.columns))
+    alike: dict[tuple[str, ...], list[Path]] = {}
+    for file, columns in by_file.items():
+        alike.setdefault(tuple(columns), []).append(file)
+    parts = []
+    for names, (first, *others) in alike.items():
+        more = f" and {len(others)} more" if others else ""
+        parts.append(f"{', '.join(names) or 'none'} in {str(first)!r}{more}")
+    unread = "".join(f" {str(file)!r} {why}." for file, why in left_out[:3])
+    return f"Columns of numbers: {'; '.join(parts)}.{unread}"
+
+
+def _check_twice(placed: Sequence[PlacedLog], by: str) -> None:
     seen: dict[tuple[str, int], Log] = {}
     for each in placed:
         if each.seed is None:
@@ -132,20 +160,25 @@ def _check_twice(placed: Sequence[Placed], by: str) -> None:
             )
 
 
-def _metric(name: str, better: str | None, placed: Sequence[Placed]) -> Metric:
-    lower = bool(_LOWER.search(name.lower())) if better is None else better == "lower"
+def _metric(name: str, better: Direction | None, placed: Sequence[PlacedLog]) -> Metric:
+    better = better or direction(name)
+    if better is None:
+        raise InputError(
+            f"The name {name!r} does not say whether higher or lower values are better. Say it "
+            f"with better='higher' or better='lower', --higher or --lower on the command line."
+        )
     largest = max((abs(p.log.columns[name][-1]) for p in placed), default=0.0)
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return Metric(
         name=slug if slug[:1].isalpha() else f"m_{slug}",
         label=name,
-        better="lower" if lower else "higher",
+        better=better,
         digits=2 if largest > 2 else 4,  # shares are below one, percentages are not
     )
 
 
-def _by_row(placed: Sequence[Placed]) -> dict[str, list[Placed]]:
-    rows: dict[str, list[Placed]] = {}
+def _by_row(placed: Sequence[PlacedLog]) -> dict[str, list[PlacedLog]]:
+    rows: dict[str, list[PlacedLog]] = {}
     for each in placed:
         rows.setdefault(each.row, []).append(each)
     for own in rows.values():
@@ -174,7 +207,7 @@ def _baseline(given: str | None, rows: Mapping[str, object], by: str) -> str:
 
 def _table(
     metric: Metric,
-    rows: Mapping[str, Sequence[Placed]],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     at: str,
     looked: bool,
@@ -192,7 +225,9 @@ def _table(
     }
     seeds = {row: [each.seed for each in own] for row, own in rows.items()}
     compared, by_best = (
-        verdicts(_differences(of[kind], seeds, plain), sequential=looked, better=metric.better)
+        judge_differences(
+            _differences(of[kind], seeds, plain), sequential=looked, better=metric.better
+        )
         for kind in (at, "best")
     )
     found = [
@@ -208,7 +243,6 @@ def _table(
         groups=(Group("logs", "logs", plain, tuple(found)),),
         paper_source="",
         paper_note="",
-        notes=(),
         sequential=looked,
         planned=every,
     )
@@ -244,9 +278,9 @@ def _row(
     best: Sequence[float],
     compared: Mapping[str, Comparison],
     by_best: Mapping[str, Comparison],
-) -> Row:
+) -> StudyRow:
     numbered = [n if seed is None else seed for n, seed in enumerate(seeds)]
-    return Row(
+    return StudyRow(
         label=label,
         plain=plain,
         seeds=tuple(numbered),
@@ -275,16 +309,17 @@ def _notes(
     metric: Metric,
     better: str | None,
     at: str,
-    placed: Sequence[Placed],
-    rows: Mapping[str, Sequence[Placed]],
+    placed: Sequence[PlacedLog],
+    rows: Mapping[str, Sequence[PlacedLog]],
     plain: str,
     left_out: Sequence[object],
 ) -> list[str]:
     notes = []
     if left_out:
         notes.append(f"{len(left_out)} of {len(left_out) + len(placed)} logs are left out")
-    if better is None and metric.better == "lower":
-        notes.append(f"lower is better, by the name {metric.label!r}: --better higher if not")
+    if better is None:
+        other = "lower" if metric.better == "higher" else "higher"
+        notes.append(f"{metric.better} is better, by the name {metric.label!r}: --{other} if not")
     if at == "best":
         notes.append("the best value of each run was chosen by looking: it is optimistic")
     base = {each.seed for each in rows[plain]} - {None}

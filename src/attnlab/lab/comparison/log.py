@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,19 @@ class Log:
     def known(self) -> dict[str, str]:
         """All that rows and seeds can be made from."""
         return {"name": self.name, **self.fields}
+
+
+_NO_NAME = re.compile(r"version_.*|checkpoint-.*|vis_data|\d{8}_\d{6}")
+"""Folders that trainers make within that of a run: Lightning's versions, Hugging Face's
+checkpoints, mmengine's times and what it draws."""
+
+
+def run_name(file: Path) -> str:
+    """The name of a run: that of its folder, or of the one above if a trainer made that one."""
+    folder = file.resolve().parent
+    while _NO_NAME.fullmatch(folder.name) and folder.parent != folder:
+        folder = folder.parent
+    return folder.name
 
 
 def numbers(cells: list[object]) -> list[float] | None:

@@ -9,15 +9,19 @@ from attnlab._errors import unknown_name
 from attnlab.lab.comparison.log import Log, LogError
 from attnlab.lab.comparison.tables import (
     Rows,
+    is_wide,
     one_run,
     read_rows,
+    rows_with_names,
+    run_per_column,
     run_per_part,
     run_per_row,
     without_prefixes,
 )
-from attnlab.lab.comparison.trainer_state import read_trainer_state
+from attnlab.lab.comparison.trainer_state import read_records
 
-PRESETS = ("auto", "ultralytics", "lightning", "huggingface", "mlflow", "csv")
+PRESETS = ("auto", "ultralytics", "lightning", "huggingface", "mlflow", "csv", "wandb", "json")
+_JSON = (".json", ".jsonl", ".ndjson")
 
 
 def read_logs(
@@ -28,8 +32,9 @@ def read_logs(
     Args:
         files: of one program or several.
         preset: what wrote them; "auto" looks at each file.
-        keys: names of what tells trainings apart. A CSV file that has the first one as a column
-            holds several.
+        keys: names of what tells trainings apart. A table that has the first one as a column
+            holds several. If that is "name", another column that names runs will do, such as
+            "model".
     """
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
@@ -46,16 +51,24 @@ def read_logs(
 
 
 def _read(file: Path, preset: str, keys: Sequence[str]) -> list[Log]:
-    if preset == "huggingface" or (preset == "auto" and file.suffix == ".json"):
-        return [read_trainer_state(file)]
+    if preset in ("huggingface", "json") or (preset == "auto" and file.suffix.lower() in _JSON):
+        return _of_rows(file, read_records(file, trainer=preset == "huggingface"), keys)
     rows = read_rows(file)
     kind = _kind(file, rows) if preset == "auto" else preset
+    if kind == "wandb":
+        return run_per_column(file, rows)
     if kind == "mlflow":
         return run_per_row(file, without_prefixes(rows))
     if kind == "ultralytics":
         return [one_run(file, rows, "args.yaml")]
     if kind == "lightning":
         return [one_run(file, rows, "hparams.yaml")]
+    return _of_rows(file, rows, keys)
+
+
+def _of_rows(file: Path, rows: Rows, keys: Sequence[str]) -> list[Log]:
+    if keys and keys[0] == "name" and "name" not in rows[0]:
+        rows = rows_with_names(rows)
     if not keys or keys[0] not in rows[0]:
         return [one_run(file, rows)]
     return run_per_part(file, rows, [key for key in keys if key in rows[0]])
@@ -68,4 +81,4 @@ def _kind(file: Path, rows: Rows) -> str:
         return "ultralytics"
     if file.with_name("hparams.yaml").is_file() or file.parent.name.startswith("version_"):
         return "lightning"
-    return "csv"
+    return "wandb" if is_wide(rows) else "csv"

@@ -15,7 +15,7 @@ _IN_A_NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLog:
     """A log in its place."""
 
     log: Log
@@ -23,7 +23,7 @@ class Placed:
     seed: int | None
 
 
-def place(log: Log, by: str, seed_from: str | None, pattern: str | None = None) -> Placed:
+def place_log(log: Log, by: str, seed_from: str | None, pattern: str | None = None) -> PlacedLog:
     """The row and the seed of a log.
 
     Args:
@@ -56,7 +56,7 @@ def place(log: Log, by: str, seed_from: str | None, pattern: str | None = None) 
     row = known[by]
     if seed is not None and _seed(row, expression) == seed:
         row = _without(row, expression)
-    return Placed(log, row, seed)
+    return PlacedLog(log, row, seed)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

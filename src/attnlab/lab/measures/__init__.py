@@ -8,4 +8,4 @@ from attnlab.lab.measures.folded import load_folded as load_folded
 from attnlab.lab.measures.run import MEASUREMENTS as MEASUREMENTS
 from attnlab.lab.measures.run import measure_run as measure_run
 from attnlab.lab.measures.run import missing as missing
-from attnlab.lab.measures.speed import time_in_turns as time_in_turns
+from attnlab.lab.measures.speed import time_interleaved as time_interleaved

@@ -14,8 +14,7 @@ from attnlab._files import write_whole
 from attnlab.data import Batch, Facts
 from attnlab.data.decode import decoded
 from attnlab.data.pictures import as_tensor, png, scaled
-from attnlab.lab.training.directory import read_config
-from attnlab.subject.run import load_network, read_facts
+from attnlab.subject.run import load_network, read_facts, read_task
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold
 from attnlab.tasks import Task, build_task
@@ -27,7 +26,7 @@ class Applied(NamedTuple):
     picture: Path
     written: Path
     folded: Path | None
-    """By the network without its gates, where these are constant."""
+    """Written by the network without its gates, if these are constant."""
     folded_change: float | None
     """The largest difference of a pixel (0 to 1) that folding makes, before rounding."""
 
@@ -48,13 +47,7 @@ def apply_run(
     if size is not None and size < 1:
         raise OptionError(f"Expected size to be at least 1 but got {size}.")
     folder = Path(run)
-    config, facts = read_config(folder), read_facts(folder)
-    task = build_task(config.task, facts)
-    if type(task).pictures is Task.pictures:
-        raise InputError(
-            f"{str(folder)!r} is a run of the task {type(task).__name__}, which makes no pictures. "
-            f"Expected one of `attnlab style train` or of a study of style transfer."
-        )
+    task, facts = _drawing_task(folder)
     network = load_network(folder)
     plain: nn.Module | None = None
     done = []
@@ -71,6 +64,18 @@ def apply_run(
         beside = write_whole(Path(out) / f"{file.stem}-folded.png", png(again))
         done.append(Applied(file, written, beside, float((made - again).abs().max())))
     return done
+
+
+def _drawing_task(folder: Path) -> tuple[Task, Facts]:
+    """The task of a run and what its data were; refused where it makes no pictures."""
+    config, facts = read_task(folder), read_facts(folder)
+    task = build_task(config, facts)
+    if type(task).pictures is Task.pictures:
+        raise InputError(
+            f"{str(folder)!r} is a run of the task {type(task).__name__}, which makes no pictures. "
+            f"Expected one of `attnlab style train` or of a study of style transfer."
+        )
+    return task, facts
 
 
 def _files(pictures: Sequence[str | Path]) -> list[Path]:

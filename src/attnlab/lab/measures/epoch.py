@@ -14,9 +14,9 @@ from attnlab.data import Data
 from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
-from attnlab.instruments.stripe import gate_values
+from attnlab.instruments.stripe import gate_means
+from attnlab.residuals.gates import has_gates
 from attnlab.subject import Subject
-from attnlab.surgery.insertion import attachments
 from attnlab.tasks import Task
 
 _CHANNELS = 64
@@ -37,13 +37,16 @@ def epoch_record(
             ).tns
     except StepsNotFoundError:
         tns = None
-    if not any(True for _ in attachments(network)):
+    if not has_gates(network):
         return {"tns": tns}
-    values = gate_values(network, subject.inputs(config.images))
-    return {"tns": tns, "gates": {name: _rounded(value) for name, value in values.items()}}
+    try:
+        means = gate_means(network, subject.inputs(config.images))
+    except StepsNotFoundError:
+        return {"tns": tns}
+    return {"tns": tns, "gates": {name: _rounded(mean) for name, mean in means.items()}}
 
 
-def _rounded(values: Tensor) -> list[float]:
-    """Of some channels, with four digits: the metrics of a long run must stay readable."""
-    channels = evenly_spread(values.shape[1], _CHANNELS)
-    return [float(f"{mean:.4g}") for mean in values.mean(0)[channels].tolist()]
+def _rounded(means: Tensor) -> list[float]:
+    """Some channels with four digits: the metrics of a long run must stay readable."""
+    chosen = means[evenly_spread(len(means), _CHANNELS)]
+    return [float(f"{mean:.4g}") for mean in chosen.tolist()]

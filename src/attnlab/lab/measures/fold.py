@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from attnlab._errors import FoldError
+from attnlab._errors import DoesNotApplyError, FoldError
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Finding, Measurement
+from attnlab.instruments.measurement import Measurement
 from attnlab.lab.training.evaluate import evaluate
 from attnlab.subject import Subject
-from attnlab.surgery.folding import has_constant_gates
+from attnlab.surgery.folding import FoldReceipt, has_constant_gates
 from attnlab.surgery.folding.fold import fold
 
 
-class Fold(Measurement):
+class FoldMeasurement(Measurement):
     """The receipt of the fold, with the task's metrics without the gates."""
 
     name = "fold"
@@ -25,16 +23,15 @@ class Fold(Measurement):
         del config
         return {}
 
-    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Finding:
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> FoldReceipt:
         del config, folder
         if not has_constant_gates(subject.network):
-            return Finding(None)
+            raise DoesNotApplyError
         try:
             plain, receipt = fold(subject.network, example=next(subject.inputs(1)))
         except FoldError as error:
-            return Finding(None, (f"Not folded: {str(error).splitlines()[0]}",))
+            raise DoesNotApplyError(f"Not folded: {str(error).splitlines()[0]}") from None
         values = evaluate(
             plain, subject.learned(), subject.images(), subject.batch_size, subject.device
         )
-        content: dict[str, Any] = json.loads(replace(receipt, values=values).to_json())
-        return Finding(content, receipt.notes)
+        return replace(receipt, values=values)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from attnlab._errors import unknown_name
+from attnlab._errors import DoesNotApplyError, unknown_name
+from attnlab.instruments.classes.measurement import ClassesMeasurement
 from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.corruptions.measurement import Corruptions
+from attnlab.instruments.corruptions.measurement import CorruptionsMeasurement
+from attnlab.instruments.details.measurement import DetailsMeasurement
 from attnlab.instruments.measurement import Measurement
-from attnlab.instruments.pictures.measurement import Pictures
-from attnlab.instruments.stiffness.measurement import Stiffness
-from attnlab.instruments.stripe.measurement import Gates
-from attnlab.lab.measures.classes import Classes
-from attnlab.lab.measures.details import DetailsOfTask
-from attnlab.lab.measures.fold import Fold
-from attnlab.lab.training.surroundings import deterministic
+from attnlab.instruments.pictures.measurement import PicturesMeasurement
+from attnlab.instruments.stiffness.measurement import StiffnessMeasurement
+from attnlab.instruments.stripe.measurement import StripeMeasurement
+from attnlab.lab.measures.fold import FoldMeasurement
+from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
-from attnlab.subject import open_run
+from attnlab.subject import Subject, open_run
 
 MEASUREMENTS: dict[str, Measurement] = {
     each.name: each
     for each in (
-        Stiffness(),
-        Gates(),
-        Fold(),
-        Classes(),
-        DetailsOfTask(),
-        Pictures(),
-        Corruptions(),
+        StiffnessMeasurement(),
+        StripeMeasurement(),
+        FoldMeasurement(),
+        ClassesMeasurement(),
+        DetailsMeasurement(),
+        PicturesMeasurement(),
+        CorruptionsMeasurement(),
     )
 }
 """By name."""
@@ -58,31 +61,42 @@ def measure_run(
     only: Sequence[str] | None = None,
     *,
     threads: int | None = None,
-) -> list[Measured]:
+) -> dict[str, Measured]:
     """Measure the network of a finished run, without training: what is missing, or what `only`
-    names, again. Returns what was measured now; it is stored in the run's directory."""
+    names, again. Returns what was measured now, by its name; it is stored in the run's
+    directory."""
     folder, config = Path(directory), config or MeasureConfig()
     for name in only or ():
         if name not in MEASUREMENTS:
             raise unknown_name("measurement", name, MEASUREMENTS)
     wanted = missing(folder, config) if only is None else list(only)
-    asked = {name: MEASUREMENTS[name].settings(config) for name in wanted}
-    if not any(settings is not None for settings in asked.values()):
-        return []
-    subject, done = open_run(folder, trust=True), []
-    with deterministic(threads):
-        for name, settings in asked.items():
-            if settings is None:
-                continue
-            began = perf_counter()
-            finding = MEASUREMENTS[name].measure(subject, config, folder)
-            found = Measured(
-                measurement=name,
-                settings=settings,
-                found=finding.found,
-                notes=finding.notes,
-                seconds=perf_counter() - began,
-            )
-            StoredRun(folder).write_measured(found)
-            done.append(found)
+    asked = [name for name in wanted if MEASUREMENTS[name].settings(config) is not None]
+    if not asked:
+        return {}
+    subject, done = open_run(folder, trust=True), {}
+    with deterministically(threads):
+        for name in asked:
+            done[name] = _measured(MEASUREMENTS[name], subject, config, folder)
+            StoredRun(folder).write_measured(done[name])
     return done
+
+
+def _measured(
+    measurement: Measurement, subject: Subject, config: MeasureConfig, folder: Path
+) -> Measured:
+    began = perf_counter()
+    found: dict[str, Any] | None = None
+    try:
+        result = measurement.measure(subject, config, folder)
+        notes = result.notes
+        # Where the network comes from is known by the run's directory, which may move.
+        found = json.loads(replace(result, provenance=None).to_json())
+    except DoesNotApplyError as error:
+        notes = (str(error),) if str(error) else ()
+    return Measured(
+        measurement=measurement.name,
+        settings=measurement.settings(config) or {},
+        found=found,
+        notes=notes,
+        seconds=perf_counter() - began,
+    )

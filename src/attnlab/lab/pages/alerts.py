@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from attnlab.lab.pages.standing import standing_of
 from attnlab.lab.pages.verdict import baseline_gap, short_commit
 from attnlab.page.parts import Chip
 from attnlab.results.record import StudyRecord
@@ -41,8 +40,8 @@ def checksums(record: StudyRecord) -> dict[str, list[str]]:
     """Of the data of the finished runs, by the label of the data."""
     found: dict[str, set[str]] = {}
     for run in record.finished:
-        if run.stored.data:
-            found.setdefault(run.entry.cell.data, set()).add(run.stored.data["checksum"])
+        if run.stored.data is not None:
+            found.setdefault(run.entry.cell.data, set()).add(run.stored.data.checksum)
     return {data: sorted(sums) for data, sums in found.items()}
 
 
@@ -137,7 +136,7 @@ def _best_epoch(record: StudyRecord) -> Iterator[Chip]:
 def _correction(record: StudyRecord) -> Iterator[Chip]:
     for group in record.table.groups:
         compared = [(row.label, row.comparison) for row in group.rows if row.comparison]
-        only = [name for name, c in compared if standing_of(c) == "before correction only"]
+        only = [name for name, c in compared if c.standing == "before correction only"]
         if only:
             yield Chip(
                 f"{record.name_of(group)}: {', '.join(only)} not significant after Holm.",
@@ -163,14 +162,14 @@ def _unknown(record: StudyRecord) -> Iterator[Chip]:
 
 def _mixed(record: StudyRecord) -> Iterator[Chip]:
     environments = [run.stored.environment for run in record.finished if run.stored.environment]
-    for key, what in (
-        ("processor", "processors"),
-        ("commit", "commits"),
-        ("threads", "thread counts"),
+    for what, found in (
+        ("processors", [str(each.processor) for each in environments]),
+        ("commits", [str(each.commit) for each in environments]),
+        ("thread counts", [str(each.threads) for each in environments]),
     ):
-        values = {str(environment.get(key)) for environment in environments}
+        values = set(found)
         if len(values) > 1:
-            shown = sorted(short_commit(value) if key == "commit" else value for value in values)
+            shown = sorted(short_commit(each) if what == "commits" else each for each in values)
             yield Chip(
                 f"Runs come from {len(values)} {what}.",
                 "warn",

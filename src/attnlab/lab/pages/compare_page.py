@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping
 from math import isfinite
-from typing import Any
 
-from attnlab.lab.pages.figures import Curve, curves_figure, forest_figure
-from attnlab.lab.pages.standing import forest_rows, standing_of
-from attnlab.lab.pages.verdict import verdict_sentence
+from attnlab.lab.comparison.columns import page_table, run_table, run_values
+from attnlab.lab.comparison.result import ComparisonResult
+from attnlab.lab.pages.figures import MetricCurve, curves_figure, forest_figure
+from attnlab.lab.pages.standing import forest_rows
 from attnlab.page.parts import (
-    Cell,
     Chip,
     Code,
     Download,
@@ -23,40 +19,22 @@ from attnlab.page.parts import (
     Page,
     Part,
     Section,
-    Table,
-    number_cell,
 )
-from attnlab.page.rendering import render
-from attnlab.results.comparison import StoredComparison, to_comparison
-from attnlab.results.table import Row
 
 _CURVES = 3
 """So many rows have a curve: the baseline, the best and the worst."""
 
 
-def compare_page(found: Mapping[str, Any]) -> str:
-    """A comparison as HTML; `found` is what its JSON file holds."""
-    comparison = to_comparison(dict(found))
+def compare_page(comparison: ComparisonResult) -> Page:
+    """What the page of a comparison shows."""
     sections = [_help(comparison), *_way(comparison), _numbers(comparison)]
     sections += [_alerts(comparison), _reproduce(comparison)]
-    table = comparison.table
-    page = Page(table.title, _verdict(comparison), _chips(comparison), sections, "Results compared")
-    return render(page)
+    title, chips = comparison.judged.title, _chips(comparison)
+    return Page(title, comparison.verdict, chips, sections, "Results compared")
 
 
-def _verdict(comparison: StoredComparison) -> str:
-    (group,) = comparison.table.groups
-    compared = {row.label: row.comparison for row in group.rows if row.comparison is not None}
-    reasons = dict.fromkeys(each.note for each in compared.values() if each.note)
-    verdicts = {row: {"the logs": each.verdict} for row, each in compared.items()}
-    number = max(len(row.seeds) for row in group.rows)
-    return verdict_sentence(verdicts, group.backbone, number, list(reasons)).replace(
-        " on the logs", ""
-    )
-
-
-def _chips(comparison: StoredComparison) -> list[Chip]:
-    table = comparison.table
+def _chips(comparison: ComparisonResult) -> list[Chip]:
+    table = comparison.judged
     left = len(comparison.left_out)
     looked = "anytime-valid intervals" if table.sequential else "seeds fixed before the first look"
     return [
@@ -69,11 +47,11 @@ def _chips(comparison: StoredComparison) -> list[Chip]:
     ]
 
 
-def _help(comparison: StoredComparison) -> Section:
-    (group,) = comparison.table.groups
+def _help(comparison: ComparisonResult) -> Section:
+    (group,) = comparison.judged.groups
     rows = forest_rows(group)
-    metric, level = comparison.table.metric, f"{100 * comparison.table.level:g} %"
-    kind = "anytime-valid" if comparison.table.sequential else "Student-t"
+    metric, level = comparison.judged.metric, f"{100 * comparison.judged.level:g} %"
+    kind = "anytime-valid" if comparison.judged.sequential else "Student-t"
     lower = " Lower is better: a gain lies left of zero." if metric.direction else ""
     lead = (
         f"Each small dot is one seed minus the same seed of {group.backbone}. Bar: {level} {kind} "
@@ -87,9 +65,9 @@ def _help(comparison: StoredComparison) -> Section:
     return Section("Does it help?", lead, [Legend(legend), Figure(forest_figure(rows, metric))])
 
 
-def _way(comparison: StoredComparison) -> list[Section]:
+def _way(comparison: ComparisonResult) -> list[Section]:
     """The way there, where the logs have one."""
-    (group,) = comparison.table.groups
+    (group,) = comparison.judged.groups
     compared = [row for row in group.rows if row.comparison is not None]
     finite = [
         row for row in compared if row.comparison and isfinite(row.comparison.difference.mean)
@@ -100,95 +78,38 @@ def _way(comparison: StoredComparison) -> list[Section]:
     curves = [_curve(comparison, row) for row in chosen[:_CURVES]]
     if any(len(curve.mean) < 2 for curve in curves):
         return []
-    figure = curves_figure(curves, [], comparison.table.metric)
+    figure = curves_figure(curves, [], comparison.judged.metric)
     lead = "Mean over runs, and their range, as logged; where one run has ended, its row ends."
     return [Section("How did they get there?", lead, [Figure(figure)])]
 
 
-def _curve(comparison: StoredComparison, row: str) -> Curve:
+def _curve(comparison: ComparisonResult, row: str) -> MetricCurve:
     columns = list(zip(*(run.values for run in comparison.runs if run.row == row), strict=False))
     mean = [sum(column) / len(column) for column in columns]
-    return Curve(row, mean, [min(c) for c in columns], [max(c) for c in columns])
+    return MetricCurve(row, mean, [min(c) for c in columns], [max(c) for c in columns])
 
 
-def _numbers(comparison: StoredComparison) -> Section:
-    metric = comparison.table.metric
-    columns = [comparison.by, "runs", metric.title, "best", "Δ", "Student-t", "anytime"]
-    columns += ["p (Holm)", "verdict", "seeds for 80 %"]
-    lines = [_line(comparison, row) for row in comparison.table.groups[0].rows]
-    runs = [
-        [
-            Cell(run.row),
-            Cell("—" if run.seed is None else str(run.seed)),
-            number_cell(run.values[-1], f"{{:.{metric.digits}f}}"),
-            number_cell(len(run.values), "{}"),
-            Cell(run.file),
-        ]
-        for run in comparison.runs
-    ]
-    every = Table([comparison.by, "seed", metric.title, "values", "file"], runs)
+def _numbers(comparison: ComparisonResult) -> Section:
     lead = (
-        f"Δ is to {comparison.table.groups[0].backbone}, by seed where seeds are shared. The last "
+        f"Δ is to {comparison.judged.groups[0].backbone}, by seed where seeds are shared. The last "
         f"column: how many paired seeds would show a difference as large as this one, with a "
         f"probability of 80 %."
     )
     parts: list[Part | Folded] = [
-        Table(columns, lines),
-        Folded("Every run", [every]),
-        Download("comparison.csv", to_csv(comparison)),
+        page_table(comparison),
+        Folded("Every run", [run_table(comparison)]),
+        Download("comparison.csv", run_values(comparison).to_csv()),
     ]
     return Section("All numbers", lead, parts)
 
 
-def _line(comparison: StoredComparison, row: Row) -> list[Cell]:
-    metric, compared = comparison.table.metric, row.comparison
-    form = f"{{:.{metric.digits}f}}"
-    value = row.values[metric.name]
-    std = "" if value.std is None else f"± {value.std:.{metric.digits}f}"
-    cells = [
-        Cell(row.label),
-        number_cell(len(row.seeds), "{}"),
-        Cell(form.format(value.mean), std, value.mean),
-        number_cell(None if row.best is None else row.best.mean, form),
-    ]
-    if compared is None:
-        return [*cells, *(Cell("—") for _ in range(6))]
-    difference, needed = compared.difference, comparison.seeds_needed
-    tones = {"gain": "gain", "loss": "loss"}
-    tone = tones.get(standing_of(compared), "quiet")
-    intervals = [difference.figures(sequential)[:2] for sequential in (False, True)]
-    count = needed.get(row.label)
-    return [
-        *cells,
-        Cell(metric.signed(difference.mean), "", difference.mean, tone),  # type: ignore[arg-type]
-        *(
-            Cell("—" if low is None or high is None else metric.interval_text(low, high))
-            for low, high in intervals
-        ),
-        number_cell(compared.adjusted_p, "{:.3g}"),
-        Cell(compared.verdict, compared.note),
-        Cell("> 1000") if row.label in needed and count is None else number_cell(count, "{}"),
-    ]
-
-
-def _alerts(comparison: StoredComparison) -> Section:
+def _alerts(comparison: ComparisonResult) -> Section:
     found = [
         Chip(f"{file} is left out.", "warn", f"It {why}.") for file, why in comparison.left_out
     ]
-    found += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in comparison.table.notes]
+    found += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in comparison.notes]
     return Section("Alerts", "", [Notes(found or [Chip("Nothing to report.", "good")])])
 
 
-def _reproduce(comparison: StoredComparison) -> Section:
+def _reproduce(comparison: ComparisonResult) -> Section:
     return Section("Reproduce", "", [Code(comparison.command or "attnlab.compare(…)", "Command")])
-
-
-def to_csv(comparison: StoredComparison) -> str:
-    """One line per run."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([comparison.by, "seed", comparison.table.metric.label, "file"])
-    for run in comparison.runs:
-        seed = "" if run.seed is None else run.seed
-        writer.writerow([run.row, seed, run.values[-1], run.file])
-    return text.getvalue()

@@ -7,13 +7,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
-from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
 from attnlab.results import Metric
 from attnlab.results.record import RunRecord, StudyRecord
-from attnlab.results.speed import Timed
-from attnlab.results.table import Group
-from attnlab.results.table import Row as TableRow
+from attnlab.results.speed import TimedNetwork
+from attnlab.results.table import Group, StudyRow
 
 
 def cost_section(record: StudyRecord) -> Section:
@@ -75,7 +74,7 @@ def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
     return points
 
 
-def _interval(timed: Timed) -> tuple[float, float]:
+def _interval(timed: TimedNetwork) -> tuple[float, float]:
     unit = timed.milliseconds / timed.ratio
     return unit * timed.low, unit * timed.high
 
@@ -148,16 +147,20 @@ def _to_do(record: StudyRecord) -> str:
     )
 
 
-def curves_of(record: StudyRecord, group: Group) -> list[Curve]:
+def curves_of(record: StudyRecord, group: Group) -> list[MetricCurve]:
     """Of every module, the plain backbone first."""
-    rows: list[TableRow] = sorted(group.rows, key=lambda row: not row.plain)
+    rows: list[StudyRow] = sorted(group.rows, key=lambda row: not row.plain)
     found = [_curve(row.label, record.of(group, row.label), record.metric) for row in rows]
     return [curve for curve in found if curve is not None]
 
 
-def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | None:
+def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve | None:
     histories = [
-        [metric.shown(record["test"][metric.name]) for record in run.stored.history]
+        [
+            metric.shown(value)
+            for record in run.stored.history
+            if (value := record.test[metric.name]) is not None
+        ]
         for run in runs
         if run.stored.history
     ]
@@ -165,11 +168,11 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> Curve | Non
         return None
     columns = list(zip(*histories, strict=False))
     mean = [sum(column) / len(column) for column in columns]
-    return Curve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
+    return MetricCurve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
 
 
 def _drops(record: StudyRecord, group: Group) -> list[int]:
     """Epochs at which the learning rate falls by more than a third."""
     run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
-    rates = [] if run is None else [record["lr"] for record in run.stored.history]
+    rates = [] if run is None else [record.lr for record in run.stored.history]
     return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
 from attnlab.results import Metric
 from attnlab.results.metric import directed
-
-Standing = Literal[
-    "gain", "loss", "within noise", "before correction only", "no interval", "cannot tell"
-]
-"""`before correction only`: zero is outside the module's own interval, but among so many modules
-that happens by chance. `cannot tell`: there is an interval, but no verdict may be given."""
+from attnlab.results.table import Standing
 
 INK = "#1b2130"
 _CURVES = [BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46"]
@@ -140,7 +134,7 @@ def _forest_text(row: ForestRow, metric: Metric) -> str:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """The result's metric over epochs, over the seeds."""
 
     module: str
@@ -155,7 +149,7 @@ def curve_colours(number: int) -> list[str]:
 
 
 def curves_figure(
-    curves: Sequence[Curve],
+    curves: Sequence[MetricCurve],
     drops: Sequence[int],
     metric: Metric,
     title: str = "",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Set
 
 from attnlab.lab.pages.figures import forest_figure
-from attnlab.lab.pages.standing import forest_rows, standing_of
-from attnlab.lab.pages.tables import delta_cell, interval_kind, summary_cell
+from attnlab.lab.pages.standing import forest_rows
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
 from attnlab.results import Metric
+from attnlab.results.columns import delta_cell, interval_kind, summary_cell
 from attnlab.results.record import StudyRecord
-from attnlab.results.table import Group
-from attnlab.results.table import Row as TableRow
+from attnlab.results.table import Group, StudyRow
 
 _FULL, _HALF = 620, 330
 """Width of the inside of a figure that stands alone, and of one of two."""
@@ -156,13 +155,13 @@ def _table(record: StudyRecord) -> Table:
     return Table(columns, lines)
 
 
-def _cells(row: TableRow | None, metric: Metric) -> list[Cell]:
+def _cells(row: StudyRow | None, metric: Metric) -> list[Cell]:
     value = None if row is None else row.values.get(metric.name)
     if row is None or value is None:
         return [Cell("missing", tone="quiet"), Cell("—"), Cell("")]
     shown = summary_cell(value, metric)
     if row.comparison is None:
         return [shown, Cell("—", order=0.0 if row.plain else None), Cell("")]
-    quiet = standing_of(row.comparison) not in ("gain", "loss")
+    quiet = row.comparison.standing not in ("gain", "loss")
     verdict = Cell(row.comparison.verdict, tone="quiet" if quiet else "")
     return [shown, delta_cell(row, metric), verdict]

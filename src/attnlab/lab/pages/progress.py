@@ -34,12 +34,12 @@ def progress_section(record: StudyRecord) -> list[Section]:
 
 
 def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
-    history, epochs = run.stored.history, run.stored.config.get("recipe", {}).get("epochs")
+    history, epochs = run.stored.history, run.stored.config.recipe.epochs
     label = Cell(f"{record.label_of(run)}")
     if not history:
         return [label, Cell(run.state), Cell("—"), Cell("—"), Cell("—")]
     last = history[-1]
-    value, loss = last["test"].get(name), last.get("train_loss")
+    value, loss = last.test.get(name), last.train_loss
     return [
         label,
         Cell(run.state),

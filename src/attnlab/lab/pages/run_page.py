@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
+from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.figures import nsi_figure
-from attnlab.instruments.stripe.figures import stripe_ratio, stripes_in_words
-from attnlab.instruments.stripe.stripes import run_stripes
-from attnlab.lab.pages.figures import Curve, curves_figure
+from attnlab.instruments.stripe import StripeResult
+from attnlab.instruments.stripe.section import stripe_figures
+from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import (
-    Cell,
     Chip,
     Code,
     Figure,
@@ -22,9 +23,7 @@ from attnlab.page.parts import (
     Part,
     Row,
     Section,
-    Table,
     Text,
-    number_cell,
 )
 from attnlab.results import Metric, StoredRun
 from attnlab.results.record import data_title
@@ -40,15 +39,14 @@ def run_page(folder: Path) -> Page:
     """What the directory of a run says."""
     run = StoredRun(folder)
     sections = [_way(run), *_stiffness(run), *_gates(run), *_fold(run)]
-    sections += run_classes_section(_found(run, "classes"))
+    sections += run_classes_section(run.measured_result(ClassesResult))
     sections += [_alerts(run), _reproduce(run)]
     config = run.config
-    gate = config.get("attention", "none")
-    network = f"{config.get('backbone')}" + ("" if gate == "none" else f" with {gate}")
-    data = data_title(config.get("data", {}))
+    gate = "" if config.attention == "none" else f" with {config.attention}"
+    data = data_title(config.data.name, config.data.root)
     return Page(
-        title=f"{network} on {data}",
-        subtitle=f"One run, seed {config.get('seed')} · {folder.name}",
+        title=f"{config.backbone}{gate} on {data}",
+        subtitle=f"One run, seed {config.seed} · {folder.name}",
         verdict=_verdict(run),
         chips=_chips(run),
         sections=sections,
@@ -64,13 +62,12 @@ def _metric(run: StoredRun) -> Metric | None:
     """Of the result; of a run that is not finished, the first of what it records."""
     if run.is_trained:
         return run.result.metric
-    test = run.history[0]["test"] if run.history else {}
-    name = next(iter(test), None)
+    name = next(iter(run.history[0].test), None) if run.history else None
     return None if name is None else Metric(name=name, label=name, digits=4)
 
 
 def _verdict(run: StoredRun) -> str:
-    epochs = run.config.get("recipe", {}).get("epochs")
+    epochs = run.config.recipe.epochs
     if not run.is_trained:
         of = "" if epochs is None else f" of {epochs}"
         return f"Not finished: {len(run.history)}{of} epochs are done."
@@ -83,10 +80,9 @@ def _verdict(run: StoredRun) -> str:
 
 
 def _chips(run: StoredRun) -> list[Chip]:
-    recipe = run.config.get("recipe", {})
-    chips = [Chip(f"recipe {recipe.get('name') or 'own'}")]
-    if run.failure:
-        chips.append(Chip("the last attempt failed", "bad", str(run.failure.get("error", ""))))
+    chips = [Chip(f"recipe {run.config.recipe.name or 'own'}")]
+    if run.failure is not None:
+        chips.append(Chip("the last attempt failed", "bad", run.failure.error))
     if not run.is_trained:
         return [Chip("running or stopped", "warn"), *chips]
     result = run.result
@@ -110,15 +106,16 @@ def _way(run: StoredRun) -> Section:
         return Section(title, "", [], "No epoch is done.")
     loss = Metric(name="train_loss", label="training loss", better="lower", digits=3)
     figures = []
-    losses = [record["train_loss"] for record in history if "train_loss" in record]
+    losses = [record.train_loss for record in history if record.train_loss is not None]
+    found = [value for record in history if (value := record.test[metric.name]) is not None]
     for which, images, values in (
-        (metric, "test images", [metric.shown(record["test"][metric.name]) for record in history]),
+        (metric, "test images", [metric.shown(value) for value in found]),
         (loss, "training images", losses),
     ):
         if values:
-            curve = Curve(which.label, *[values] * 3)
+            curve = MetricCurve(which.label, *[values] * 3)
             figures.append(Figure(curves_figure([curve], [], which, images=images)))
-    best = metric.best([record["test"][metric.name] for record in history])
+    best = metric.best(found)
     answer = f"The best of {len(history)} epochs on the test images was epoch {best + 1}"
     answer += ", the last." if best + 1 == len(history) else "; the result is the last one."
     to_do = (
@@ -129,43 +126,21 @@ def _way(run: StoredRun) -> Section:
 
 
 def _stiffness(run: StoredRun) -> list[Section]:
-    found = _found(run, "stiffness")
-    if not found:
+    found = run.measured_result(StiffnessResult)
+    if found is None:
         return []
-    parts: list[Part | Folded] = []
-    if all("quantile_05" in step for step in found["nsi"]):
-        parts.append(
-            Figure(
-                nsi_figure(found["nsi"]),
-                "NSI: mean, 5–95 % of inputs.",
-                wide=len(found["nsi"]) > 30,
-            )
-        )
-    parts.append(words("step", "NSI", "TNS"))
-    answer = f"TNS {found['tns']:.3g}: the larger, the more single steps stick out of their stage."
+    figure = Figure(nsi_figure(found.nsi), "NSI: mean, 5–95 % of inputs.", wide=len(found.nsi) > 30)
+    answer = f"TNS {found.tns:.3g}: the larger, the more single steps stick out of their stage."
+    parts: list[Part | Folded] = [figure, words("step", "NSI", "TNS")]
     return [Section("How stiff are its steps?", "", parts, answer)]
 
 
 def _gates(run: StoredRun) -> list[Section]:
-    found = _found(run, "gates")
-    if not found or not found.get("gates"):
+    found = run.measured_result(StripeResult)
+    if found is None:
         return []
-    ratios = [stripe_ratio(gate) for gate in found["gates"]]
-    rows = [
-        [
-            Cell(gate["label"]),
-            number_cell(gate["mean"], "{:.3f}"),
-            number_cell(gate["image_spread"], "{:.4f}"),
-            number_cell(gate["channel_spread"], "{:.4f}"),
-            number_cell(ratio, "{:.3f}"),
-        ]
-        for gate, ratio in zip(found["gates"], ratios, strict=True)
-    ]
-    columns = ["block", "mean", "spread, images", "spread, channels", "ratio"]
-    figures = run_stripes(run)
-    parts: list[Part | Folded] = [Row(figures)] if figures else []
-    parts += [Table(columns, rows), words("gate", "ratio")]
-    return [Section("Are its gates constant?", "", parts, stripes_in_words(ratios))]
+    parts: list[Part | Folded] = [Row(stripe_figures(found)), found.table(), words("gate", "ratio")]
+    return [Section("Are its gates constant?", "", parts, found.verdict)]
 
 
 def _fold(run: StoredRun) -> list[Section]:
@@ -185,16 +160,17 @@ def _fold(run: StoredRun) -> list[Section]:
 def _alerts(run: StoredRun) -> Section:
     notes = dict.fromkeys(note for m in run.measurements.values() for note in m.notes)
     chips = [Chip(note, "warn") for note in notes]
-    if run.failure:
-        chips.insert(0, Chip("The last attempt failed.", "bad", str(run.failure.get("error", ""))))
+    if run.failure is not None:
+        chips.insert(0, Chip("The last attempt failed.", "bad", run.failure.error))
     return Section("Alerts", "", [Notes(chips or [Chip("Nothing to report.", "good")])])
 
 
 def _reproduce(run: StoredRun) -> Section:
-    shown = {k: v for k, v in run.environment.items() if k not in ("command", "host")}
+    shown = {} if run.environment is None else run.environment.shown()
+    data = "" if run.data is None else f"{run.data.name}, SHA-256 {run.data.checksum}"
     parts: list[Part | Folded] = [
-        Text(f"Data: {run.data.get('name')}, SHA-256 {run.data.get('checksum')}"),
-        Folded("Settings", [Code(json.dumps(run.config, indent=1, ensure_ascii=False))]),
+        Text(f"Data: {data}"),
+        Folded("Settings", [Code(json.dumps(run.config.given(), indent=1, ensure_ascii=False))]),
         Folded("Environment", [Code(json.dumps(shown, indent=1, ensure_ascii=False))]),
     ]
     answer = "Same settings, data and number of threads on a CPU give the same weights to the bit."

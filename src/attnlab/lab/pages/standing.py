@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
-from attnlab.lab.pages.figures import ForestRow, Standing
-from attnlab.results.table import Comparison, Group
-
-
-def standing_of(comparison: Comparison) -> Standing:
-    """In the words of the page. "gain" and "loss" are the study's verdicts, after Holm and in the
-    metric's direction."""
-    if comparison.low is None or comparison.high is None:
-        return "no interval"
-    if comparison.verdict == "cannot tell":
-        return "cannot tell"
-    if comparison.verdict in ("better", "worse"):
-        return "gain" if comparison.verdict == "better" else "loss"
-    if comparison.low <= 0 <= comparison.high:
-        return "within noise"
-    return "before correction only"
+from attnlab.lab.pages.figures import ForestRow
+from attnlab.results.table import Group
 
 
 def forest_rows(group: Group) -> list[ForestRow]:
@@ -32,7 +18,7 @@ def forest_rows(group: Group) -> list[ForestRow]:
             compared.difference.mean,
             compared.low,
             compared.high,
-            standing_of(compared),
+            compared.standing,
             {seed: row.by_seed[seed] - plain.by_seed[seed] for seed in compared.difference.seeds},
         )
         for row in group.rows

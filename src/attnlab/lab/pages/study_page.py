@@ -15,10 +15,10 @@ from attnlab.lab.pages.alerts import alerts, checksums, plan_alerts
 from attnlab.lab.pages.cost import cost_section
 from attnlab.lab.pages.help import findings, help_section
 from attnlab.lab.pages.progress import is_open, progress_section
-from attnlab.lab.pages.tables import full_table, interval_kind, main_table, to_csv, to_latex
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.page.glossary import words
 from attnlab.page.parts import Chip, Code, Download, Folded, Notes, Page, Part, Section
+from attnlab.results.columns import interval_kind
 from attnlab.results.record import StudyRecord
 from attnlab.results.study import PlanRecord
 
@@ -66,10 +66,10 @@ def _numbers(record: StudyRecord, name: str) -> Section:
         f"error: relative change of the output when folded, in float64."
     )
     parts: list[Part | Folded] = [
-        main_table(record),
-        Folded("Every number, by data set", [full_table(record)]),
-        Download(f"{name}.csv", to_csv(record)),
-        Download(f"{name}.tex", to_latex(record)),
+        record.columns.main(),
+        Folded("Every number, by data set", [record.columns.full()]),
+        Download(f"{name}.csv", record.columns.values().to_csv()),
+        Download(f"{name}.tex", record.columns.for_latex().to_latex()),
         words("Δ", "TNS", "fold"),
     ]
     to_do = "Take them into your paper or notebook: the CSV has every digit, the LaTeX a table."
@@ -92,8 +92,8 @@ def _alerts(record: StudyRecord) -> Section:
 def _reproduce(record: StudyRecord) -> Section:
     study = record.study
     changed = [f"{setting}: {before} → {after}" for setting, before, after in study.deviations]
-    environment = next((e for run in record.finished if (e := run.stored.environment)), {})
-    shown = {key: value for key, value in environment.items() if key not in ("command", "host")}
+    environment = next((e for run in record.finished if (e := run.stored.environment)), None)
+    shown = {} if environment is None else environment.shown()
     sums = [f"{each}  {data}" for data, found in checksums(record).items() for each in found]
     runs = [f"{run.entry.run_id}  {run.state:8} {run.entry}" for run in record.runs]
     definition = json.dumps(study.definition, indent=1, ensure_ascii=False)

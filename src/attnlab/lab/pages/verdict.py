@@ -2,94 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from attnlab.page.parts import Chip, Tone
 from attnlab.results import Metric
 from attnlab.results.record import StudyRecord
-from attnlab.results.table import Group, Verdict
+from attnlab.results.table import Group
+from attnlab.results.verdict import table_verdict
 
 _WEAK = 0.3
 """Points of percent by which a baseline is called weak."""
 _SHOWN_CHARACTERS = 60
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
-def verdict_sentence(
-    verdicts: Mapping[str, Mapping[str, Verdict]],
-    plain: str,
-    seeds: int = 0,
-    reasons: Sequence[str] = (),
-) -> str:
-    """From module → place → verdict, where a place is a data set or a group.
-
-    `plain` is what the modules are compared with, "the plain resnet20"; `reasons` are why nothing
-    can be told where that is so. Bold parts are in `**`.
-    """
-    places = list(dict.fromkeys(place for found in verdicts.values() for place in found))
-    better = {m: [p for p, v in found.items() if v == "better"] for m, found in verdicts.items()}
-    worse = {m: [p for p, v in found.items() if v == "worse"] for m, found in verdicts.items()}
-    known = any(v != "cannot tell" for found in verdicts.values() for v in found.values())
-    if not known and seeds == 1:
-        return f"One seed has no interval, so no module can be said to help or harm {plain}."
-    if not known and reasons:
-        return f"**No module** can be said to help or harm {plain} ({'; '.join(reasons)})."
-    if not known:
-        return f"No interval yet, so no module can be said to help or harm {plain}."
-    everywhere = [m for m, p in better.items() if len(p) == len(places)]
-    some = {m: p for m, p in better.items() if p and m not in everywhere}
-    sentences = []
-    if everywhere:
-        verb = "beats" if len(everywhere) == 1 else "beat"
-        sentences.append(
-            f"{_bold(everywhere)} {verb} {plain}{_all(places)} by more than seed noise."
-        )
-    for where in dict.fromkeys(tuple(p) for p in some.values()):
-        modules = [m for m, p in some.items() if tuple(p) == where]
-        if everywhere or len(sentences):
-            verb = "does" if len(modules) == 1 else "do"
-            sentences.append(f"{_bold(modules)} {verb} so on {_and(where)} only.")
-        else:
-            verb = "beats" if len(modules) == 1 else "beat"
-            sentences.append(
-                f"{_bold(modules)} {verb} {plain} by more than seed noise on {_and(where)} only."
-            )
-    for where in dict.fromkeys(tuple(p) for p in worse.values() if p):
-        modules = [m for m, p in worse.items() if tuple(p) == where]
-        verb = "is" if len(modules) == 1 else "are"
-        on = "" if len(places) == 1 else f" on {_and(where)}"
-        sentences.append(f"{_bold(modules)} {verb} worse than {plain}{on} by more than seed noise.")
-    unknown = [m for m, found in verdicts.items() if "cannot tell" in found.values()]
-    none = [m for m, p in better.items() if not p and m not in unknown]
-    if not sentences:
-        number = f" ({seeds} seeds)" if seeds else ""
-        sentences.append(f"**No module** differs from {plain} by more than seed noise{number}.")
-    elif not any(better.values()):
-        sentences.append("No module beats it.")
-    elif none:
-        verb = "shows" if len(none) == 1 else "show"
-        anywhere = " anywhere" if len(places) > 1 else ""
-        sentences.append(f"{len(none)} of {len(verdicts)} modules {verb} no gain{anywhere}.")
-    if unknown:
-        what = "Nothing" if len(places) == 1 else "Not everything"
-        sentences.append(f"{what} can be told about {_bold(unknown)}: see the alerts.")
-    return " ".join(sentences)
-
-
-def _bold(modules: Sequence[str]) -> str:
-    return f"**{', '.join(modules)}**"
-
-
-def _all(places: Sequence[str]) -> str:
-    if len(places) == 1:
-        return f" on {places[0]}"
-    number = _NUMBERS[len(places)] if len(places) < len(_NUMBERS) else str(len(places))
-    return " on both data sets" if len(places) == 2 else f" on all {number} data sets"
-
-
-def _and(places: Sequence[str]) -> str:
-    return " and ".join([", ".join(places[:-1]), places[-1]] if len(places) > 1 else places)
 
 
 def study_verdict(record: StudyRecord) -> str:
@@ -103,18 +27,7 @@ def study_verdict(record: StudyRecord) -> str:
         return f"Nothing is finished yet: 0 of {total} runs{more}."
     if not record.study.has_plain:
         return "The study has no plain backbone, so no module can be said to help."
-    verdicts: dict[str, dict[str, Verdict]] = {}
-    reasons: dict[str, None] = {}
-    for group in record.table.groups:
-        for row in group.rows:
-            if not row.plain:
-                compared = row.comparison
-                found = "cannot tell" if compared is None else compared.verdict
-                verdicts.setdefault(row.label, {})[record.name_of(group)] = found
-                reasons |= {} if compared is None or not compared.note else {compared.note: None}
-    backbones = {group.backbone for group in record.table.groups}
-    plain = f"the plain {backbones.pop()}" if len(backbones) == 1 else "the plain backbone"
-    sentence = verdict_sentence(verdicts, plain, len(record.study.seeds), list(reasons))
+    sentence = table_verdict(record.table, len(record.study.seeds), record.name_of)
     if done < total:
         sentence += f" {done} of {total} runs are finished, so this may change."
     return sentence
@@ -125,8 +38,8 @@ def study_chips(record: StudyRecord) -> list[Chip]:
     done, total = len(record.finished), len(record.runs)
     seeds = len(record.study.seeds)
     hours = sum(run.result.seconds for run in record.finished if run.result) / 3600
-    names = {str(run.stored.environment.get("accelerator", "none")) for run in record.finished}
-    device = "GPU" if names - {"none"} else "CPU"
+    machines = [run.stored.environment for run in record.finished if run.stored.environment]
+    device = "GPU" if any(each.accelerator != "none" for each in machines) else "CPU"
     gaps = {record.name_of(g): baseline_gap(g, record.metric) for g in record.table.groups}
     known = {name: gap for name, gap in gaps.items() if gap is not None}
     chips = [
@@ -203,7 +116,8 @@ def short_commit(commit: str) -> str:
 
 
 def _commit_chips(record: StudyRecord) -> list[Chip]:
-    commits = sorted({str(run.stored.environment.get("commit") or "") for run in record.finished})
+    machines = [run.stored.environment for run in record.finished]
+    commits = sorted({(each.commit if each else None) or "" for each in machines})
     if not record.finished:
         return []
     if len(commits) > 1:

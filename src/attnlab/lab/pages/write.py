@@ -9,17 +9,12 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.instruments.maps.page import maps_page
-from attnlab.instruments.noise.page import noise_page
-from attnlab.instruments.place.page import place_page
-from attnlab.instruments.removal.page import shorten_page
+from attnlab.instruments.registry import result_kind
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stiffness.page import comparison_page
-from attnlab.instruments.stripe.page import stripe_page
-from attnlab.lab.pages.compare_page import compare_page
+from attnlab.lab.comparison.result import ComparisonResult as ComparisonResult  # its format
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
-from attnlab.lab.pages.tables import to_csv, to_latex
 from attnlab.page.rendering import render
 from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
@@ -27,14 +22,7 @@ from attnlab.results.study import StoredStudy
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
-_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "attnlab stripe 1": stripe_page,
-    "attnlab maps 1": maps_page,
-    "attnlab compare 1": compare_page,
-    "attnlab noise 1": noise_page,
-    "attnlab place 1": place_page,
-    "attnlab shorten 1": shorten_page,
-}
+_PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {}
 """By the format of the file."""
 
 
@@ -45,8 +33,8 @@ def write_study_page(
     `made`, with CSV and LaTeX beside it."""
     record = read_record(folder, name, made)
     write_whole(out, render(study_page(record, out.stem)))
-    write_whole(out.with_suffix(".csv"), to_csv(record))
-    write_whole(out.with_suffix(".tex"), to_latex(record))
+    write_whole(out.with_suffix(".csv"), record.columns.values().to_csv())
+    write_whole(out.with_suffix(".tex"), record.columns.for_latex().to_latex())
     return out
 
 
@@ -82,12 +70,14 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     except ValueError:
         raise InputError(f"{str(path)!r} is not JSON. Expected {RENDERED}.") from None
     kind = str(found.get("format", "")) if isinstance(found, dict) else ""
-    if kind in FORMATS:
+    result = result_kind(kind)
+    if result is not None:
+        content = {name: value for name, value in found.items() if name != "format"}
         try:
-            result = FORMATS[kind].from_json(json.dumps(found))
+            made = result.from_content(content)
         except InputError as error:
             raise InputError(f"{str(path)!r} is not as attnlab wrote it. {error}") from None
-        return write_result_page(result, out)
+        return write_result_page(made, out)
     if kind in _PAGES:
         try:
             return write_whole(out, _PAGES[kind](found))

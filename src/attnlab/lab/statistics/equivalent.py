@@ -4,7 +4,9 @@ That no difference was shown does not show that there is none: a study of two se
 Equivalence is a claim of its own, that the true mean difference δ lies within ±m. It is shown when
 both δ ≤ −m and δ ≥ m are rejected (Schuirmann, 1987), each by a one-sided paired t-test, so its
 p-value is the larger of the two. It is below α exactly when the interval of level 1 − 2α lies
-within the margin.
+within the margin. For those who looked and then added seeds, each of the two tests is the one-sided
+e-process of `attnlab.lab.statistics.anytime`; docs/explanation/equivalence.md shows its size and
+power.
 """
 
 from __future__ import annotations
@@ -16,9 +18,19 @@ import numpy as np
 
 from attnlab._errors import InputError
 from attnlab._extras import needs
-from attnlab.lab.statistics.anytime import anytime_p_value, radius
-from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference
+from attnlab.lab.statistics.anytime import (
+    check_level,
+    is_real_number,
+    p_value_above,
+    seeds_for_margin,
+    t_limit_above,
+)
+from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference, too_few_seeds
 from attnlab.results.table import Equivalence
+
+LEAST_LEVEL = 0.5
+"""Levels are above it: with an error rate α of a half or more the interval of level 1 − 2α, which
+must lie within the margin, is empty."""
 
 
 def equivalence(
@@ -43,45 +55,44 @@ def equivalence(
             beforehand; they need more seeds.
         cannot_tell: a reason for which nothing may be said; empty if there is none.
     """
-    if not 0 < margin < math.inf:
+    check_level(level, LEAST_LEVEL)
+    if not is_real_number(margin) or not 0 < margin < math.inf:
         raise InputError(f"Expected a margin above zero but got {margin!r}.")
     difference = paired_difference(module, other, level, cannot_tell)
     mean, seeds = difference.mean, difference.seeds
     why = cannot_tell or difference.note
     if difference.std is None:
         return Equivalence(to, margin, mean, None, None, None, seeds, why, sequential)
-    values = np.array([module[seed] - other[seed] for seed in seeds], dtype=np.float64)
+    error = difference.std / math.sqrt(len(seeds))
     if sequential:
-        around = radius(values.tolist(), level)
-        p = max(anytime_p_value((values + side).tolist()) for side in (margin, -margin))
-        p = p if abs(mean) < margin else 1.0
-        why = why or difference.anytime_note
+        values = np.array([module[seed] - other[seed] for seed in seeds], dtype=np.float64)
+        around = t_limit_above(len(seeds), level) * error
+        p = max(p_value_above((margin + side * values).tolist()) for side in (1, -1))
+        if math.isinf(around):
+            why = why or too_few_seeds(len(seeds), seeds_for_margin(level))
     else:
-        with needs("study"):
-            from scipy import stats
-
-        error, freedom = difference.std / math.sqrt(len(seeds)), len(seeds) - 1
-        below = float(stats.t.sf((mean + margin) / error, freedom))  # rejects δ ≤ −m
-        above = float(stats.t.cdf((mean - margin) / error, freedom))  # rejects δ ≥ m
-        p = max(below, above)
-        around = float(stats.t.isf(1 - level, freedom)) * error
+        p, around = _at_a_fixed_number(mean, error, len(seeds) - 1, margin, level)
     finite = math.isfinite(around)
-    return Equivalence(
-        to,
-        margin,
-        mean,
-        mean - around if finite else None,
-        mean + around if finite else None,
-        p,
-        seeds,
-        why,
-        sequential,
-    )
+    low, high = (mean - around, mean + around) if finite else (None, None)
+    return Equivalence(to, margin, mean, low, high, p, seeds, why, sequential)
+
+
+def _at_a_fixed_number(
+    mean: float, error: float, freedom: int, margin: float, level: float
+) -> tuple[float, float]:
+    """The larger p-value of the two t-tests, and half the width of the interval."""
+    with needs("study"):
+        from scipy import stats
+
+    below = float(stats.t.sf((mean + margin) / error, freedom))  # rejects δ ≤ −m
+    above = float(stats.t.cdf((mean - margin) / error, freedom))  # rejects δ ≥ m
+    return max(below, above), float(stats.t.isf(1 - level, freedom)) * error
 
 
 def judge(family: Mapping[str, Equivalence], level: float = LEVEL) -> dict[str, Equivalence]:
     """The verdicts on rows that were all compared with one: Holm over the family. One without a
     p-value counts as if it had p = 1."""
+    check_level(level, LEAST_LEVEL)
     adjusted = holm([1.0 if e.p_value is None else e.p_value for e in family.values()])
     return {
         name: each.judged(p, 1 - level)

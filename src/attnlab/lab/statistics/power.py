@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from attnlab._checked import check_whole
 from attnlab._errors import InputError
 from attnlab._extras import needs
-from attnlab.lab.statistics.anytime import t_limit
+from attnlab.lab.statistics.anytime import check_level, is_real_number, t_limit
 from attnlab.lab.statistics.paired import LEVEL
 
 
@@ -56,18 +57,17 @@ def seeds_needed(
 
 
 def _check(effect: float, spread: float, level: float, power: float, most: int) -> None:
-    if not 0 < abs(effect) < math.inf:
+    if not is_real_number(effect) or not 0 < abs(effect) < math.inf:
         raise InputError(
             f"Expected an effect other than zero but got {effect!r}. No number of seeds shows that "
             f"there is no effect."
         )
-    if not 0 < spread < math.inf:
+    if not is_real_number(spread) or not 0 < spread < math.inf:
         raise InputError(
             f"Expected a spread of the paired differences above zero but got {spread!r}. It takes "
             f"two seeds with different differences to know one."
         )
-    for name, value in (("level", level), ("power", power)):
-        if not 0 < value < 1:
-            raise InputError(f"Expected a {name} between 0 and 1 but got {value!r}.")
-    if most < 2:
-        raise InputError(f"Expected to count to at least 2 seeds but got most={most!r}.")
+    check_level(level)
+    if not is_real_number(power) or not 0 < power < 1:
+        raise InputError(f"Expected a power between 0 and 1 but got {power!r}.")
+    check_whole("most", most, 2)

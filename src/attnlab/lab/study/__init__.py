@@ -3,7 +3,7 @@
 from attnlab.lab.study.definition import Study as Study
 from attnlab.lab.study.definition import list_studies as list_studies
 from attnlab.lab.study.definition import load_study as load_study
-from attnlab.lab.study.estimate import Plan as Plan
+from attnlab.lab.study.estimate import PlannedStudy as PlannedStudy
 from attnlab.lab.study.estimate import plan_study as plan_study
 from attnlab.lab.study.executors import Executor as Executor
 from attnlab.lab.study.executors import LocalExecutor as LocalExecutor

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from attnlab.instruments.corruptions.result import CorruptionsResult
 from attnlab.lab.statistics import paired_difference, summarize
 from attnlab.results import Metric, StoredRun
 from attnlab.results.table import Beside
 
 
 class _Figure(NamedTuple):
-    part: str
-    key: str
     metric: Metric
+    value: Callable[[CorruptionsResult], float]
+    """As it is stored."""
 
 
-def _figures(part: str, words: str) -> tuple[_Figure, ...]:
-    metrics = (
-        Metric(name=f"{part}_top1", label=f"top-1, {words}", unit="%", scale=100),
-        Metric(name=f"{part}_ece", label=f"ECE, {words}", unit="%", scale=100, better="lower"),
-        Metric(name=f"{part}_nll", label=f"NLL, {words}", better="lower", digits=3),
-    )
-    return tuple(_Figure(part, metric.name.removeprefix(f"{part}_"), metric) for metric in metrics)
+def _top1(part: str, words: str) -> Metric:
+    return Metric(name=f"{part}_top1", label=f"top-1, {words}", unit="%", scale=100)
 
 
-_FIGURES = (*_figures("clean", "clean images"), *_figures("mean", "corrupted images"))
+def _ece(part: str, words: str) -> Metric:
+    label = f"ECE, {words}"
+    return Metric(name=f"{part}_ece", label=label, unit="%", scale=100, better="lower")
+
+
+def _nll(part: str, words: str) -> Metric:
+    return Metric(name=f"{part}_nll", label=f"NLL, {words}", better="lower", digits=3)
+
+
+_CLEAN, _CORRUPTED = ("clean", "clean images"), ("mean", "corrupted images")
+_FIGURES = (
+    _Figure(_top1(*_CLEAN), lambda found: found.clean.top1),
+    _Figure(_ece(*_CLEAN), lambda found: found.clean.ece),
+    _Figure(_nll(*_CLEAN), lambda found: found.clean.nll),
+    _Figure(_top1(*_CORRUPTED), lambda found: found.mean.top1),
+    _Figure(_ece(*_CORRUPTED), lambda found: found.mean.ece),
+    _Figure(_nll(*_CORRUPTED), lambda found: found.mean.nll),
+)
 
 
 def beside(
@@ -50,16 +63,16 @@ def by_corruption(runs: Sequence[StoredRun]) -> dict[str, float]:
     """top-1 of each corruption in percent, mean over strengths and seeds."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        measured = run.measured("corruptions")
-        for row in (measured.found or {}).get("rows", ()) if measured is not None else ():
-            values.setdefault(row["corruption"], []).append(100 * row["top1"])
+        found = run.measured_result(CorruptionsResult)
+        for row in () if found is None else found.rows:
+            values.setdefault(row.corruption, []).append(100 * row.top1)
     return {name: sum(each) / len(each) for name, each in values.items()}
 
 
 def _values(runs: Mapping[int, StoredRun], figure: _Figure) -> dict[int, float]:
-    found = {}
-    for seed, run in runs.items():
-        measured = run.measured("corruptions")
-        if measured is not None and measured.found is not None:
-            found[seed] = figure.metric.shown(measured.found[figure.part][figure.key])
-    return found
+    measured = {seed: run.measured_result(CorruptionsResult) for seed, run in runs.items()}
+    return {
+        seed: figure.metric.shown(figure.value(found))
+        for seed, found in measured.items()
+        if found is not None
+    }

@@ -17,7 +17,7 @@ from attnlab.data import DataConfig
 from attnlab.instruments.config import MeasureConfig
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
-from attnlab.results.table import Figure
+from attnlab.results.table import PaperFigure
 from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
@@ -77,12 +77,12 @@ class Paper(Strict):
 
     source: str
     note: str = ""
-    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    figures: dict[str, dict[str, dict[str, PaperFigure]]] = {}
     """By metric, group and row. In a file each metric is a table of its own:
     `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
 
 
-class Equivalence(Strict):
+class EquivalenceConfig(Strict):
     """That rows are as good as another is a claim of its own: a missing difference does not show
     it. The difference must lie within a margin that was stated beforehand."""
 
@@ -110,7 +110,7 @@ class Axes(Strict):
     track: tuple[TrackConfig, ...] = ()
     """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
     any run."""
-    equivalence: Equivalence | None = None
+    equivalence: EquivalenceConfig | None = None
     """Which row the others are to be as good as, and within what; for each group."""
 
     @field_validator("track")
@@ -175,7 +175,7 @@ class Study(Axes):
 
 def load_study(path: str | Path) -> Study:
     """The study in a TOML file, or one of `list_studies()` by its bare name."""
-    file = find_study(path)
+    file = study_file(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -191,7 +191,7 @@ def load_study(path: str | Path) -> Study:
         raise OptionError(f"{file}: {error}") from None
 
 
-def find_study(name: str | Path) -> Path:
+def study_file(name: str | Path) -> Path:
     """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
     path = Path(name)
     if path.is_file():
@@ -229,6 +229,11 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         table["track"] = [table["track"]]
     if isinstance(table.get("where"), str):
         table["where"] = [table["where"]]
+    if isinstance(table.get("seeds"), bool):  # which Python counts as 1 and 0
+        raise OptionError(
+            f"Setting 'seeds' of study: expected a whole number or a list of them but got "
+            f"{table['seeds']}."
+        )
     if isinstance(table.get("seeds"), int):
         if table["seeds"] < 1:
             raise OptionError(
@@ -285,11 +290,11 @@ def _figures(metric: str, groups: Any) -> Any:
 
 
 def _figure(row: str, given: Any) -> Any:
-    if isinstance(given, int | float):
+    if isinstance(given, int | float) and not isinstance(given, bool):
         return {"mean": given}
-    if not isinstance(given, str):
+    if not isinstance(given, bool | str):
         return given
-    match = _FIGURE.fullmatch(given)
+    match = _FIGURE.fullmatch(str(given))
     if match is None:
         raise OptionError(
             f"The paper's figure of {row!r}: expected a number or text like '94.26 ± 0.14' but got "

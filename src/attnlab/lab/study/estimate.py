@@ -17,8 +17,8 @@ from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.measured_where import stand_in
-from attnlab.results.study import Cell, RunEntry
+from attnlab.lab.training.measured_where import stand_in_config
+from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -42,13 +42,13 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedStudy:
     """The runs of a study, what became of them so far, and what is left to do."""
 
     runs: tuple[PlannedRun, ...]
     states: tuple[State, ...]
     """Of the runs, in their order."""
-    estimates: dict[Cell, Estimate]
+    estimates: dict[StudyCell, Estimate]
     problem: str = ""
     """Why it is not known which runs are done."""
 
@@ -64,13 +64,13 @@ class Plan:
         return None if None in each else sum(seconds for seconds in each if seconds is not None)
 
 
-def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
+def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> PlannedStudy:
     """What is done and what is left; measures steps for about `budget` seconds."""
     store = Store(Path(out))
     runs = planned_runs(study)
-    estimates: dict[Cell, Estimate] = {}
+    estimates: dict[StudyCell, Estimate] = {}
     try:
-        entries: dict[tuple[Cell, int], RunEntry] = {
+        entries: dict[tuple[StudyCell, int], RunEntry] = {
             (entry.cell, entry.seed): entry for entry in store.entries(runs)
         }
         problem = ""
@@ -91,10 +91,10 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Plan:
         else:
             estimates[cell] = _measured(cell, own[0][0].config, plain, end)
     estimates = {cell: estimates[cell] for cell in order}
-    return Plan(tuple(runs), tuple(states), estimates, problem)
+    return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
 
 
-def _measured(cell: Cell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
+def _measured(cell: StudyCell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
     """`plain` holds the seconds per image of the plain backbones, by group."""
     try:
         facts = facts_of(config)
@@ -124,7 +124,7 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)
-    network = build_network(stand_in(config), task, facts.shape).to(device).train()
+    network = build_network(stand_in_config(config), task, facts.shape).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
     given = Batch(torch.randn(batch, *facts.shape, device=device), _targets(facts, batch, device))
     for _ in range(2):

@@ -12,7 +12,7 @@ from attnlab.lab.study.definition import Backbone, Dataset, Module, Study
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import Identity, identify
 from attnlab.residuals.where import parse_where
-from attnlab.results.study import Cell
+from attnlab.results.study import StudyCell
 from attnlab.tasks import task_class
 
 Where = str | tuple[str, ...] | None
@@ -22,7 +22,7 @@ Where = str | tuple[str, ...] | None
 class PlannedRun:
     """A run and its place in a study."""
 
-    cell: Cell
+    cell: StudyCell
     config: RunConfig
     checksums: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Of data that were looked at for other runs of the same plan."""
@@ -49,7 +49,7 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     _check_yardstick(study)
     checksums: dict[str, str] = {}
     runs = [
-        PlannedRun(Cell(data.label, backbone.label, row, entry.is_plain), config, checksums)
+        PlannedRun(StudyCell(data.label, backbone.label, row, entry.is_plain), config, checksums)
         for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
@@ -115,7 +115,7 @@ def _config(
 
 def _refuse_repeated(runs: list[PlannedRun]) -> None:
     seen: dict[str, PlannedRun] = {}
-    labels: dict[tuple[Cell, int], PlannedRun] = {}
+    labels: dict[tuple[StudyCell, int], PlannedRun] = {}
     for run in runs:
         settings = run.config.model_copy(
             update={"recipe": run.config.recipe.model_copy(update={"name": None})}

@@ -23,7 +23,7 @@ def measure_study(
     out: str | Path = "runs",
     only: Sequence[str] | None = None,
     images: int | None = None,
-    report: Callable[[RunEntry, list[Measured]], None] | None = None,
+    report: Callable[[RunEntry, dict[str, Measured]], None] | None = None,
 ) -> int:
     """Measure every finished run of the stored study `name`: what is missing, or what `only` names,
     again; on `images` test images, or as many as the study says. Returns how many measurements were

@@ -31,7 +31,9 @@ from attnlab.results.table import StudyTable
 from attnlab.tasks import task_class
 
 
-def described(study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry]) -> StoredStudy:
+def stored_study(
+    study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry]
+) -> StoredStudy:
     """All that tables and pages need to know of a study."""
     return StoredStudy(
         name=study.name,
@@ -53,7 +55,7 @@ def described(study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEnt
 def present(store: Store, study: Study) -> StoredStudy:
     """The study as it would be planned now; nothing is written."""
     runs = planned_runs(study)
-    return described(study, runs, store.entries(runs))
+    return stored_study(study, runs, store.entries(runs))
 
 
 def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> StoredStudy:

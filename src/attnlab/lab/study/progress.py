@@ -38,19 +38,19 @@ class RunProgress:
 def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> RunProgress:
     """What the files of a run say of it."""
     run = StoredRun(store.out / entry.folder)
-    history, epochs = run.history, run.config.get("recipe", {}).get("epochs")
+    history, epochs = run.history, run.config.recipe.epochs
     if not history:
         return RunProgress(entry, state, 0, epochs)
     last = history[-1]
-    each = fmean(record["seconds"] for record in history[-_LAST:])
+    each = fmean(record.seconds for record in history[-_LAST:])
     left = None if epochs is None or state == "done" else each * max(0, epochs - len(history))
     return RunProgress(
         entry,
         state,
         len(history),
         epochs,
-        last.get("train_loss"),
-        last["test"].get(metric),
+        last.train_loss,
+        last.test.get(metric),
         left,
         None if epochs is None else each * epochs,
     )

@@ -18,7 +18,7 @@ from attnlab.lab.study.speed import not_timed, time_study
 from attnlab.lab.study.store import Store
 from attnlab.lab.study.table import study_table
 from attnlab.lab.study.worker import Job, Outcome
-from attnlab.lab.tracking import check_installed
+from attnlab.lab.tracking import check_trackers
 from attnlab.results.study import RunEntry, StoredStudy, write_table
 from attnlab.results.table import StudyTable
 
@@ -37,7 +37,7 @@ def run_study(
     worked on by one of them, and all return when the study is complete. A run that failed is tried
     once per call. The study's table is on disk, up to date with every run that ends.
     """
-    check_installed(study.track)
+    check_trackers(study.track)
     store = Store(Path(out).resolve())
     study = extended(store, study)
     planned = write_plan(store, study)
@@ -58,7 +58,7 @@ def run_until_decided(
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
     check_whole("most_seeds", most_seeds, 1)
-    check_installed(study.track)
+    check_trackers(study.track)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
     study = extended(store, study)
     outcomes: list[Outcome] = []

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from attnlab.lab.measures import time_in_turns
+from attnlab.lab.measures import time_interleaved
 from attnlab.lab.study.store import Store
 from attnlab.results.speed import GroupSpeed, StudySpeed, read_speed, write_speed
-from attnlab.results.study import Cell, StoredStudy
+from attnlab.results.study import StoredStudy, StudyCell
 
 
 def time_study(
@@ -31,7 +31,7 @@ def time_study(
                 groups[name] = known[name]
                 continue
             try:
-                groups[name] = time_in_turns(runs, images, threads=threads)
+                groups[name] = time_interleaved(runs, images, threads=threads)
             except Exception as error:  # the results are there, and the page says what is not
                 problems.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
         if before is not None and groups == known and not problems:
@@ -50,7 +50,9 @@ def not_timed(store: Store, study: StoredStudy, why: str) -> None:
 
 def chosen_runs(store: Store, study: StoredStudy, group: str) -> dict[str, Path]:
     """The directory of the first finished seed of each row, the plain one first."""
-    cells: list[Cell] = list(dict.fromkeys(e.cell for e in study.runs if e.cell.group == group))
+    cells: list[StudyCell] = list(
+        dict.fromkeys(e.cell for e in study.runs if e.cell.group == group)
+    )
     found = {}
     for cell in sorted(cells, key=lambda cell: not cell.plain):
         own = sorted((e for e in study.runs if e.cell == cell), key=lambda entry: entry.seed)

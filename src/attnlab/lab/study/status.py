@@ -14,9 +14,9 @@ from attnlab.lab.study.history import stale_reasons, study_history
 from attnlab.lab.study.lock import owner
 from attnlab.lab.study.plan import extended, present
 from attnlab.lab.study.progress import RunProgress, metric_of, run_progress
-from attnlab.lab.study.store import State, Store, read_failure
+from attnlab.lab.study.store import State, Store
 from attnlab.lab.study.table import study_table
-from attnlab.results import DamagedFileError
+from attnlab.results import DamagedFileError, StoredRun
 from attnlab.results.metric import Metric
 from attnlab.results.study import RunEntry, read_study, write_table
 from attnlab.results.table import StudyTable
@@ -122,5 +122,5 @@ def _detail(store: Store, entry: RunEntry, state: State) -> str:
         return owner(directory)
     if state == "damaged":
         return " ".join(map(str, store.run(entry).damage))
-    failure = read_failure(directory) if state == "failed" else None
+    failure = StoredRun(directory).failure if state == "failed" else None
     return failure.error if failure else ""

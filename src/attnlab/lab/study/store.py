@@ -11,10 +11,9 @@ OUT/studies/<name>/     study.json: the study and its runs; plans.jsonl: every p
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -23,18 +22,10 @@ from attnlab.lab.study.grid import PlannedRun
 from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.training.identity import changed_defaults
 from attnlab.results import DamagedFileError, StoredRun
+from attnlab.results.run_files import RunFailure
 from attnlab.results.study import RunEntry
 
 State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why the last attempt at a run ended."""
-
-    error: str
-    when: float
-    details: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,13 +92,5 @@ def is_finished(directory: Path) -> bool:
 
 
 def write_failure(directory: Path, error: str, details: str = "") -> None:
-    failure = Failure(error, time.time(), details)
-    write_whole(directory / "failure.json", json.dumps(asdict(failure), indent=1))
-
-
-def read_failure(directory: Path) -> Failure | None:
-    found = StoredRun(directory).failure
-    if not found:
-        return None
-    text = (str(found.get(name, "")) for name in ("error", "details"))
-    return Failure(next(text), float(found.get("when") or 0), next(text))
+    failure = RunFailure(error=error, when=time.time(), details=details)
+    write_whole(directory / "failure.json", failure.model_dump_json(indent=1))

@@ -10,21 +10,21 @@ from typing import Any, TypeVar
 
 from attnlab._errors import InputError
 from attnlab.lab.statistics.equivalent import equivalence, judge
-from attnlab.lab.statistics.paired import LEVEL, compare, paired_difference, summarize
+from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
 from attnlab.lab.study.beside import beside, by_corruption
 from attnlab.lab.study.history import History, stale_reasons, study_history
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
 from attnlab.results import Metric, RunResult, StoredRun
 from attnlab.results.speed import GroupSpeed
-from attnlab.results.study import Cell, RunEntry, StoredStudy
+from attnlab.results.study import RunEntry, StoredStudy, StudyCell
 from attnlab.results.table import (
     Comparison,
     Equivalence,
-    Figure,
     Group,
     PairedDifference,
-    Row,
+    PaperFigure,
+    StudyRow,
     StudyTable,
     Verdict,
 )
@@ -125,7 +125,7 @@ def _group(
     study: StoredStudy,
     name: str,
     metric: Metric,
-    finished: dict[tuple[Cell, int], _Finished],
+    finished: dict[tuple[StudyCell, int], _Finished],
     history: History,
     store: Store,
     why: str,
@@ -163,19 +163,19 @@ def _group(
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
-def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, Figure]]:
+def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, PaperFigure]]:
     """By metric and row."""
     printed = (study.definition.get("paper") or {}).get("figures", {})
     return {
-        metric: {row: Figure(**figure) for row, figure in groups.get(group, {}).items()}
+        metric: {row: PaperFigure(**figure) for row, figure in groups.get(group, {}).items()}
         for metric, groups in printed.items()
     }
 
 
 def _comparisons(
-    cells: Sequence[Cell],
+    cells: Sequence[StudyCell],
     metric: Metric,
-    finished: dict[tuple[Cell, int], _Finished],
+    finished: dict[tuple[StudyCell, int], _Finished],
     history: History,
     store: Store,
     why: str,
@@ -188,20 +188,20 @@ def _comparisons(
         for cell in cells
     }
     plain = next((values[cell] for cell in cells if cell.plain), {})
-    gone: dict[Cell, dict[int, float]] = {}
+    gone: dict[StudyCell, dict[int, float]] = {}
     for entry in history.dropped:
         if entry.cell.group == cells[0].group and not entry.cell.plain:
             shown = metric.shown(read(store.run(entry).result))
             gone.setdefault(entry.cell, {})[entry.seed] = shown
 
-    def differences(of: dict[Cell, dict[int, float]]) -> dict[str, PairedDifference]:
+    def differences(of: dict[StudyCell, dict[int, float]]) -> dict[str, PairedDifference]:
         return {
             cell.row: paired_difference(own, plain, cannot_tell=why)
             for cell, own in of.items()
             if not cell.plain and own.keys() & plain.keys()
         }
 
-    return compare(
+    return judge_differences(
         differences(values),
         sequential=history.sequential,
         better=metric.better,
@@ -211,9 +211,9 @@ def _comparisons(
 
 def _equivalences(
     study: StoredStudy,
-    cells: Sequence[Cell],
+    cells: Sequence[StudyCell],
     metric: Metric,
-    finished: dict[tuple[Cell, int], _Finished],
+    finished: dict[tuple[StudyCell, int], _Finished],
     sequential: bool,
     why: str,
 ) -> dict[str, Equivalence]:
@@ -251,28 +251,28 @@ def _best_value(result: RunResult) -> float:
 
 
 def _row(
-    cell: Cell,
+    cell: StudyCell,
     runs: Sequence[_Finished],
     missing: tuple[int, ...],
     stale: tuple[str, ...],
     comparison: Comparison | None,
     best_verdict: Verdict | None,
-    paper: dict[str, Figure],
+    paper: dict[str, PaperFigure],
     metric: Metric,
     plain: dict[int, StoredRun],
     why: str,
     timed: GroupSpeed | None,
     equal: Equivalence | None,
-) -> Row:
+) -> StudyRow:
     seeds = tuple(one.entry.seed for one in runs)
     speed = None if timed is None else timed.rows.get(cell.row)
     if not runs:
-        return Row(cell.row, cell.plain, seeds, missing, stale, paper=paper)
+        return StudyRow(cell.row, cell.plain, seeds, missing, stale, paper=paper)
     results = [one.result for one in runs]
     by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
     best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
     folded = _of(runs, list, lambda run: run.fold and run.fold.values.get(metric.name))
-    return Row(
+    return StudyRow(
         label=cell.row,
         plain=cell.plain,
         seeds=seeds,
@@ -308,7 +308,7 @@ def _row(
 
 
 def _plain_runs(
-    cells: Sequence[Cell], finished: dict[tuple[Cell, int], _Finished]
+    cells: Sequence[StudyCell], finished: dict[tuple[StudyCell, int], _Finished]
 ) -> dict[int, StoredRun]:
     return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
 
@@ -324,7 +324,7 @@ def _of(
 
 def _notes(
     study: StoredStudy,
-    finished: dict[tuple[Cell, int], _Finished],
+    finished: dict[tuple[StudyCell, int], _Finished],
     mixed: bool,
     others: Sequence[str],
 ) -> list[str]:
@@ -356,7 +356,7 @@ def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
 def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "gates", "corruptions"):
+    for name in ("stiffness", "stripe", "corruptions"):
         found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:

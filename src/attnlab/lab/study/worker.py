@@ -173,7 +173,7 @@ def _end_with(starter: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main() -> None:
+def work_from_arguments() -> None:
     """Of a process with a job on standard input, its directory and the process that started it as
     arguments. It ends with that one.
 

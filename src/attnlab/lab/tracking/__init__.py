@@ -2,7 +2,7 @@
 
 from attnlab.lab.tracking.registry import TrackConfig as TrackConfig
 from attnlab.lab.tracking.registry import Tracking as Tracking
-from attnlab.lab.tracking.registry import check_installed as check_installed
+from attnlab.lab.tracking.registry import check_trackers as check_trackers
 from attnlab.lab.tracking.registry import chosen as chosen
 from attnlab.lab.tracking.registry import list_trackers as list_trackers
 from attnlab.lab.tracking.tracker import TrackedRun as TrackedRun

@@ -7,7 +7,8 @@ import io
 from collections.abc import Sequence
 
 from attnlab._files import write_whole
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, numbers
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker
+from attnlab.results.epoch import EpochRecord
 
 
 # Not lightning-fabric's CSVLogger: it removes the table when a stopped run goes on, appends to it,
@@ -19,8 +20,8 @@ class CsvTracker(Tracker):
     def __init__(self, run: TrackedRun) -> None:
         self.file = run.folder / "curves.csv"
 
-    def write(self, history: Sequence[Record]) -> None:
-        rows = [{"epoch": record["epoch"], **numbers(record)} for record in history]
+    def write(self, history: Sequence[EpochRecord]) -> None:
+        rows = [{"epoch": record.epoch, **record.numbers()} for record in history]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, flat, numbers
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker, flat_settings
+from attnlab.results.epoch import EpochRecord
 
 _ID = "attnlab.run_id"
 _FIRST = "train_loss"
@@ -39,24 +40,25 @@ class MlflowTracker(Tracker):
                 where, tags={_ID: run.run_id}, run_name=run.label
             ).info.run_id
             settings = [
-                Param(name, str(value)[:_LONGEST]) for name, value in flat(run.settings).items()
+                Param(name, str(value)[:_LONGEST])
+                for name, value in flat_settings(run.settings).items()
             ]
             self.client.log_batch(self.run_id, params=settings)
         points = self.client.get_metric_history(self.run_id, _FIRST)
         self.last = max((point.step for point in points), default=0)
 
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         now = int(1000 * time.time())
         for record in history:
-            if record["epoch"] > self.last:
+            if record.epoch > self.last:
                 points = [
-                    self.metric(name, value, now, record["epoch"])
-                    for name, value in numbers(record).items()
+                    self.metric(name, value, now, record.epoch)
+                    for name, value in record.numbers().items()
                 ]
                 # The epoch is there when this one is.
                 points.sort(key=lambda point: point.key == _FIRST)
                 self.client.log_batch(self.run_id, metrics=points)
-                self.last = record["epoch"]
+                self.last = record.epoch
 
     def close(self, finished: bool) -> None:
         self.client.set_terminated(self.run_id, "FINISHED" if finished else "KILLED")

@@ -16,8 +16,9 @@ from attnlab._strict import Strict
 from attnlab.lab.tracking.csv_file import CsvTracker
 from attnlab.lab.tracking.mlflow_run import MlflowTracker
 from attnlab.lab.tracking.tensorboard import TensorBoardTracker
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker
 from attnlab.lab.tracking.wandb_run import WandbTracker
+from attnlab.results.epoch import EpochRecord
 
 TRACKERS: dict[str, type[Tracker]] = {
     "csv": CsvTracker,
@@ -69,7 +70,7 @@ def chosen(trackers: Iterable[str | TrackConfig]) -> tuple[TrackConfig, ...]:
     return found
 
 
-def check_installed(trackers: Sequence[TrackConfig]) -> None:
+def check_trackers(trackers: Sequence[TrackConfig]) -> None:
     """Refuse a tracker whose package is missing, before anything is trained."""
     for each in trackers:
         package = _PACKAGES.get(each.name)
@@ -84,7 +85,7 @@ class Tracking:
     word: a run does not end because its curves cannot be shown."""
 
     def __init__(self, trackers: Sequence[TrackConfig], run: TrackedRun) -> None:
-        check_installed(trackers)
+        check_trackers(trackers)
         self.open: dict[str, Tracker] = {}
         for each in trackers:
             build: Callable[..., Tracker] = TRACKERS[each.name]
@@ -96,7 +97,7 @@ class Tracking:
                     f"Correct that, or leave it out of 'track'."
                 ) from error
 
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         """Hand on all epochs so far."""
         for name, tracker in list(self.open.items()):
             with self._leaving_out(name):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, numbers
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker
+from attnlab.results.epoch import EpochRecord
 
 _FIRST = "train_loss"
 """A curve that every run has."""
@@ -29,14 +30,14 @@ class TensorBoardTracker(Tracker):
             settings = json.dumps(run.settings, indent=1, default=str)
             self.writer.add_text("settings", f"```\n{settings}\n```")
 
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         for record in history:
-            if record["epoch"] > self.last:
-                points = numbers(record)
+            if record.epoch > self.last:
+                points = record.numbers()
                 points[_FIRST] = points.pop(_FIRST)  # last: the epoch is there when it is
                 for name, value in points.items():
-                    self.writer.add_scalar(name, value, record["epoch"])
-                self.last = record["epoch"]
+                    self.writer.add_scalar(name, value, record.epoch)
+                self.last = record.epoch
         self.writer.flush()
 
     def close(self, finished: bool) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Record = Mapping[str, Any]
-"""One epoch: a line of metrics.jsonl."""
+from attnlab.results.epoch import EpochRecord
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Tracker(ABC):
     def __init__(self, run: TrackedRun) -> None: ...
 
     @abstractmethod
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         """Write those epochs of `history`, which are all so far, that are not there yet."""
 
     @abstractmethod
@@ -41,25 +40,12 @@ class Tracker(ABC):
         """No epoch will follow in this process; in another one, unless the run is `finished`."""
 
 
-def numbers(record: Record, before: str = "") -> dict[str, float]:
-    """The numbers of an epoch by name, those in tables as `test/top1`; the epoch itself is none."""
-    found: dict[str, float] = {}
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            found |= numbers(value, f"{before}{name}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[f"{before}{name}"] = float(value)
-    if not before:
-        found.pop("epoch", None)
-    return found
-
-
-def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flat_settings(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Settings by name, those in tables as `recipe.lr`."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{name}.")
+            found |= flat_settings(value, f"{before}{name}.")
         else:
             found[f"{before}{name}"] = value
     return found

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab._files import write_whole
-from attnlab.lab.tracking.tracker import Record, TrackedRun, Tracker, flat, numbers
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker, flat_settings
+from attnlab.results.epoch import EpochRecord
 
 
 class WandbTracker(Tracker):
@@ -30,7 +31,7 @@ class WandbTracker(Tracker):
             id=run.run_id,
             name=run.label,
             group=run.group or None,
-            config=flat(run.settings),
+            config=flat_settings(run.settings),
             dir=str(run.folder),
             resume="allow" if online else None,
             save_code=False,
@@ -44,11 +45,11 @@ class WandbTracker(Tracker):
             ),
         )
 
-    def write(self, history: Sequence[Record]) -> None:
+    def write(self, history: Sequence[EpochRecord]) -> None:
         for record in history:
-            if record["epoch"] > self.last:
-                self.run.log(numbers(record), step=record["epoch"])
-                self.last = record["epoch"]
+            if record.epoch > self.last:
+                self.run.log(record.numbers(), step=record.epoch)
+                self.last = record.epoch
                 write_whole(self.count, json.dumps(self.last))
 
     def close(self, finished: bool) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from attnlab._errors import InputError
 from attnlab.data import Facts
 from attnlab.lab.training.config import RunConfig
-from attnlab.surgery.noise.kinds import Batch
+from attnlab.surgery.noise.kinds import BatchNoise
 
 
 def check_batch_noise(config: RunConfig, facts: Facts, processes: int) -> None:
     """Refuse batches of fewer images, per process, than the noise takes its statistics of."""
     noise = None if config.noise is None else config.noise.build()
-    if not isinstance(noise, Batch):
+    if not isinstance(noise, BatchNoise):
         return
     assert config.noise is not None
     during = config.noise.during or noise.default_during

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from attnlab._files import remove_partial, write_whole
 from attnlab.data import Facts
@@ -13,6 +13,7 @@ from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import FILE, Identity, check_stored
 from attnlab.results.damage import reading
 from attnlab.results.environment import environment
+from attnlab.results.epoch import EpochRecord
 from attnlab.subject.run import stored_settings
 
 
@@ -34,6 +35,6 @@ def read_config(folder: Path) -> RunConfig:
         return RunConfig.resolved(settings)
 
 
-def write_metrics(folder: Path, history: list[dict[str, Any]]) -> None:
+def write_metrics(folder: Path, history: Sequence[EpochRecord]) -> None:
     """All lines anew: after a kill, the file has exactly the epochs of the checkpoint."""
-    write_whole(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in history))
+    write_whole(folder / "metrics.jsonl", "".join(record.to_line() for record in history))

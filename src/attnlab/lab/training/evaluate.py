@@ -66,7 +66,7 @@ def in_layout(batch: Batch, channels_last: bool) -> Batch:
     return batch._replace(inputs=batch.inputs.contiguous(memory_format=torch.channels_last))
 
 
-def summed(fabric: Fabric, sums: Tensor) -> list[float]:
+def summed_over_processes(fabric: Fabric, sums: Tensor) -> list[float]:
     """The sums over all processes."""
     total = fabric.all_reduce(sums, reduce_op="sum")
     assert isinstance(total, Tensor)

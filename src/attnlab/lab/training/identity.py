@@ -79,11 +79,11 @@ def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Iden
         settings=settings,
         data=_data(config, {} if checksums is None else checksums),
         weights=weights,
-        sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes(config)},
+        sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
     )
 
 
-def own_classes(config: RunConfig) -> Iterator[tuple[str, str]]:
+def own_classes_of(config: RunConfig) -> Iterator[tuple[str, str]]:
     """The user's own classes in a config, each with what it is."""
     library, _, _ = config.backbone.rpartition(":")
     named = [

@@ -5,45 +5,49 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
-from attnlab.data import Data, load_data
+from attnlab.data import Batch, Data, load_data
 from attnlab.data.batches import check_batches, training_chunks
-from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_installed, chosen
+from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.batch_noise import check_batch_noise
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
 from attnlab.lab.training.directory import begin, write_metrics
-from attnlab.lab.training.evaluate import evaluate, in_layout, summed
+from attnlab.lab.training.evaluate import evaluate, in_layout, summed_over_processes
 from attnlab.lab.training.gate_norms import check_gate_norms
 from attnlab.lab.training.identity import Identity, check_stored, identify
 from attnlab.lab.training.measured_where import source_config
-from attnlab.lab.training.placement import choose
+from attnlab.lab.training.placement import choose_placement
+from attnlab.lab.training.recipe import Recipe
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
 from attnlab.lab.training.schedule import base_rate, learning_rate, warmup
 from attnlab.lab.training.state import State, build_state, resume, save_state, synchronise_buffers
-from attnlab.lab.training.surroundings import deterministic, terminating
+from attnlab.lab.training.surroundings import deterministically, terminating
 from attnlab.networks import checkpoint
 from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
 from attnlab.results import RunResult, StoredRun
+from attnlab.results.epoch import EpochRecord
 from attnlab.results.placement import PlacementRecord
 from attnlab.subject.building import build_network, description
 from attnlab.subject.run import with_placement
 from attnlab.surgery.receipt import count_parameters
 from attnlab.tasks import Task, build_task
+from attnlab.tasks.task import Loss
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -86,16 +90,10 @@ def train(
             settings. The run and its result are the same with and without.
         group: what trackers put the run under, such as the name of its study.
     """
-    if not isinstance(config, RunConfig):
-        raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
-    check_whole("devices", devices, 1)
-    if threads is not None:
-        check_whole("threads", threads, 1)
     folder = Path(directory)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
+    _check_arguments(config, folder, threads, devices)
     trackers = chosen(track)
-    check_installed(trackers)
+    check_trackers(trackers)
     identity = identify(config)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
@@ -106,24 +104,65 @@ def train(
     check_batches(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
     check_stored(folder, config, identity)
-    placement = None
+    job = _Job(config, identity, folder, data, threads, progress, each_epoch, trackers, group)
     measured = source_config(config)
     if measured is not None:
-        if devices > 1 and _launched():
-            raise InputError(
-                f"where={config.where!r} is chosen by a measurement of another run, which is made "
-                f"in one process. Start without torchrun or srun, or name the blocks."
-            )
         below = folder / "source" if source is None else Path(source)
-        found = train(
-            measured,
-            below,
-            threads=threads,
-            devices=devices,
-            progress=progress,
-            each_epoch=each_epoch,
+        job = replace(job, placement=_placed(job, measured, below, devices))
+    return _launch(job, devices)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What each process of a run is given."""
+
+    config: RunConfig
+    identity: Identity
+    folder: Path
+    data: Data
+    threads: int | None
+    progress: Progress | None
+    each_epoch: EachEpoch | None
+    trackers: Sequence[TrackConfig]
+    group: str
+    placement: PlacementRecord | None = None
+
+    @property
+    def placed(self) -> RunConfig:
+        """The config with the blocks that a measurement chose."""
+        return self.config if self.placement is None else with_placement(self.config, self.folder)
+
+
+def _check_arguments(config: RunConfig, folder: Path, threads: int | None, devices: int) -> None:
+    if not isinstance(config, RunConfig):
+        raise OptionError(f"Expected a RunConfig to train but got a {type(config).__name__}.")
+    check_whole("devices", devices, 1)
+    if threads is not None:
+        check_whole("threads", threads, 1)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"Expected a folder for the run but {str(folder)!r} is a file.")
+
+
+def _placed(job: _Job, measured: RunConfig, below: Path, devices: int) -> PlacementRecord:
+    """Where the gates go: train the run that is `measured` in `below`, and choose by it."""
+    if devices > 1 and _launched():
+        raise InputError(
+            f"where={job.config.where!r} is chosen by a measurement of another run, which is made "
+            f"in one process. Start without torchrun or srun, or name the blocks."
         )
-        placement = choose(config, folder, below, found.run_id, data, threads)
+    found = train(
+        measured,
+        below,
+        threads=job.threads,
+        devices=devices,
+        progress=job.progress,
+        each_epoch=job.each_epoch,
+    )
+    return choose_placement(job.config, job.folder, below, found.run_id, job.data, job.threads)
+
+
+def _launch(job: _Job, devices: int) -> RunResult:
+    """Train in as many processes as there are devices."""
     with needs("study"):
         from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
 
@@ -132,23 +171,11 @@ def train(
         devices=devices,
         # Processes of torchrun and srun are there already; others are started here.
         strategy="auto" if devices == 1 else "ddp" if _launched() else "ddp_spawn",
-        precision=config.recipe.precision,
+        precision=job.config.recipe.precision,
     )
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
     with terminating():
-        result: RunResult = fabric.launch(
-            launched,
-            config,
-            identity,
-            folder,
-            data,
-            threads,
-            progress,
-            each_epoch,
-            placement,
-            trackers,
-            group,
-        )
+        result: RunResult = fabric.launch(launched, job)
     return result
 
 
@@ -156,57 +183,61 @@ def _launched() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
 
 
-def _run(
-    fabric: Fabric,
-    config: RunConfig,
-    identity: Identity,
-    folder: Path,
-    data: Data,
-    threads: int | None,
-    progress: Progress | None,
-    each_epoch: EachEpoch | None,
-    placement: PlacementRecord | None,
-    trackers: Sequence[TrackConfig],
-    group: str,
-) -> RunResult:
-    placed = config if placement is None else with_placement(config, folder)
-    with deterministic(threads):
-        task = build_task(config.task, data.facts)
-        network = build_network(
-            placed, task, data.facts.shape, sync_batchnorm=config.recipe.sync_batchnorm
+def _run(fabric: Fabric, job: _Job) -> RunResult:
+    config = job.config
+    with deterministically(job.threads):
+        task, state = _begun(fabric, job)
+        run = TrackedRun(
+            job.folder, job.identity.run_id, config.label, config.model_dump(), job.group
         )
-        check_gate_norms(network, data.facts.shape, config.recipe.batch_size // fabric.world_size)
-        if fabric.is_global_zero:
-            begin(folder, config, identity, data.facts)
-        fabric.barrier()
-        state = build_state(fabric, config, network)
-        resume(fabric, state, folder / "checkpoints", identity.run_id)
-        run = TrackedRun(folder, identity.run_id, config.label, config.model_dump(), group)
-        tracking = Tracking(trackers if fabric.is_global_zero else (), run)
-        shown = progress if fabric.is_global_zero else _silent
+        tracking = Tracking(job.trackers if fabric.is_global_zero else (), run)
+        shown = job.progress if fabric.is_global_zero else _silent
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
         try:
             tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
-                record = _epoch(fabric, config, state, task, data, epoch, show)
-                if each_epoch is not None:
-                    record |= each_epoch(state.tested, task, data, fabric.device)
-                state.history.append(record)
-                save_state(fabric, state, folder / "checkpoints", identity.run_id)
-                if fabric.is_global_zero:
-                    write_metrics(folder, state.history)
+                _train_and_save(fabric, job, state, task, epoch, show)
                 tracking.write(state.history)
-                show.epoch(record)
+                show.epoch(state.history[-1])
         except (KeyboardInterrupt, SystemExit):
             if fabric.is_global_zero:
-                _say_stopped(config, len(state.history), folder)
+                _say_stopped(config, len(state.history), job.folder)
             raise
         finally:
             show.close()
             tracking.close(finished=len(state.history) == config.recipe.epochs)
-        return _finish(fabric, placed, identity, state, task, data, folder, placement)
+        return _finish(fabric, job, state, task)
+
+
+def _begun(fabric: Fabric, job: _Job) -> tuple[Task, State]:
+    """The run where it stands: at its start, or after the epochs that are saved."""
+    config, facts = job.config, job.data.facts
+    task = build_task(config.task, facts)
+    network = build_network(
+        job.placed, task, facts.shape, sync_batchnorm=config.recipe.sync_batchnorm
+    )
+    check_gate_norms(network, facts.shape, config.recipe.batch_size // fabric.world_size)
+    if fabric.is_global_zero:
+        begin(job.folder, config, job.identity, facts)
+    fabric.barrier()
+    state = build_state(fabric, config, network)
+    resume(fabric, state, job.folder / "checkpoints", job.identity.run_id)
+    return task, state
+
+
+def _train_and_save(
+    fabric: Fabric, job: _Job, state: State, task: Task, epoch: int, show: Reporter
+) -> None:
+    """One epoch; it is saved before it is written down, so that what is written can be taken up."""
+    record = _epoch(fabric, job.config, state, task, job.data, epoch, show)
+    if job.each_epoch is not None:
+        record = record.with_more(job.each_epoch(state.tested, task, job.data, fabric.device))
+    state.history.append(record)
+    save_state(fabric, state, job.folder / "checkpoints", job.identity.run_id)
+    if fabric.is_global_zero:
+        write_metrics(job.folder, state.history)
 
 
 def _epoch(
@@ -217,7 +248,7 @@ def _epoch(
     data: Data,
     epoch: int,
     show: Reporter,
-) -> dict[str, Any]:
+) -> EpochRecord:
     began = perf_counter()
     trained = train_epoch(fabric, config, state, task, data, epoch, show)
     synchronise_buffers(fabric, state.network)
@@ -235,7 +266,31 @@ def _epoch(
             processes=fabric.world_size,
             channels_last=recipe.channels_last,
         )
-    return {"epoch": epoch + 1, **trained, "test": tested, "seconds": perf_counter() - began}
+    return EpochRecord(
+        epoch=epoch + 1,
+        lr=trained.lr,
+        train_loss=trained.loss,
+        train={**trained.figures},
+        loss_parts=trained.parts,
+        train_seconds=trained.seconds,
+        data_seconds=trained.waited,
+        images_per_second=trained.images / trained.seconds,
+        test=tested,
+        seconds=perf_counter() - began,
+    )
+
+
+class TrainedEpoch(NamedTuple):
+    """What is known of an epoch of training, over all processes."""
+
+    lr: float
+    loss: float
+    figures: dict[str, float]
+    parts: dict[str, float]
+    images: float
+    seconds: float
+    waited: float
+    """How many of the seconds were spent on waiting for data."""
 
 
 def train_epoch(
@@ -246,115 +301,131 @@ def train_epoch(
     data: Data,
     epoch: int,
     show: Reporter,
-) -> dict[str, Any]:
-    """One epoch of training; what is recorded of it."""
-    recipe, model, optimizer = config.recipe, state.model, state.optimizer
-    rank, processes = fabric.global_rank, fabric.world_size
+) -> TrainedEpoch:
+    """One epoch of training."""
+    recipe, rank = config.recipe, fabric.global_rank
     rate = learning_rate(recipe, epoch)
-    chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, processes)
+    chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, fabric.world_size)
     batches = data.training(chunks, config.seed, epoch, fabric.device)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
-    sums: torch.Tensor | None = None
-    names: list[str] = []
-    parts: list[str] = []
-    seen, waited, began = 0, 0.0, perf_counter()
-    model.train()
+    sums = _Sums()
+    waited, began = 0.0, perf_counter()
+    state.model.train()
     for step, chunk in enumerate(chunks, 1):
         asked = perf_counter()
         batch = next(batches)
         waited += perf_counter() - asked
         batch = in_layout(batch, recipe.channels_last)
         factor = warmup(recipe, epoch * len(chunks) + step - 1)
-        for group in optimizer.param_groups:
+        for group in state.optimizer.param_groups:
             group["lr"] = rate * factor
-        # Not after the step: the heap, freed to its top, would go back to the system and be faulted
-        # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
-        optimizer.zero_grad()
-        loss = task.loss(model, batch)
-        value = loss.mean.item()
-        if not abs(value) < float("inf"):
-            again = partial(task.loss, state.network, batch)
-            inputs = task.inputs(batch)
-            raise non_finite_loss(state.network, inputs, again, value, epoch + 1, step, rate)
-        fabric.backward(loss.mean * chunk.share)
-        if recipe.clip is not None:
-            fabric.clip_gradients(model, optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
-        optimizer.step()
-        if state.average is not None:
-            state.average.update_parameters(state.network)
-        names, parts = list(loss.figures), list(loss.parts)
-        number = len(chunk.images)
-        others = (*loss.figures.values(), *loss.parts.values())
-        means = torch.stack([loss.mean.detach().double(), *others])
-        sums = number * means if sums is None else sums + number * means
-        seen += number
+        loss = _step(fabric, recipe, state, task, batch, chunk.share, _At(epoch + 1, step, rate))
+        sums.add(loss, len(chunk.images))
         show.step(epoch, step, len(chunks))
     seconds = perf_counter() - began
-    assert sums is not None
-    *totals, everyone = summed(fabric, torch.cat([sums, sums.new_tensor([seen])]))
-    loss_mean, *figures = (total / everyone for total in totals)
-    shown = dict(zip((*names, *parts), figures, strict=True))
-    return {
-        "lr": rate,
-        "train_loss": loss_mean,
-        "train": {name: shown[name] for name in names},
-        **({"loss_parts": {name: shown[name] for name in parts}} if parts else {}),
-        "train_seconds": seconds,
-        "data_seconds": waited,
-        "images_per_second": everyone / seconds,
-    }
+    mean, figures, parts, images = sums.means(fabric)
+    return TrainedEpoch(rate, mean, figures, parts, images, seconds, waited)
 
 
-def _finish(
+class _At(NamedTuple):
+    """Where a training is, both from 1, and its learning rate."""
+
+    epoch: int
+    step: int
+    rate: float
+
+
+def _step(
     fabric: Fabric,
-    config: RunConfig,
-    identity: Identity,
+    recipe: Recipe,
     state: State,
     task: Task,
-    data: Data,
-    folder: Path,
-    placement: PlacementRecord | None,
-) -> RunResult:
+    batch: Batch,
+    share: float,
+    at: _At,
+) -> Loss:
+    """One step of the optimizer; the loss before it."""
+    # Not after the step: the heap, freed to its top, would go back to the system and be faulted
+    # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
+    state.optimizer.zero_grad()
+    loss = task.loss(state.model, batch)
+    value = loss.mean.item()
+    if not abs(value) < float("inf"):
+        again = partial(task.loss, state.network, batch)
+        inputs = task.inputs(batch)
+        raise non_finite_loss(state.network, inputs, again, value, at.epoch, at.step, at.rate)
+    fabric.backward(loss.mean * share)
+    if recipe.clip is not None:
+        fabric.clip_gradients(
+            state.model, state.optimizer, max_norm=recipe.clip, error_if_nonfinite=False
+        )
+    state.optimizer.step()
+    if state.average is not None:
+        state.average.update_parameters(state.network)
+    return loss
+
+
+class _Sums:
+    """The sums of losses over images, as one tensor, so that a step waits for no number."""
+
+    def __init__(self) -> None:
+        self.sums: Tensor | None = None
+        self.names: list[str] = []
+        self.parts: list[str] = []
+        self.seen = 0
+
+    def add(self, loss: Loss, images: int) -> None:
+        self.names, self.parts = list(loss.figures), list(loss.parts)
+        others = (*loss.figures.values(), *loss.parts.values())
+        means = torch.stack([loss.mean.detach().double(), *others])
+        self.sums = images * means if self.sums is None else self.sums + images * means
+        self.seen += images
+
+    def means(self, fabric: Fabric) -> tuple[float, dict[str, float], dict[str, float], float]:
+        """The loss, the figures, its parts and the number of images, over all processes."""
+        assert self.sums is not None
+        sums = torch.cat([self.sums, self.sums.new_tensor([self.seen])])
+        *totals, everyone = summed_over_processes(fabric, sums)
+        mean, *found = (total / everyone for total in totals)
+        by_name = dict(zip((*self.names, *self.parts), found, strict=True))
+        figures = {name: by_name[name] for name in self.names}
+        return mean, figures, {name: by_name[name] for name in self.parts}, everyone
+
+
+def _finish(fabric: Fabric, job: _Job, state: State, task: Task) -> RunResult:
     """Write the weights and, last of all, the result: it marks the run as trained."""
-    result = _result(config, identity, state, task, data, placement)
+    result = _result(job, state, task)
     if fabric.is_global_zero:
-        weights = checkpoint.to_bytes(state.tested, description(config, task))
-        write_whole(folder / "model.safetensors", weights)
-        write_metrics(folder, state.history)
-        write_whole(folder / "result.json", result.model_dump_json(indent=1) + "\n")
+        weights = checkpoint.to_bytes(state.tested, description(job.placed, task))
+        write_whole(job.folder / "model.safetensors", weights)
+        write_metrics(job.folder, state.history)
+        write_whole(job.folder / "result.json", result.model_dump_json(indent=1) + "\n")
     fabric.barrier()
     return result
 
 
-def _result(
-    config: RunConfig,
-    identity: Identity,
-    state: State,
-    task: Task,
-    data: Data,
-    placement: PlacementRecord | None,
-) -> RunResult:
+def _result(job: _Job, state: State, task: Task) -> RunResult:
     history, network, metric = state.history, state.tested, task.metrics[0]
-    batch = next(data.testing([torch.tensor([0])], next(network.parameters()).device))
-    values = [record["test"][metric.name] for record in history]
-    best = metric.best(values)
+    batch = next(job.data.testing([torch.tensor([0])], next(network.parameters()).device))
+    values = [value for record in history if (value := record.test[metric.name]) is not None]
+    best, last = metric.best(values), history[-1]
+    assert last.train_loss is not None
     return RunResult(
-        run_id=identity.run_id,
-        label=config.label,
+        run_id=job.identity.run_id,
+        label=job.config.label,
         epochs=len(history),
         metrics=task.metrics,
-        values=history[-1]["test"],
+        values=last.test,
         best_value=values[best],
-        best_epoch=history[best]["epoch"],
-        train_loss=history[-1]["train_loss"],
+        best_epoch=history[best].epoch,
+        train_loss=last.train_loss,
         parameters=count_parameters(network),
         macs=fixed_macs(network, task.inputs(batch)),
-        train_images_per_second=median(record["images_per_second"] for record in history),
-        data_share=sum(r["data_seconds"] for r in history)
-        / sum(r["train_seconds"] for r in history),
-        seconds=sum(record["seconds"] for record in history),
+        train_images_per_second=median(record.images_per_second for record in history),
+        data_share=sum(r.data_seconds for r in history) / sum(r.train_seconds for r in history),
+        seconds=sum(record.seconds for record in history),
         sites=_sites(network, task.inputs(batch)),
-        placement=placement,
+        placement=job.placement,
     )
 
 
@@ -378,5 +449,5 @@ def _say_stopped(config: RunConfig, done: int, folder: Path) -> None:
     )
 
 
-def _silent(record: Any) -> None:
+def _silent(record: EpochRecord) -> None:
     del record

@@ -24,7 +24,7 @@ def source_config(config: RunConfig) -> RunConfig | None:
     return config.model_copy(update={**plain, "place": "branch", "shared": False})
 
 
-def stand_in(config: RunConfig) -> RunConfig:
+def stand_in_config(config: RunConfig) -> RunConfig:
     """A run of the same cost whose blocks are known: to estimate, or to look at the network."""
     where = config.asks_for_measurement
     found = measured_word(where)

@@ -22,7 +22,7 @@ from attnlab.data.batches import training_chunks
 from attnlab.instruments.place import place_by_word
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.measured_where import measures_gates
-from attnlab.lab.training.surroundings import deterministic
+from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import StoredRun
 from attnlab.results.placement import FILE, PlacementRecord
 from attnlab.subject.run import load_network
@@ -34,7 +34,7 @@ _PLAIN = "the plain backbone of the same seed, data and recipe, after its last e
 _FULL = "the network with gates everywhere, of the same seed, data and recipe, after its last epoch"
 
 
-def choose(
+def choose_placement(
     config: RunConfig, folder: Path, source: Path, run_id: str, data: Data, threads: int | None
 ) -> PlacementRecord:
     """Measure the finished run in `source` and write down what its word chooses; once per run."""
@@ -43,7 +43,7 @@ def choose(
         return before
     where = config.asks_for_measurement
     assert where is not None
-    with deterministic(threads):
+    with deterministically(threads):
         network = load_network(source)
         try:
             found = place_by_word(network, where, _Images(config, data))

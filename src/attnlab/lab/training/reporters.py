@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
+from attnlab.results.epoch import EpochRecord
 from attnlab.results.metric import Metric
 
-Record = Mapping[str, Any]
-"""One epoch: a line of metrics.jsonl."""
-Progress = Callable[[Record], None]
+Progress = Callable[[EpochRecord], None]
 
 
 class Reporter(Protocol):
@@ -18,18 +17,18 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None: ...
     def step(self, epoch: int, done: int, steps: int) -> None: ...
-    def epoch(self, record: Record) -> None: ...
+    def epoch(self, record: EpochRecord) -> None: ...
     def close(self) -> None: ...
 
 
 def reporter(progress: Progress | None, label: str, epochs: int, metric: Metric) -> Reporter:
     """The caller's function if there is one, else what suits the output."""
     if progress is not None:
-        return Calls(progress)
-    return (Bar if sys.stderr.isatty() else Lines)(label, epochs, metric)
+        return CallReporter(progress)
+    return (BarReporter if sys.stderr.isatty() else LineReporter)(label, epochs, metric)
 
 
-class Calls:
+class CallReporter:
     """Hands each epoch's record to a function."""
 
     def __init__(self, function: Progress) -> None:
@@ -41,14 +40,14 @@ class Calls:
     def step(self, epoch: int, done: int, steps: int) -> None:
         pass
 
-    def epoch(self, record: Record) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         self.function(record)
 
     def close(self) -> None:
         pass
 
 
-class Lines:
+class LineReporter:
     """One line per epoch."""
 
     def __init__(self, label: str, epochs: int, metric: Metric) -> None:
@@ -60,14 +59,14 @@ class Lines:
     def step(self, epoch: int, done: int, steps: int) -> None:
         pass
 
-    def epoch(self, record: Record) -> None:
-        print(line(self.label, record, self.epochs, self.metric), flush=True)
+    def epoch(self, record: EpochRecord) -> None:
+        print(epoch_line(self.label, record, self.epochs, self.metric), flush=True)
 
     def close(self) -> None:
         pass
 
 
-class Bar:
+class BarReporter:
     """A bar of steps, with the last epoch's line beside it."""
 
     def __init__(self, label: str, epochs: int, metric: Metric) -> None:
@@ -86,22 +85,23 @@ class Bar:
     def step(self, epoch: int, done: int, steps: int) -> None:
         self.progress.update(self.task, completed=epoch * steps + done, total=self.epochs * steps)
 
-    def epoch(self, record: Record) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         self.progress.update(
-            self.task, description=line(self.label, record, self.epochs, self.metric)
+            self.task, description=epoch_line(self.label, record, self.epochs, self.metric)
         )
 
     def close(self) -> None:
         self.progress.stop()
 
 
-def line(label: str, record: Record, epochs: int, metric: Metric) -> str:
+def epoch_line(label: str, record: EpochRecord, epochs: int, metric: Metric) -> str:
     """`digits resnet20 se seed 0 · epoch 3/12 · lr 0.05 · loss 0.213 · … · 1520 images/s`."""
-    value = record["test"][metric.name]
-    parts = " + ".join(f"{n} {v:.3f}" for n, v in record.get("loss_parts", {}).items())
-    loss = f"loss {record['train_loss']:.3f}{' = ' * bool(parts)}{parts}"
+    value = record.test[metric.name]
+    assert value is not None
+    assert record.train_loss is not None
+    parts = " + ".join(f"{name} {part:.3f}" for name, part in record.loss_parts.items())
+    loss = f"loss {record.train_loss:.3f}{' = ' * bool(parts)}{parts}"
     return (
-        f"{label} · epoch {record['epoch']}/{epochs} · lr {record['lr']:.3g} · "
-        f"{loss} · {metric.label} {metric.text(value)} · "
-        f"{record['images_per_second']:.0f} images/s"
+        f"{label} · epoch {record.epoch}/{epochs} · lr {record.lr:.3g} · {loss} · "
+        f"{metric.label} {metric.text(value)} · {record.images_per_second:.0f} images/s"
     )

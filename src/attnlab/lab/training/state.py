@@ -14,6 +14,7 @@ from attnlab._errors import InputError
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.optimizer import build_optimizer
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
+from attnlab.results.epoch import EpochRecord
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -29,7 +30,7 @@ class State:
     """What is called to train: the network in its wrappers."""
     optimizer: Any
     average: AveragedModel | None
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[EpochRecord] = field(default_factory=list)
     """One record per epoch that is done."""
 
     @property
@@ -69,7 +70,7 @@ def save_state(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
             "optimizer": state.optimizer.state_dict(),
             "average": None if state.average is None else state.average.state_dict(),
             "precision": fabric.strategy.precision.state_dict(),
-            "history": state.history,
+            "history": [record.given() for record in state.history],
         }
         save_checkpoint(folder, len(state.history), content)
     fabric.barrier()
@@ -92,7 +93,7 @@ def resume(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
     if state.average is not None:
         state.average.load_state_dict(content["average"])
     fabric.strategy.precision.load_state_dict(content["precision"])
-    state.history = content["history"]
+    state.history = [EpochRecord(**record) for record in content["history"]]
 
 
 def synchronise_buffers(fabric: Fabric, network: nn.Module) -> None:

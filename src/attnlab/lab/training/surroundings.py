@@ -13,7 +13,7 @@ import torch.utils.deterministic
 
 
 @contextmanager
-def deterministic(threads: int | None) -> Iterator[None]:
+def deterministically(threads: int | None) -> Iterator[None]:
     """Deterministic algorithms, own random state and threads; all as before afterwards."""
     switches: Any = torch.utils.deterministic
     before = (

@@ -15,6 +15,7 @@ from attnlab.networks.backbones.unwrap import without_prefix
 from attnlab.networks.backbones.weights import fill
 from attnlab.networks.checkpoint.description import Description
 from attnlab.residuals.example import evaluating
+from attnlab.surgery.change import largest_change, relative_to
 from attnlab.surgery.insertion import attachments
 
 _MOST_CHANGE = 1e-3
@@ -76,13 +77,11 @@ def _answer(network: nn.Module, example: Tensor) -> list[Tensor]:
 
 
 def _largest_change(expected: list[Tensor], found: list[Tensor]) -> float:
-    """Relative to the largest value; infinite if the two are not finite at the same places."""
+    """max |Δ| / max |y|, the worst of all outputs; infinite if they cannot be compared."""
     change = 0.0
     for one, other in zip_longest(expected, found, fillvalue=torch.empty(0)):
         if one.shape != other.shape or not torch.equal(one.isfinite(), other.isfinite()):
             return float("inf")
-        one, other = one[one.isfinite()], other[other.isfinite()]
-        if not torch.equal(one, other):
-            size = one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)
-            change = max(change, float((one - other).abs().max() / size))
+        largest, size, _ = largest_change([(one, other)])
+        change = max(change, relative_to(largest or 0.0, size))
     return change

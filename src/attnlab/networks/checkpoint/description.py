@@ -23,7 +23,7 @@ from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.surgery.noise import attach as attach_noise
-from attnlab.surgery.shortening.stand_ins import outermost, stand_in, take_out
+from attnlab.surgery.shortening.stand_ins import outermost, stand_in_for, take_out
 
 if TYPE_CHECKING:
     from attnlab.surgery.folding import FoldReceipt
@@ -86,7 +86,7 @@ class Description:
         if self.noise is not None:
             NoiseConfig(**self.noise)
         for word in self.shortened.values():
-            stand_in(word)
+            stand_in_for(word)
 
     def build(self) -> nn.Module:
         """The network, with its first weights."""

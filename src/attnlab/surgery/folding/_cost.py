@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from attnlab._errors import InputError, unknown_name
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.selection import Call
-from attnlab.surgery.answer import answer, leaves
+from attnlab.surgery.answer import answer, leaves, right_answers
 from attnlab.surgery.folding._halves import Halves, Part
 
 CostName = Literal["output", "answers", "loss", "accuracy"]
@@ -104,7 +104,7 @@ class Judge:
         for part, before, after in zip(self.parts, self.before, answers, strict=True):
             if part.classes is None or not (_are_classes(after, part) and _known(after, part)):
                 return None, None
-            first, second = (x[0].argmax(1).cpu() == part.classes for x in (before, after))
+            first, second = (right_answers(x[0], part.classes) for x in (before, after))
             right.append(second.double())
             gained.append(second.double() - first.double())
         images = torch.cat(right)
@@ -205,7 +205,7 @@ def _of_accuracy(
     before: tuple[Tensor, ...], after: tuple[Tensor, ...], part: Part
 ) -> tuple[Tensor, Tensor]:
     assert part.classes is not None
-    first, second = ((x[0].argmax(1).cpu() == part.classes).double() for x in (before, after))
+    first, second = (right_answers(x[0], part.classes).double() for x in (before, after))
     return first - second, torch.ones_like(first)
 
 

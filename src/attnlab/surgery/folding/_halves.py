@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
-from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
+from attnlab.residuals.inputs import Inputs, read_batch
 
 FEWEST = 32
 """Images, of both halves together."""
@@ -47,14 +47,14 @@ def halves(model: nn.Module, batches: Iterable[Any]) -> Halves:
     held_out: list[Part] = []
     seen = 0
     for number, batch in enumerate(batches):
-        for inputs in inputs_of(batch, model):
-            images = _images(inputs)
+        for sample in read_batch(batch, model):
+            inputs, images = sample.inputs, sample.number
             if any(not bool(leaf.isfinite().all()) for leaf in _floats(inputs)):
                 raise InputError(
                     f"Batch {number} of the images has values that are not finite. Expected images "
                     f"as the network takes them."
                 )
-            classes = _classes(batch, images)
+            classes = None if sample.labels is None else sample.labels.cpu()
             for part, first in ((choosing, seen % 2), (held_out, 1 - seen % 2)):
                 chosen = slice(first, None, 2)
                 kept = len(range(*chosen.indices(images)))
@@ -119,12 +119,6 @@ def _joined(first: Part, second: Part) -> Part:
     return Part(images, classes, len(images))
 
 
-def _images(inputs: Inputs) -> int:
-    if isinstance(inputs, Mapping):
-        return number_of_inputs((), inputs)
-    return number_of_inputs(inputs if isinstance(inputs, tuple) else (inputs,), {})
-
-
 def _floats(inputs: Inputs) -> list[Tensor]:
     return [x for x in tree_leaves(inputs) if isinstance(x, Tensor) and x.is_floating_point()]
 
@@ -138,12 +132,3 @@ def _every_second(inputs: Inputs, images: int, chosen: slice) -> Inputs:
         name: v[chosen] if isinstance(v, Tensor) and v.ndim and len(v) == images else v
         for name, v in inputs.items()
     }
-
-
-def _classes(batch: Any, images: int) -> Tensor | None:
-    """The second part of a batch, where that is one whole number per image."""
-    if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[1], Tensor):
-        return None
-    classes = batch[1]
-    whole = not classes.is_floating_point() and classes.dtype != torch.bool
-    return classes.long().cpu() if whole and classes.shape == (images,) else None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
@@ -18,6 +16,7 @@ from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import inputs_of
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer, calls_to_compare, leaves
+from attnlab.surgery.change import total_change
 from attnlab.surgery.folding._places import Held, Place
 from attnlab.surgery.folding._taps import Holds, Tap, Taps
 
@@ -52,7 +51,7 @@ def with_means(
             if watched.images and not watched.varies_in_space:
                 watched.held_at = watched.mean
                 changed = _numbers(answer(model, first, calls))
-                changes[name] = relative_change(unchanged, changed)
+                changes[name] = total_change(unchanged, changed)
                 watched.held_at = None
     return [_decided(place, taps, changes, tolerance) for place in places]
 
@@ -64,21 +63,6 @@ def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iter
     if first is None:
         raise InputError("The images gave no batch. Expected an iterable of input batches.")
     return first, chain((first,), examples)
-
-
-def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The length of the change relative to the length of the output; infinite where that cannot be
-    told."""
-    change = size = 0.0
-    compared = False
-    for a, b in zip(before, after, strict=True):
-        if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
-            return inf
-        a, b = a[a.isfinite()], b[b.isfinite()]
-        compared = compared or bool(a.numel())
-        change += float((a - b).square().sum())
-        size += float(a.square().sum())
-    return (change / max(size, 1e-300)) ** 0.5 if compared else inf
 
 
 def _numbers(found: Answer) -> list[Tensor]:

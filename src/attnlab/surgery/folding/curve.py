@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from attnlab.surgery.change import TOTAL_CHANGE
+
 WORDS = {
-    "output": "relative change of the output",
+    "output": TOTAL_CHANGE,
     "answers": "share of answers that change",
     "loss": "rise of the loss",
     "accuracy": "fall of the accuracy",

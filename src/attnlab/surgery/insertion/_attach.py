@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 import torch
 from torch import nn
@@ -114,7 +115,8 @@ def _attachment(
 def _match(network: nn.Module, module: nn.Module, site: Site) -> None:
     """Give a new module the dtype, device and mode of its host."""
     host = network.get_submodule(site.home)
-    parameters = (*host.parameters(), *network.parameters())
+    # Lazily: the first parameter decides, and this runs for every gate of a deep network.
+    parameters = chain(host.parameters(), network.parameters())
     reference = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
     module.to(reference.device, reference.dtype)
     module.train(host.training)

@@ -81,6 +81,8 @@ def run(
         proxy = proxy_in(kwargs.values())
     if proxy is not None:
         return _traced(module, hosted, forward, proxy, args, kwargs)
+    if hosted.guard is not None and hosted.guard.doubted:
+        forward = functools.partial(hosted.guard.prove, module, forward)
     if hosted.rebuilt:
         forward = functools.partial(each_once, module, hosted.outputs, forward)
     if hosted.traced:

@@ -1,13 +1,19 @@
 """A network's guard: before each run, every gate that was inserted is still there and acts.
 
 What a block can see, it sees itself (`_outputs`, `_additions`). What it cannot see is that it was
-exchanged for another, or taken out. The network that gates were inserted into looks for that.
+exchanged for another, or taken out. The network that gates were inserted into looks for that: it
+watches every name by which a gate is reached, and after a change of one, a run has to show that all
+gates act.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from typing import Any
 
+import torch
 from torch import nn
 
 from attnlab._errors import GateLostError, SiteError
@@ -31,9 +37,15 @@ class Guard:
         self.carriers: list[nn.Module] = []
         """The modules that carry something; they look after all their children."""
         self.ways: list[tuple[nn.Module, str]] = []
-        """Of other modules, the names of those children that lead to a gate ..."""
-        self.ends: list[nn.Module] = []
+        """Modules, with the names of those children that lead to a gate ..."""
+        self.ends: list[nn.Module | None] = []
         """... and those children."""
+        self.passed: list[nn.Module] = []
+        """The modules on these ways ..."""
+        self.forwards: list[Any] = []
+        """... and the forwards that tools gave to single ones of them."""
+        self.doubted = False
+        """Whether the ways changed since a run showed that every gate acts."""
 
     over_tokens = False
     """Whether a gate looks over all tokens, so that the padding of a call must be known."""
@@ -60,12 +72,14 @@ class Guard:
                 "nn.parallel.DistributedDataParallel."
             )
         children = [hosted.children for hosted in self.carried]
-        if (
-            not self.looked
-            or [parent._modules.get(name) for parent, name in self.ways] != self.ends
-            or [carrier._modules for carrier in self.carriers] != children
-            or not self._hooked()
-        ):
+        if not self.looked:
+            self.look(network)
+        elif [parent._modules.get(name) for parent, name in self.ways] != self.ends or [
+            module.__dict__.get("forward") for module in self.passed
+        ] != self.forwards:
+            self.doubted = True
+            self.look(network)
+        elif [carrier._modules for carrier in self.carriers] != children or not self._hooked():
             self.look(network)
 
     def _hooked(self) -> bool:
@@ -110,33 +124,72 @@ class Guard:
 
     def _find_ways(self, network: nn.Module) -> None:
         # New lists, not changed ones: other threads may be reading the old.
-        modules = dict(network.named_modules())
-        guarded = {id(each) for each in (*self.gates, *self.norms.values())}
-        carrying = {path: hosted for path, m in modules.items() if (hosted := hosted_by(m))}
-        ends = {*carrying, *(path for path, m in modules.items() if id(m) in guarded)}
-        on_the_way = {part for path in ends if path for part in _beginnings(path)}
-        # Who carries something follows an exchanged child at once, which a norm must not be.
-        ways = [
-            path
-            for path, module in modules.items()
-            if path in on_the_way
-            and (
-                path.rpartition(".")[0] not in carrying
-                or isinstance(module, InstanceEnhancementBatchNorm)
-            )
-        ]
-        self.ways = [(modules[path.rpartition(".")[0]], path.rpartition(".")[2]) for path in ways]
-        self.ends = [modules[path] for path in ways]
-        self.carriers = [modules[path] for path in carrying]
-        self.carried = list(carrying.values())
+        self.carriers = [module for module in network.modules() if hosted_by(module) is not None]
+        self.carried = [hosted for each in self.carriers if (hosted := hosted_by(each)) is not None]
+        ends = [*self.gates, *self.norms.values(), *self.carriers]
+        ways = _ways(network, {id(each) for each in (*ends, *self._hosts_with_two_names(network))})
+        self.ways = ways
+        self.ends = [parent._modules[name] for parent, name in ways]
+        self.passed = list({id(parent): parent for parent, _ in ways}.values())
+        self.forwards = [module.__dict__.get("forward") for module in self.passed]
         self.looked = True
 
+    def _hosts_with_two_names(self, network: nn.Module) -> list[nn.Module]:
+        """A gate follows the one name of its host that it knows, and the other may be the one that
+        runs. Hosts with one name need no watching, so that to exchange a norm costs nothing."""
+        names = Counter(
+            id(child) for module in network.modules() for child in module._modules.values()
+        )
+        hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
+        return [hook.host for hook in hooks if names[id(hook.host)] > 1]
 
-def _beginnings(path: str) -> Iterator[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
-    parts = path.split(".")
-    for length in range(1, len(parts) + 1):
-        yield ".".join(parts[:length])
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # hooks come and go in it
+    def prove(
+        self, network: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """`forward(*args, **kwargs)` of `network`, in which every gate has to act.
+
+        That all gates are still in the network does not say that they run: a module may have two
+        names, or be kept by another that does not call it. Only a run shows it.
+        """
+        gates = [gate for gate in self.gates if not gate.removed]
+        guarded = [*gates, *self.norms.values()]
+        acted: set[int] = set()
+
+        def note(module: nn.Module, arguments: Any) -> None:
+            del arguments
+            acted.add(id(module))
+
+        with ExitStack() as hooks:
+            for each in guarded:
+                hooks.enter_context(each.register_forward_pre_hook(note))
+            output = forward(*args, **kwargs)
+        lost = [gate for gate in gates if id(gate) not in acted]
+        if lost:
+            raise _lost_error(network, lost, ran=True)
+        for name, norm in self.norms.items():
+            if id(norm) not in acted:
+                raise _lost_norm_error(network, name)
+        self.doubted = False
+        return output
+
+
+def _ways(network: nn.Module, ends: Collection[int]) -> list[tuple[nn.Module, str]]:
+    """Every module of `network`, with the name of every child, that leads to one of these ends."""
+    parents: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
+    for module in network.modules():
+        for name, child in module._modules.items():
+            parents[id(child)].append((module, name))
+    ways: list[tuple[nn.Module, str]] = []
+    reached: set[int] = set()
+    waiting = list(ends)
+    while waiting:
+        end = waiting.pop()
+        if end not in reached:
+            reached.add(end)
+            ways += parents[end]
+            waiting += [id(parent) for parent, _ in parents[end]]
+    return ways
 
 
 def lost_gates(network: nn.Module, gates: list[Attachment]) -> list[Attachment]:
@@ -171,13 +224,15 @@ def _lost_norm_error(network: nn.Module, name: str) -> GateLostError:
     )
 
 
-def _lost_error(network: nn.Module, lost: list[Attachment]) -> GateLostError:
+def _lost_error(network: nn.Module, lost: list[Attachment], *, ran: bool = False) -> GateLostError:
     first = lost[0]
     at = first.site.module or type(network).__name__
     where = f"behind {at!r}" if first.site.host == "output" else f"at an addition of {at!r}"
     more = f", and {len(lost) - 1} more are lost as well" if len(lost) > 1 else ""
+    what = "exchanged for another"
+    if ran:  # it is still in the network, and did not act
+        what = "exchanged, or given another forward,"
     return GateLostError(
-        f"The {gate_names([first])} acted {where}, but a module on the way there was exchanged for "
-        f"another after insertion, and {type(network).__name__} would answer without the gate"
-        f"{more}. {WHAT_TO_DO}"
+        f"The {gate_names([first])} acted {where}, but a module on the way there was {what} after "
+        f"insertion, and {type(network).__name__} would answer without the gate{more}. {WHAT_TO_DO}"
     )

@@ -14,7 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from attnlab._errors import InputError, OptionError
 from attnlab.gates import Gate
 from attnlab.surgery.noise._guard import guard, guarded, let_go
-from attnlab.surgery.noise.kinds import Batch, During, Noise, check_during
+from attnlab.surgery.noise.kinds import BatchNoise, During, Noise, check_during
 from attnlab.surgery.noise.noisy_norm import Carried, carried_by, carry
 
 _NORMS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
@@ -99,7 +99,7 @@ def _attach(
     during = noise.default_during if during is None else during
     check_during(during)
     norms, others = _found(network)
-    if isinstance(noise, Batch):
+    if isinstance(noise, BatchNoise):
         others += [name for name, norm in norms.items() if not isinstance(norm, _BatchNorm)]
         norms = {name: norm for name, norm in norms.items() if isinstance(norm, _BatchNorm)}
     _check(network, noise, norms, others)
@@ -137,13 +137,14 @@ def _check(
     network: nn.Module, noise: Noise, norms: dict[str, nn.Module], others: list[str]
 ) -> None:
     kind = type(network).__name__
-    wanted = "BatchNorm" if isinstance(noise, Batch) else "BatchNorm, LayerNorm or GroupNorm"
+    of_batch = isinstance(noise, BatchNoise)
+    wanted = "BatchNorm" if of_batch else "BatchNorm, LayerNorm or GroupNorm"
     if not norms:
         has = f" It has {_shortened(tuple(others))}." if others else ""
         raise InputError(
             f"{kind} has no {wanted}, so there is no place for noise ({noise.label}).{has} Choose "
             f"a network with norms"
-            f"{', or random or constant noise' if isinstance(noise, Batch) and others else ''}."
+            f"{', or random or constant noise' if of_batch and others else ''}."
         )
     if any(isinstance(module, torch.jit.ScriptModule) for module in network.modules()):
         raise InputError(f"{kind} is scripted, so it cannot be changed. Attach before scripting.")

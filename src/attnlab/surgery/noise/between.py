@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import InputError
-from attnlab.surgery.noise.kinds import Batch, Constant, Noise, Random
+from attnlab.surgery.noise.kinds import BatchNoise, ConstantNoise, Noise, RandomNoise
 
 Factors = tuple[Tensor | float, Tensor | float]
 
@@ -32,7 +32,7 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """`torch.nn.functional.batch_norm` under `noise`."""
-    if isinstance(noise, Batch):
+    if isinstance(noise, BatchNoise):
         running = None
         if training and running_mean is not None and running_var is not None:
             running = (running_mean, running_var)
@@ -115,7 +115,7 @@ def affine_under(
     noise: Noise, channels: int, weight: Tensor | None, bias: Tensor | None, like: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The affine of one draw, for a norm whose function is not torch's."""
-    assert isinstance(noise, Constant | Random)
+    assert isinstance(noise, ConstantNoise | RandomNoise)
     like = like if weight is None else weight
     factors = noise.draw(1, channels, like)
     return _absorbed(factors, (channels,), weight, bias, like)
@@ -131,11 +131,11 @@ def _disturbed(
     bias: Tensor | None,
 ) -> Tensor:
     """`norm` with another affine. `shape`: of the affine; its first axis is `axis` of `input`."""
-    assert isinstance(noise, Constant | Random)
+    assert isinstance(noise, ConstantNoise | RandomNoise)
     like = input if weight is None else weight
     images = input.shape[0] if axis else 1
     scale, shift = noise.draw(images, shape[0], like)
-    if isinstance(noise, Constant) or noise.per != "image":
+    if isinstance(noise, ConstantNoise) or noise.per != "image":
         return norm(*_absorbed((scale, shift), shape, weight, bias, like))
     assert isinstance(scale, Tensor)
     assert isinstance(shift, Tensor)

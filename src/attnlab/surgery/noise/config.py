@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from attnlab._errors import OptionError
 from attnlab._strict import Strict
-from attnlab.surgery.noise.kinds import Batch, Constant, During, Noise, Per, Random
+from attnlab.surgery.noise.kinds import BatchNoise, ConstantNoise, During, Noise, Per, RandomNoise
 
 _NEEDS = {"constant": ("a", "b"), "random": ("sigma",), "batch": ("n",)}
 _TAKES = {"constant": (), "random": ("per",), "batch": ()}
@@ -59,12 +59,12 @@ class NoiseConfig(Strict):
         if self.kind == "constant":
             assert self.a is not None
             assert self.b is not None
-            return Constant(self.a, self.b)
+            return ConstantNoise(self.a, self.b)
         if self.kind == "random":
             assert self.sigma is not None
-            return Random(self.sigma, self.per or "channel")
+            return RandomNoise(self.sigma, self.per or "channel")
         assert self.n is not None
-        return Batch(self.n)
+        return BatchNoise(self.n)
 
     @property
     def label(self) -> str:

@@ -37,9 +37,14 @@ class Noise(ABC):
     def label(self) -> str:
         """For tables: `random σ = 0.3 per channel`."""
 
+    @property
+    @abstractmethod
+    def strength(self) -> tuple[float, ...]:
+        """The numbers that say how strong it is: a and b, σ, or n."""
+
 
 @dataclass(frozen=True)
-class Constant(Noise):
+class ConstantNoise(Noise):
     """x̂ ← a x̂ + b."""
 
     a: float
@@ -54,6 +59,10 @@ class Constant(Noise):
     def label(self) -> str:
         return f"constant ({self.a:g}, {self.b:g})"
 
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return self.a, self.b
+
     def draw(self, images: int, channels: int, like: Tensor) -> tuple[float, float]:
         """a and b."""
         del images, channels, like
@@ -61,7 +70,7 @@ class Constant(Noise):
 
 
 @dataclass(frozen=True)
-class Random(Noise):
+class RandomNoise(Noise):
     """x̂ ← (1 + σ ε₁) x̂ + σ ε₂, from torch's random state."""
 
     sigma: float
@@ -79,6 +88,10 @@ class Random(Noise):
     def label(self) -> str:
         return f"random σ = {self.sigma:g} per {self.per}"
 
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.sigma,)
+
     def draw(self, images: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift: of shape (1), (channels) or (images, channels)."""
         shapes = {"layer": (1,), "channel": (channels,), "image": (images, channels)}
@@ -88,7 +101,7 @@ class Random(Noise):
 
 
 @dataclass(frozen=True)
-class Batch(Noise):
+class BatchNoise(Noise):
     """Statistics of every n images of a batch, each part on its own."""
 
     n: int
@@ -105,20 +118,24 @@ class Batch(Noise):
     def label(self) -> str:
         return f"batch statistics of {self.n}"
 
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.n,)
 
-def constant(a: float, b: float) -> Constant:
+
+def constant(a: float, b: float) -> ConstantNoise:
     """x̂ ← a x̂ + b in every norm. IEBN's strengths, as far as known: (0.8, 0.8) to (0.5, 0.2)."""
-    return Constant(a, b)
+    return ConstantNoise(a, b)
 
 
-def random(sigma: float, per: Per = "channel") -> Random:
+def random(sigma: float, per: Per = "channel") -> RandomNoise:
     """x̂ ← (1 + σ ε₁) x̂ + σ ε₂, drawn anew in every forward, from torch's random state."""
-    return Random(sigma, per)
+    return RandomNoise(sigma, per)
 
 
-def batch(n: int) -> Batch:
+def batch(n: int) -> BatchNoise:
     """Batch statistics of n images: more batch noise in training, or batch statistics in test."""
-    return Batch(n)
+    return BatchNoise(n)
 
 
 def check_during(during: str) -> None:

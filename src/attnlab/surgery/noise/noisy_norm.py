@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.surgery.noise.between import Between, affine_under
-from attnlab.surgery.noise.kinds import Batch, During, Noise, Random
+from attnlab.surgery.noise.kinds import BatchNoise, During, Noise, RandomNoise
 
 _CARRIED = "_attnlab_noise"
 
@@ -128,7 +128,9 @@ def _synchronised(
     weight: Tensor | None = stored["weight"]
     bias: Tensor | None = stored["bias"]
     for noise in reversed(noises):
-        if isinstance(noise, Batch) or (isinstance(noise, Random) and noise.per == "image"):
+        if isinstance(noise, BatchNoise) or (
+            isinstance(noise, RandomNoise) and noise.per == "image"
+        ):
             raise InputError(
                 f"SyncBatchNorm takes its statistics over all processes, where {noise.label} has "
                 f"no place. Use noise per channel or layer, or leave the norms unsynchronised."

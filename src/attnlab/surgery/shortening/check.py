@@ -18,14 +18,14 @@ from attnlab.surgery.change import change_between
 from attnlab.surgery.double import MOST_PARAMETERS, double_example
 from attnlab.surgery.receipt import count_parameters
 from attnlab.surgery.shortening.leaving_out import LeavesOut
-from attnlab.surgery.shortening.operation import Surgery, named
+from attnlab.surgery.shortening.operation import Removal, named
 
 EXACT = 1e-12
 """The largest relative error in float64 that passes for exact."""
 
 
-def check_exact(
-    network: nn.Module, surgery: Surgery, chosen: Sequence[Step], example: Example | None
+def check_removal(
+    network: nn.Module, surgery: Removal, chosen: Sequence[Step], example: Example | None
 ) -> tuple[float, str]:
     """The relative error of the shortened network's output, and the precision it was taken in.
 

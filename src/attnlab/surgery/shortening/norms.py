@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import InputError
 from attnlab.residuals.example import call, evaluating
-from attnlab.surgery.shortening.images import Sample
+from attnlab.residuals.inputs import Sample
 
 
 def re_estimate_norms(network: nn.Module, samples: Sequence[Sample]) -> int:

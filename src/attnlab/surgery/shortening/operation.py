@@ -22,7 +22,7 @@ from attnlab.surgery.shortening.stand_ins import outermost, take_out
 
 
 @dataclass(frozen=True)
-class Surgery:
+class Removal:
     """What taking steps out of a network comes to."""
 
     gates: tuple[str, ...]
@@ -71,7 +71,7 @@ def _stuck(graph: Graph, step: Step, nodes: set[int]) -> str:
     return f"its branch uses {left[0]!r}, of a module that stays" if left else ""
 
 
-def decide(network: nn.Module, chosen: Sequence[Step], example: Example | None) -> Surgery:
+def decide_removal(network: nn.Module, chosen: Sequence[Step], example: Example | None) -> Removal:
     """How to take the `chosen` steps of `network` out; it is left as it is.
 
     Raises `ShortenError`, which names the step, where that cannot be done."""
@@ -84,12 +84,12 @@ def decide(network: nn.Module, chosen: Sequence[Step], example: Example | None) 
     gates = tuple(dict.fromkeys(name for each in nodes for name in _gates_in(found, each)))
     if gates:
         network = copy.deepcopy(network)
-        Surgery(gates, {}).perform(network)
+        Removal(gates, {}).perform(network)
         found = watchable(network, example)
     keys = {step.key for step in chosen}
     steps = [step for step in found.steps if step.key in keys]
     assert len(steps) == len(chosen), "a step is the same with gates and without"
-    return Surgery(gates, _replaced(network, found, steps, example))
+    return Removal(gates, _replaced(network, found, steps, example))
 
 
 def refused(step: Step, reason: str) -> ShortenError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 from attnlab.surgery.receipt import Receipt
 from attnlab.timing import Latency
 
@@ -49,7 +50,7 @@ class ShortenReceipt(Receipt):
     images: int = 0
     """On how many the change and the accuracy were measured; 0 without images."""
     output_change: float | None = None
-    """‖y′ − y‖ / ‖y‖ of the output, mean over these images."""
+    """`mean_image_change` of the output on these images."""
     accuracy_before: float | None = None
     """Per cent, where there are labels."""
     accuracy_after: float | None = None
@@ -66,7 +67,7 @@ class ShortenReceipt(Receipt):
     repaired: int = 0
     """How many norms were estimated again."""
     latency: Latency | None = None
-    """In turns with the whole network, where it was asked for."""
+    """Interleaved with the whole network, if it was asked for."""
 
     @property
     def lines(self) -> list[str]:
@@ -77,8 +78,7 @@ class ShortenReceipt(Receipt):
         lines = [super().__str__()]
         if self.output_change is not None:
             lines.append(
-                f"  images      {self.images}: the output changes by {self.output_change:.3g}, "
-                f"relative, on average"
+                f"  images      {self.images}: {MEAN_IMAGE_CHANGE} {self.output_change:.3g}"
             )
         if self.accuracy_before is not None and self.accuracy_after is not None:
             change = self.accuracy_after - self.accuracy_before

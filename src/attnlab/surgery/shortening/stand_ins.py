@@ -50,7 +50,7 @@ def _several(first: Any, results: int) -> Any:
 _FORM = re.compile(r"relu|(identity|nothing)(?::([2-9]))?")
 
 
-def stand_in(word: str) -> nn.Module:
+def stand_in_for(word: str) -> nn.Module:
     """The module that `word` names."""
     match = _FORM.fullmatch(word)
     if match is None:
@@ -76,7 +76,7 @@ def take_out(network: nn.Module, replaced: Mapping[str, str]) -> None:
             raise WeightsError(
                 f"{type(network).__name__} has no module {name!r} that could be taken out."
             ) from None
-        new = stand_in(word).train(old.training)
+        new = stand_in_for(word).train(old.training)
         for module in list(network.modules()):
             for attribute, child in list(module._modules.items()):
                 if child is old:  # a network may have it under several names

@@ -1,5 +1,6 @@
 """Rankings of steps by how much they matter, one file each."""
 
+from attnlab._errors import unknown_name
 from attnlab.instruments.removal.rankings.influence import INFLUENCE
 from attnlab.instruments.removal.rankings.loss import LOSS
 from attnlab.instruments.removal.rankings.nsi import NSI
@@ -11,3 +12,10 @@ from attnlab.instruments.removal.rankings.tns import TNS
 RANKINGS: dict[str, Ranking] = {
     ranking.name: ranking for ranking in (OUTPUT, INFLUENCE, NSI, TNS, LOSS)
 }
+
+
+def ranking_named(name: str) -> Ranking:
+    """The ranking, or an error with the nearest name."""
+    if name not in RANKINGS:
+        raise unknown_name("ranking", name, RANKINGS)
+    return RANKINGS[name]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.instruments.stiffness.plan import Plan
 from attnlab.residuals import Observer, SeenStep, StepKey
 from attnlab.residuals.example import call, evaluating
@@ -54,7 +54,7 @@ class _Turns(Observer):
         self.counts[key] = self.counts.get(key, 0) + len(found)
 
 
-def influences(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
+def influences(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
     """Of each step, mean over tokens or inputs; one run of the whole network."""
     del left_out
     observer = _Turns(trial.plan)

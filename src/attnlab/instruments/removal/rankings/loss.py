@@ -8,11 +8,11 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial, loss
+from attnlab.instruments.removal.trial import RemovalTrial, loss
 from attnlab.residuals import StepKey
 
 
-def require_labels(trial: Trial) -> Tensor:
+def require_labels(trial: RemovalTrial) -> Tensor:
     """The labels of the images; an `InputError` where there are none."""
     if trial.labels is None:
         raise InputError(
@@ -22,7 +22,7 @@ def require_labels(trial: Trial) -> Tensor:
     return trial.labels
 
 
-def loss_changes(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
+def loss_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
     """For each further step: the cross-entropy without it minus that of the whole network."""
     labels = require_labels(trial)
     whole = loss(trial.before, labels)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.instruments.stiffness import nsi
 from attnlab.instruments.stiffness.capture import capture
 from attnlab.residuals import StepKey
@@ -17,7 +17,7 @@ from attnlab.residuals.example import call, evaluating
 from attnlab.surgery.shortening.operation import named
 
 
-def step_nsi(trial: Trial) -> dict[StepKey, Tensor]:
+def step_nsi(trial: RemovalTrial) -> dict[StepKey, Tensor]:
     """NSI of every step, one value per image, in the convention `state`."""
     parts = []
     with evaluating(trial.network), capture(trial.network, trial.example) as steps:
@@ -28,7 +28,7 @@ def step_nsi(trial: Trial) -> dict[StepKey, Tensor]:
     return dict(zip(keys, torch.cat(parts).T, strict=True))
 
 
-def mean_nsi(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
+def mean_nsi(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
     """Mean over images; one run of the whole network."""
     del left_out
     values = step_nsi(trial)

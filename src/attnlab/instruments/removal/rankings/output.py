@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial, relative_change
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals import StepKey
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE, mean_image_change
 
 
-def output_changes(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
-    """For each further step: ‖y′ − y‖ / ‖y‖, mean over images; y is the whole network's output."""
+def output_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
+    """For each further step: `mean_image_change` from the whole network's output."""
     scores = {}
     for step in trial.candidates:
         if step.key not in left_out:
             after = trial.answers({*left_out, step.key})
-            scores[step.key] = float(relative_change(trial.before, after).mean())
+            scores[step.key] = mean_image_change(trial.before, after)
     return scores
 
 
-OUTPUT = Ranking("output", "relative change of the output", output_changes, again=True)
+OUTPUT = Ranking("output", MEAN_IMAGE_CHANGE, output_changes, again=True)

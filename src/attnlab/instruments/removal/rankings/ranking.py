@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from attnlab.instruments.removal.trial import Trial
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals import StepKey
 
 Scores = dict[StepKey, float]
@@ -18,8 +18,8 @@ class Ranking:
 
     name: str
     says: str
-    """What a score is, as in "1.2 goes: relative change of the output 0.03"."""
-    scores: Callable[[Trial, Collection[StepKey]], Scores]
+    """What a score is, as in "1.2 goes: block influence 0.03"."""
+    scores: Callable[[RemovalTrial, Collection[StepKey]], Scores]
     """Given those that are left out already; only rankings that measure again look at them."""
     again: bool = False
     """Whether it is measured again after each removal."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.nsi import step_nsi
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import Trial
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.instruments.stiffness import tns
 from attnlab.instruments.stiffness.stages import kept_steps, relative_excess
 from attnlab.residuals import StepKey
@@ -24,7 +24,7 @@ _TIE = 1e-9
 """Of NSI, added: far below any share that can be told from zero."""
 
 
-def shares(nsi: Tensor, stages: Tensor) -> Tensor:
+def step_shares(nsi: Tensor, stages: Tensor) -> Tensor:
     """Every step's share of TNS, (inputs, steps); 0 where TNS is 0. NSI is (inputs, steps)."""
     kept = kept_steps(stages)
     areas = torch.zeros_like(nsi)
@@ -38,7 +38,7 @@ def shares(nsi: Tensor, stages: Tensor) -> Tensor:
     return torch.where(total > 0, areas / torch.where(total > 0, total, 1.0), 0.0)
 
 
-def tns_shares(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
+def tns_shares(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
     """Mean over images; one run of the whole network."""
     del left_out
     values = step_nsi(trial)
@@ -51,7 +51,7 @@ def tns_shares(trial: Trial, left_out: Collection[StepKey] = ()) -> Scores:
             "TNS is not defined on any image: the state of a step is zero on each. Choose another "
             "ranking: by='output'."
         )
-    means = (shares(table, stages) + _TIE * table).mean(0)
+    means = (step_shares(table, stages) + _TIE * table).mean(0)
     scores = dict(zip(values, means.tolist(), strict=True))
     return {step.key: scores[step.key] for step in trial.candidates}
 

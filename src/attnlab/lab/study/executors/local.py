@@ -16,8 +16,9 @@ from attnlab._checked import check_whole
 from attnlab._words import counted
 from attnlab.lab.study.executors._base import Executor, cores
 from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
-from attnlab.lab.study.store import read_failure, write_failure
+from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import BUSY, Job, Outcome
+from attnlab.results import StoredRun
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KEPT_MEMORY = {
@@ -29,7 +30,7 @@ clears it again, which takes up to a fifth of the time of training on a CPU."""
 # Ctrl-C reaches all processes of a terminal; it is for the one that started the others to end them.
 _PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "from attnlab.lab.study.worker import main; main()"
+    "from attnlab.lab.study.worker import work_from_arguments; work_from_arguments()"
 )
 _POLL = 0.05
 _ASK_AGAIN = 10.0
@@ -130,7 +131,7 @@ def _outcome(job: Job, code: int) -> Outcome:
         message = f"its process was ended by {signal.Signals(number).name}"
         write_failure(directory, message)
         return Outcome(job, "failed", message)
-    failure = read_failure(directory)
+    failure = StoredRun(directory).failure
     message = failure.error if failure else f"its process ended with code {code}; see log.txt"
     return Outcome(job, "failed", message)
 

@@ -1,0 +1,31 @@
+"""What its task shows of a network, on its images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+
+from attnlab._errors import DoesNotApplyError
+from attnlab.residuals.example import evaluating
+from attnlab.results.details import DetailsResult
+from attnlab.subject import Source, subject_of
+
+
+def measure_details(network: Source) -> DetailsResult:
+    """What the task of a network shows beside its metrics: a detector's AP by category and size,
+    precision by recall, some images.
+
+    Args:
+        network: a network whose task shows something, such as a run of detection, as for
+            `attnlab.open`.
+    """
+    began = perf_counter()
+    subject = subject_of(network)
+    task = subject.learned()
+    with evaluating(subject.network), torch.inference_mode():
+        found = task.details(subject.network, subject.batches())
+    if found is None:
+        raise DoesNotApplyError(f"The task {type(task).__name__} shows nothing beside its metrics.")
+    return subject.sign(replace(found, seconds=perf_counter() - began))

@@ -1,0 +1,122 @@
+"""What a network loses as steps go: what `removal_curves` found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attnlab.instruments.removal.figures import accuracy_figure, output_change_figure
+from attnlab.page.parts import Page
+from attnlab.page.plot import Spec
+from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.results.base import Result
+from attnlab.surgery.change import MEAN_IMAGE_CHANGE
+
+
+@dataclass(frozen=True)
+class RemovalPoint:
+    """A network without that many steps."""
+
+    removed: int
+    label: str
+    """Of the step that went last; empty if none did."""
+    name: str
+    score: float | None
+    """Of that step, by the ranking."""
+    next: float | None
+    """Of the step that would have gone in its place."""
+    output_change: float
+    """`mean_image_change` of the output."""
+    accuracy: float | None
+    """Per cent, if there are labels."""
+
+
+@dataclass(frozen=True)
+class RemovalCurve:
+    """The steps in the order in which a ranking gives them up."""
+
+    ranking: str
+    says: str
+    points: tuple[RemovalPoint, ...]
+
+
+@dataclass(frozen=True)
+class StepAlone:
+    """One step, left out alone."""
+
+    label: str
+    name: str
+    reason: str
+    """Why it cannot be removed, or an empty string; then what follows is empty."""
+    scores: dict[str, float]
+    """By the name of the ranking, in the whole network."""
+    output_change: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class ShortenResult(Result):
+    """What a network loses as steps go, one after the other, by each ranking."""
+
+    FORMAT: ClassVar[str] = "attnlab shorten 1"
+
+    network: str
+    images: int
+    """On which the steps were ranked."""
+    test_images: int
+    """On which the points were measured."""
+    same_images: bool
+    """Whether these are the same."""
+    accuracy: float | None
+    """Of the whole network, per cent, if there are labels."""
+    curves: tuple[RemovalCurve, ...]
+    steps: tuple[StepAlone, ...]
+
+    @property
+    def verdict(self) -> str:
+        """What the first ranking loses at its last point."""
+        curve = self.curves[0]
+        last = curve.points[-1]
+        without = f"Without {last.removed} step{'s' * (last.removed != 1)}, chosen by "
+        change = f"{MEAN_IMAGE_CHANGE} {last.output_change:.2g}"
+        if self.accuracy is None or last.accuracy is None:
+            return f"{without}{curve.ranking}: {change}."
+        return (
+            f"{without}{curve.ranking}: accuracy from {self.accuracy:.2f} to "
+            f"{last.accuracy:.2f} %, {change}."
+        )
+
+    def table(self) -> Table:
+        """A row for each number of removed steps, a column for each ranking: the accuracy if there
+        are labels, else the change of the output."""
+        labelled = self.accuracy is not None
+        what = "accuracy, %," if labelled else MEAN_IMAGE_CHANGE
+        rows = [
+            [
+                Cell(str(points[0].removed)),
+                *(
+                    number_cell(point.accuracy, "{:.2f}")
+                    if labelled
+                    else number_cell(point.output_change, "{:.3f}")
+                    for point in points
+                ),
+            ]
+            for points in zip(*(curve.points for curve in self.curves), strict=True)
+        ]
+        caption = f"{self.network}: {what} on {self.test_images} images, by ranking"
+        return Table(["removed", *(curve.ranking for curve in self.curves)], rows, caption)
+
+    def figures(self) -> dict[str, Spec]:
+        """One line per ranking: accuracy, if there are labels, and the change of the output."""
+        change = {"output_change": output_change_figure(self.curves)}
+        return (
+            change
+            if self.accuracy is None
+            else {"accuracy": accuracy_figure(self.curves), **change}
+        )
+
+    def page(self) -> Page:
+        """The curves, the order of the steps, and each step alone."""
+        from attnlab.instruments.removal.page import shorten_page
+
+        return shorten_page(self)

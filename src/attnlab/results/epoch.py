@@ -1,0 +1,67 @@
+"""One epoch of a run; a line of metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class EpochRecord(BaseModel):
+    """What is recorded of an epoch. More than this may be there: what the caller of `train` adds
+    with `each_epoch`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    epoch: int
+    """From 1."""
+    lr: float
+    """The learning rate, before the factor of the warm-up."""
+    train_loss: float | None = None
+    """The mean over the training images."""
+    train: dict[str, float | None] = {}
+    """The task's figures of the training images, by name."""
+    loss_parts: dict[str, float] = {}
+    """What the loss is the sum of, by name; empty if it is one thing."""
+    train_seconds: float = 0.0
+    data_seconds: float = 0.0
+    """Of the training, how long it waited for data."""
+    images_per_second: float = 0.0
+    test: dict[str, float | None]
+    """The task's metrics on the test images, by name; None if one has no meaning for them."""
+    seconds: float = 0.0
+    """All of the epoch, with its evaluation."""
+    tns: float | None = None
+    """The stiffness of the network after it, if that is measured every epoch."""
+    gates: dict[str, list[float]] | None = None
+    """The mean gates of some channels by the name of the gate, if they are measured."""
+
+    def with_more(self, found: Mapping[str, Any]) -> EpochRecord:
+        """The same with what else was measured of the epoch."""
+        return EpochRecord(**{**self.given(), **found})
+
+    def given(self) -> dict[str, Any]:
+        """What was recorded, and nothing that was not, as plain data."""
+        return self.model_dump(exclude_unset=True)
+
+    def to_line(self) -> str:
+        """The line of metrics.jsonl."""
+        return json.dumps(self.given()) + "\n"
+
+    def numbers(self) -> dict[str, float]:
+        """All numbers by name, those in tables as `test/top1`; the epoch itself is not one."""
+        found = _numbers(self.given(), "")
+        found.pop("epoch", None)
+        return found
+
+
+def _numbers(record: Mapping[str, Any], before: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            found |= _numbers(value, f"{before}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[f"{before}{name}"] = float(value)
+    return found

@@ -1,0 +1,75 @@
+"""What the small files of a run's directory say, as far as tables and pages rely on it; there may
+be more in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def given(self) -> dict[str, Any]:
+        """All that the file holds, as plain data."""
+        return self.model_dump(exclude_unset=True)
+
+
+class DataSettings(_Read):
+    """Which images a run is trained on."""
+
+    name: str = ""
+    root: str | None = None
+
+
+class RecipeSettings(_Read):
+    """How a run is trained."""
+
+    name: str | None = None
+    epochs: int | None = None
+    test_batch_size: int | None = None
+
+
+class RunSettings(_Read):
+    """config.json: all settings, resolved."""
+
+    backbone: str | None = None
+    attention: str = "none"
+    seed: int | None = None
+    data: DataSettings = DataSettings()
+    recipe: RecipeSettings = RecipeSettings()
+
+
+class RunData(_Read):
+    """data.json: facts about the images."""
+
+    checksum: str
+    name: str = ""
+
+
+class RunEnvironment(_Read):
+    """environment.json: the machine and the versions."""
+
+    python: str = ""
+    packages: dict[str, str] = {}
+    system: str = ""
+    processor: str | None = None
+    processors: int | None = None
+    threads: int | None = None
+    accelerator: str = "none"
+    host: str = ""
+    commit: str | None = None
+    command: list[str] = []
+
+    def shown(self) -> dict[str, Any]:
+        """All but the host and the command, which name a machine and its user."""
+        return self.model_dump(exclude_unset=True, exclude={"command", "host"})
+
+
+class RunFailure(_Read):
+    """failure.json: why the last attempt at a run ended."""
+
+    error: str = ""
+    when: float | None = None
+    details: str = ""

@@ -1,0 +1,323 @@
+"""Exchange modules of random networks with gates, and say by hand what must come of it.
+
+The same exchange is made in a plain copy of the network, whose modules are multiplied by the gates'
+constants. A gate whose place does not run there any more is lost; then the network with gates has
+to refuse, and otherwise to give the same output.
+
+`python -m tests.surgery.insertion.exchanges` prints the table of docs/how-to/tools.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import attnlab
+from attnlab._errors import GateLostError, SiteError
+from attnlab.residuals import Site
+from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion._outputs import HOOK
+
+CHANNELS = 4
+NETWORKS = 30
+EXCHANGES = 20
+"""Of each network."""
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(CHANNELS, CHANNELS, 1)
+        self.norm = nn.BatchNorm2d(CHANNELS)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.conv(x)))
+
+
+class Residual(nn.Module):
+    """Its branch is what a module returns; or only its addition shows it. The reference can
+    multiply it."""
+
+    def __init__(self, branch: nn.Module, *, hidden: bool) -> None:
+        super().__init__()
+        self.branch = branch
+        self.hidden = hidden
+        self.factor: Tensor | None = None
+        self.runs = 0
+
+    def forward(self, x):
+        branch = self.branch(x)
+        if self.hidden:
+            branch = torch.tanh(branch)
+        if self.factor is not None:
+            branch = branch * self.factor
+            self.runs += 1
+        return x + branch
+
+
+class Listed(nn.Module):
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+class Aliased(nn.Module):
+    """Has every module under two names, and runs those of the second."""
+
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.named = nn.ModuleDict({f"part{i}": part for i, part in enumerate(parts)})
+        self.row = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return self.row(x)
+
+
+class Unused(nn.Module):
+    """Keeps a module that it does not run."""
+
+    def __init__(self, kept: nn.Module) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x):
+        return x
+
+
+def random_network(rng: random.Random, depth: int = 2) -> nn.Module:
+    """Nested rows and lists of layers and residual blocks; some modules have two names, and some
+    run twice."""
+    parts = [_random_part(rng, depth - 1) for _ in range(rng.randint(1, 3))]
+    parts.append(Residual(Layer(), hidden=rng.random() < 0.5))  # at least one step
+    if rng.random() < 0.2:
+        parts.append(parts[0])
+    made = rng.choice((_row, _row, Listed, Listed, Aliased))
+    return made(parts)
+
+
+def _row(parts: list[nn.Module]) -> nn.Module:
+    return nn.Sequential(*parts)
+
+
+def _random_part(rng: random.Random, depth: int) -> nn.Module:
+    nested = depth > 0 and rng.random() < 0.5
+    inner = random_network(rng, depth) if nested else Layer()
+    return Residual(inner, hidden=rng.random() < 0.5) if rng.random() < 0.7 else inner
+
+
+EXCHANGED_FOR = (
+    "a copy of itself",
+    "a plain one",
+    "`nn.Identity()`",
+    "another network's",
+    "a row with itself in it",
+    "one that keeps it and does not run it",
+)
+WHERE = (
+    "a module behind which a gate acts",
+    "a module with gates inside",
+    "a module with two names",
+    "any other",
+)
+
+
+class Case(NamedTuple):
+    """What was exchanged for what, and what the network with gates made of it."""
+
+    what: str
+    where: str
+    by: str
+    lost: int
+    """Gates whose places do not run any more."""
+    outcome: str
+    """`equal`, `refused`, or what is wrong."""
+
+
+def run_cases(networks: int = NETWORKS) -> list[Case]:
+    """Random networks, in each of which one module after the other is exchanged; the same each
+    time."""
+    return [case for seed in range(networks) for case in _cases_of_a_network(seed)]
+
+
+def _cases_of_a_network(seed: int) -> Iterator[Case]:
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    plain = random_network(rng).eval().double()
+    images = torch.randn(2, CHANNELS, 3, 3, dtype=torch.float64)
+    gated = _gated(rng, plain, images)
+    other, _ = attnlab.insert(random_like(plain), "asr:se", where=_allowed, example=images)
+    factors = [a.constant()[None, :, None, None] for _, a in attachments(gated)]
+    paths = [name for name, _ in plain.named_modules(remove_duplicate=False) if name]
+    for _ in range(EXCHANGES):
+        path = rng.choice(paths)
+        runs = not isinstance(plain.get_submodule(path), nn.ModuleList | nn.ModuleDict)
+        by = rng.choice(EXCHANGED_FOR if runs else (*EXCHANGED_FOR[:2], EXCHANGED_FOR[3]))
+        through_attribute = rng.random() < 0.5
+        made, reference = copy.deepcopy(gated), copy.deepcopy(plain)
+        places = _places(reference, gated, factors)
+        for network in (made, reference):
+            _exchange(network, path, by, plain, other, through_attribute)
+        outcome = _outcome(made, reference, places, images)
+        yield Case(f"{path} of network {seed}", _where(gated, path), by, *outcome)
+
+
+def random_like(network: nn.Module) -> nn.Module:
+    """The same network with other weights."""
+    made = copy.deepcopy(network)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)
+    return made
+
+
+def _gated(rng: random.Random, plain: nn.Module, images: Tensor) -> nn.Module:
+    """A copy with gates at steps, behind some modules, or both."""
+    once = _called_once(plain, images)
+    names = sorted(rng.sample(once, min(len(once), rng.randint(1, 3))))
+    which = rng.choice(("steps", "names", "both"))
+    network = plain
+    if which != "names":
+        network, _ = attnlab.insert(network, "asr:se", where=_allowed, example=images)
+    if which != "steps" and names:
+        network, _ = attnlab.insert(network, "asr:se", where=names, example=images)
+    return network
+
+
+def _allowed(site: Site) -> bool:
+    return not site.refusal
+
+
+def _called_once(network: nn.Module, images: Tensor) -> list[str]:
+    calls: Counter[str] = Counter()
+    handles = [
+        module.register_forward_hook(lambda *_, name=name: calls.update([name]))
+        for name, module in network.named_modules()
+        if name
+    ]
+    network(images)
+    for handle in handles:
+        handle.remove()
+    return [name for name in calls if calls[name] == 1]
+
+
+class Place:
+    """Where a gate acts in the reference: behind a child of a module, or at its addition."""
+
+    def __init__(self, keeper: nn.Module, name: str, factor: Tensor) -> None:
+        self.keeper, self.name, self.factor = keeper, name, factor
+        self.runs = 0
+
+    def act(self) -> None:
+        """Multiply, from now on."""
+        if not self.name:
+            before = self.keeper.factor
+            self.keeper.factor = self.factor if before is None else before * self.factor
+            return
+        child = self.keeper._modules[self.name]
+        child._forward_hooks.pop(HOOK, None)  # a gate of the network that it came from
+        child.register_forward_hook(self._multiply)
+
+    def _multiply(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
+        del module, arguments
+        self.runs += 1
+        return output * self.factor
+
+    @property
+    def acted(self) -> bool:
+        return bool(self.runs if self.name else self.keeper.runs)
+
+
+def _places(reference: nn.Module, gated: nn.Module, factors: list[Tensor]) -> list[Place]:
+    places = []
+    for (_, attachment), factor in zip(attachments(gated), factors, strict=True):
+        site, name = attachment.site, ""
+        keeper = site.module
+        if site.host == "output":
+            keeper, _, name = keeper.rpartition(".")
+        places.append(Place(reference.get_submodule(keeper), name, factor))
+    return places
+
+
+def _where(gated: nn.Module, path: str) -> str:
+    module = gated.get_submodule(path)
+    names = [n for n, m in gated.named_modules(remove_duplicate=False) if m is module]
+    keepers = [
+        gated.get_submodule(
+            a.site.module.rpartition(".")[0] if a.site.host == "output" else a.site.module
+        )
+        for _, a in attachments(gated)
+    ]
+    if len(names) > 1:
+        return WHERE[2]
+    if any(keeper is each for keeper in keepers for each in module.modules()):
+        return WHERE[1]
+    return WHERE[0] if HOOK in module._forward_hooks else WHERE[3]
+
+
+def _exchange(
+    network: nn.Module, path: str, by: str, plain: nn.Module, other: nn.Module, attribute: bool
+) -> None:
+    own = network.get_submodule(path)
+    new = {
+        EXCHANGED_FOR[0]: lambda: copy.deepcopy(own),
+        EXCHANGED_FOR[1]: lambda: copy.deepcopy(plain.get_submodule(path)),
+        EXCHANGED_FOR[2]: nn.Identity,
+        EXCHANGED_FOR[3]: lambda: copy.deepcopy(other.get_submodule(path)),
+        EXCHANGED_FOR[4]: lambda: nn.Sequential(own),
+        EXCHANGED_FOR[5]: lambda: Unused(own),
+    }[by]()
+    parent, _, name = path.rpartition(".")
+    if attribute:
+        setattr(network.get_submodule(parent), name, new)
+    else:
+        network.get_submodule(parent)._modules[name] = new
+
+
+def _outcome(
+    gated: nn.Module, reference: nn.Module, places: list[Place], images: Tensor
+) -> tuple[int, str]:
+    for place in places:
+        place.act()
+    with torch.no_grad():
+        want = reference(images)
+        lost = sum(not place.acted for place in places)
+        try:
+            got = [gated(images), gated(images)]  # what was looked at once is not looked at again
+        except GateLostError:
+            return lost, "refused" if lost else "refused without a reason"
+        except SiteError:  # another number of additions: which one is gated cannot be told
+            return lost, "refused"
+    if lost:
+        return lost, f"answers without {lost} gates"
+    if not all(torch.allclose(each, want) for each in got):
+        return lost, "another output"
+    return lost, "equal"
+
+
+def table(cases: Iterable[Case]) -> list[str]:
+    """The lines of the table of docs/how-to/tools.md."""
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for case in cases:
+        counts[case.by, case.where][case.outcome] += 1
+    lines = [f"| exchanged for | {' | '.join(WHERE)} |", "|---" * (len(WHERE) + 1) + "|"]
+    for by in EXCHANGED_FOR:
+        cells = [
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts[by, where].items()))
+            for where in WHERE
+        ]
+        lines.append(f"| {by} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table(run_cases())))
