@@ -73,7 +73,11 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     result = result_kind(kind)
     if result is not None:
         content = {name: value for name, value in found.items() if name != "format"}
-        return write_result_page(result.from_content(content), out)
+        try:
+            made = result.from_content(content)
+        except InputError as error:
+            raise InputError(f"{str(path)!r} is not as attnlab wrote it. {error}") from None
+        return write_result_page(made, out)
     if kind in _PAGES:
         try:
             return write_whole(out, _PAGES[kind](found))
