@@ -29,7 +29,7 @@ from attnlab.residuals.inputs import Inputs, head
 from attnlab.subject import Source, subject_of
 
 if TYPE_CHECKING:
-    from attnlab.instruments.stiffness.meters import Measured
+    from attnlab.instruments.stiffness.meters import MeterReadings
 
 
 class StiffnessWarning(UserWarning):
@@ -142,7 +142,9 @@ def _check_options(
         )
 
 
-def _step_results(plan: Plan, found: Measured, indices: list[StepIndex]) -> tuple[StepResult, ...]:
+def _step_results(
+    plan: Plan, found: MeterReadings, indices: list[StepIndex]
+) -> tuple[StepResult, ...]:
     values = found.nsi
     low, middle, high = values.quantiles.tolist()
     shares = (found.stiffest.inputs / found.counts.inputs).tolist()

@@ -13,7 +13,7 @@ from attnlab.instruments.stiffness.grid import Grid
 from attnlab.instruments.stiffness.stages import Stages, kept_members
 
 
-class Measured(NamedTuple):
+class MeterReadings(NamedTuple):
     """What the metrics found."""
 
     counts: metrics.InputCounts
@@ -44,7 +44,7 @@ class Meters:
         if self.any_kept:
             self.stiffest.update(nsi)
 
-    def compute(self) -> Measured:
+    def compute(self) -> MeterReadings:
         """The results over all inputs, of all processes."""
         # torchmetrics takes the axis off tensors of one element, and a network may have one step.
         nsi = self.nsi.compute()
@@ -60,7 +60,7 @@ class Meters:
         if self.any_kept:
             stiffest = self.stiffest.compute()
             stiffest = stiffest._replace(inputs=stiffest.inputs.reshape(self.steps))
-        return Measured(
+        return MeterReadings(
             self.counts.compute(),
             nsi,
             self.total.compute(),
