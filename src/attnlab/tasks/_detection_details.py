@@ -50,7 +50,7 @@ def details(
     )
 
 
-def picture(
+def marked_picture(
     image: Tensor, predicted: Found, target: Found, categories: Sequence[str]
 ) -> MarkedPicture:
     """An image (3, H, W) with its boxes, small enough for a page."""

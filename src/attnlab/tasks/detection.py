@@ -19,7 +19,7 @@ from attnlab.tasks._average_precision import (
     check_installed,
     gathered,
 )
-from attnlab.tasks._detection_details import details, picture
+from attnlab.tasks._detection_details import details, marked_picture
 from attnlab.tasks._detectors import PRETRAINED, Plan, build_detector
 from attnlab.tasks._pretrained import freeze, hold_norms
 from attnlab.tasks.task import Loss, Meters, Task
@@ -115,7 +115,7 @@ class Detection(Task):
             found.update(predictions, batch.targets)
             for parts in zip(batch.inputs, predictions, batch.targets, strict=True):
                 if len(pictures) < _PICTURES:
-                    pictures.append(picture(*parts, self.facts.categories))
+                    pictures.append(marked_picture(*parts, self.facts.categories))
         return details(found.precision(), pictures, self.facts.categories)
 
     def inputs(self, batch: Batch) -> tuple[list[Tensor]]:
