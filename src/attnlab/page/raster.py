@@ -83,51 +83,14 @@ def raster_figure(
         "height": height,
         "data": {"values": [picture, {**picture, "value": high, "url": None}]},
         "layer": [
-            {
-                "transform": [{"filter": "datum.url != null"}],
-                "mark": {
-                    "type": "image",
-                    "aspect": False,
-                    "smooth": False,
-                    "width": width,
-                    "height": height,
-                },
-                "encoding": {
-                    "x": {"value": width / 2},
-                    "y": {"value": height / 2},
-                    "url": {"field": "url"},
-                    "description": {"field": "description"},
-                },
-            },
+            _image_layer(width, height),
             {
                 # Invisible: makes the axes and the legend, which images do not.
                 "mark": {"type": "point", "opacity": 0, "aria": False},
                 "encoding": {
-                    "x": {
-                        "field": "x",
-                        "type": "quantitative",
-                        "title": x[0],
-                        "scale": {"domain": [x[1], x[2]], "nice": False},
-                        "axis": _axis(x),
-                    },
-                    "y": {
-                        "field": "y",
-                        "type": "quantitative",
-                        "title": y[0],
-                        "scale": {
-                            "domain": [y[1], y[2]],
-                            "nice": False,
-                            "reverse": not y_from_bottom,
-                        },
-                        "axis": _axis(y),
-                    },
-                    "color": {
-                        "field": "value",
-                        "type": "quantitative",
-                        "title": legend,
-                        "scale": {"scheme": "viridis", "domain": [low, high]},
-                        "legend": {"gradientLength": height - 30, "tickCount": 3},
-                    },
+                    "x": _scale("x", x),
+                    "y": _scale("y", y, reverse=not y_from_bottom),
+                    "color": _colour(legend, low, high, height),
                 },
             },
         ],
@@ -135,6 +98,43 @@ def raster_figure(
     if title:
         spec["title"] = title
     return spec
+
+
+def _image_layer(width: int, height: int) -> Spec:
+    sizes = {"width": width, "height": height}
+    return {
+        "transform": [{"filter": "datum.url != null"}],
+        "mark": {"type": "image", "aspect": False, "smooth": False, **sizes},
+        "encoding": {
+            "x": {"value": width / 2},
+            "y": {"value": height / 2},
+            "url": {"field": "url"},
+            "description": {"field": "description"},
+        },
+    }
+
+
+def _scale(field: str, ends: tuple[str, float, float], reverse: bool | None = None) -> Spec:
+    scale: Spec = {"domain": [ends[1], ends[2]], "nice": False}
+    if reverse is not None:
+        scale["reverse"] = reverse
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": ends[0],
+        "scale": scale,
+        "axis": _axis(ends),
+    }
+
+
+def _colour(legend: str, low: float, high: float, height: int) -> Spec:
+    return {
+        "field": "value",
+        "type": "quantitative",
+        "title": legend,
+        "scale": {"scheme": "viridis", "domain": [low, high]},
+        "legend": {"gradientLength": height - 30, "tickCount": 3},
+    }
 
 
 def _axis(ends: tuple[str, float, float]) -> Spec:

@@ -148,6 +148,8 @@ def _own_columns(table: StudyTable, name_of: NameOf, result: str) -> Columns:
         **_naming_columns(name_of),
         **_result_columns(table, result),
         **_cost_columns(table, result),
+        **_paper_columns(table.metric, result),
+        **_test_columns(table.metric),
         **_time_columns(next(timed, "")),
         **_equivalence_columns(table),
     }
@@ -231,7 +233,6 @@ def _naming_columns(name_of: NameOf) -> Columns:
             values={
                 "seeds": lambda line: " ".join(map(str, line.row.seeds)),
                 "missing_seeds": lambda line: " ".join(map(str, line.row.missing)),
-                "stale": lambda line: "; ".join(line.row.stale),
             },
         ),
     }
@@ -261,24 +262,35 @@ def _result_columns(table: StudyTable, name: str) -> Columns:
                 "p": _comparing(lambda compared: compared.p_value),
             },
         ),
-        "gain": Column(f"Δ {unit}".strip(), lambda line: _gain_cell(line.row, metric)),
-        **_test_columns(),
+        "p_holm": Column(
+            "p (Holm)",
+            lambda line: _p_cell(_comparing(lambda compared: compared.adjusted_p)(line)),
+            text=lambda line: _p_text(line.row.comparison),
+            values={"p_holm": _comparing(lambda compared: compared.adjusted_p)},
+        ),
         "verdict": Column(
             "verdict",
             lambda line: _verdict_cell(line.row.comparison),
             text=lambda line: line.row.comparison.verdict if line.row.comparison else "",
             values={
                 "verdict": _comparing(lambda compared: compared.verdict),
-                "interval": _comparing(lambda compared: interval_kind(compared.sequential)),
-                "cannot_tell": _comparing(lambda compared: compared.note),
             },
         ),
-        **_paper_columns(metric, name),
     }
 
 
-def _test_columns() -> Columns:
+def _test_columns(metric: Metric) -> Columns:
+    """How the difference was judged, and by which tests."""
     return {
+        "gain": Column(
+            f"Δ {metric.difference_unit}".strip(),
+            lambda line: _gain_cell(line.row, metric),
+            values={
+                "interval": _comparing(lambda compared: interval_kind(compared.sequential)),
+                "cannot_tell": _comparing(lambda compared: compared.note),
+                "stale": lambda line: "; ".join(line.row.stale),
+            },
+        ),
         "student": Column(
             "p (t-test)",
             lambda line: _p_cell(_differing(lambda difference: difference.p_value)(line)),
@@ -296,12 +308,6 @@ def _test_columns() -> Columns:
                 "anytime_high": _differing(lambda difference: difference.anytime_high),
                 "anytime_p": _differing(lambda difference: difference.anytime_p),
             },
-        ),
-        "p_holm": Column(
-            "p (Holm)",
-            lambda line: _p_cell(_comparing(lambda compared: compared.adjusted_p)(line)),
-            text=lambda line: _p_text(line.row.comparison),
-            values={"p_holm": _comparing(lambda compared: compared.adjusted_p)},
         ),
     }
 
@@ -371,6 +377,13 @@ def _cost_columns(table: StudyTable, name: str) -> Columns:
             "images/s train", "train images/s", "train", lambda row: row.train_speed
         ),
         "test_speed": _speed_column("images/s test", "", "inference", lambda r: r.inference_speed),
+        **_network_columns(metric, name, parameter_digits),
+    }
+
+
+def _network_columns(metric: Metric, name: str, parameter_digits: int) -> Columns:
+    """What the gates do to the trajectory, and what is left when they are folded."""
+    return {
         "tns": Column(
             "TNS",
             lambda line: _digits_cell(_mean(line.row.tns)),
@@ -380,18 +393,18 @@ def _cost_columns(table: StudyTable, name: str) -> Columns:
                 "tns_std": lambda line: _std(line.row.tns),
             },
         ),
+        "fold_error": Column(
+            "fold error",
+            lambda line: _error_cell(line.row.fold_error),
+            text=lambda line: "" if line.row.fold_error is None else f"{line.row.fold_error:.0e}",
+            values={"fold_error": lambda line: line.row.fold_error},
+        ),
         "folded_parameters": _count_column(
             "params M folded",
             "folded parameters",
             lambda row: row.folded_parameters,
             parameter_digits,
             "folded_parameters",
-        ),
-        "fold_error": Column(
-            "fold error",
-            lambda line: _error_cell(line.row.fold_error),
-            text=lambda line: "" if line.row.fold_error is None else f"{line.row.fold_error:.0e}",
-            values={"fold_error": lambda line: line.row.fold_error},
         ),
         "folded": Column(
             f"{metric.label} folded",

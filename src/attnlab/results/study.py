@@ -19,6 +19,7 @@ from attnlab.results.damage import (
     read_object,
     reading,
 )
+from attnlab.results.metric import Metric
 from attnlab.results.run import StoredRun
 from attnlab.results.table import StudyTable
 
@@ -92,7 +93,7 @@ class StoredStudy:
     runs: tuple[RunEntry, ...]
     seeds: tuple[int, ...]
     has_plain: bool
-    metrics: tuple[dict[str, Any], ...]
+    metrics: tuple[Metric, ...]
     """What the results will be, before there are any."""
     format: int = field(default=2)
     damage: str = ""
@@ -105,7 +106,7 @@ _PLAN = TypeAdapter(PlanRecord)
 
 
 def write_study(directory: Path, study: StoredStudy) -> Path:
-    return write_whole(directory / "study.json", _dumped(asdict(study)))
+    return write_whole(directory / "study.json", _dumped(_STUDY.dump_python(study, mode="json")))
 
 
 def read_study(directory: Path) -> StoredStudy:

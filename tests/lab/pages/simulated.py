@@ -195,7 +195,7 @@ def _study(
         runs=tuple(entries),
         seeds=tuple(range(seeds)),
         has_plain=True,
-        metrics=tuple(metric.model_dump() for metric in task.metrics),
+        metrics=task.metrics,
     )
 
 
@@ -408,7 +408,7 @@ def make_table(out: Path, study: StoredStudy, plan: Plan | None = None) -> Study
         for entry in study.runs
         if StoredRun(out / entry.folder).is_trained
     }
-    metrics = tuple(Metric(**each) for each in study.metrics)
+    metrics = study.metrics
     names = dict.fromkeys(entry.cell.group for entry in study.runs)
     notes = []
     if len(runs) < len(study.runs):

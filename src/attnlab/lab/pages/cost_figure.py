@@ -39,22 +39,8 @@ class CostPoint:
 
 def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") -> Spec:
     """Result against time with its interval; an arrow leads from a module to its folded form."""
-    values = [
-        {
-            "module": f"{p.module}, folded" if p.kind == "folded" else p.module,
-            "ms": p.milliseconds,
-            "low": p.milliseconds if p.low is None else p.low,
-            "high": p.milliseconds if p.high is None else p.high,
-            "result": p.result,
-            "shape": _SHAPES[p.kind],
-            "colour": {"plain": INK, "folded": "white"}.get(p.kind, BLUE),
-            "edge": INK if p.kind == "plain" else BLUE,
-            "text": _text(p, metric),
-        }
-        for p in points
-    ]
     base = scatter(
-        values,
+        [_cost_value(point, metric) for point in points],
         ("ms", "time per image, ms"),
         ("result", directed(f"{metric.title}, mean over seeds", metric)),
         title,
@@ -81,6 +67,21 @@ def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") ->
         "encoding": {"x2": {"field": "to"}, "y2": {"field": "end"}},
     }
     return {**base, "layer": [interval, *([way] if ways else []), *base["layer"]]}
+
+
+def _cost_value(point: CostPoint, metric: Metric) -> Spec:
+    time = point.milliseconds
+    return {
+        "module": f"{point.module}, folded" if point.kind == "folded" else point.module,
+        "ms": time,
+        "low": time if point.low is None else point.low,
+        "high": time if point.high is None else point.high,
+        "result": point.result,
+        "shape": _SHAPES[point.kind],
+        "colour": {"plain": INK, "folded": "white"}.get(point.kind, BLUE),
+        "edge": INK if point.kind == "plain" else BLUE,
+        "text": _text(point, metric),
+    }
 
 
 def _text(point: CostPoint, metric: Metric) -> str:

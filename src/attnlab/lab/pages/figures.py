@@ -37,8 +37,38 @@ class ForestRow:
 
 def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") -> Spec:
     """Paired differences: a dot per seed, the mean, and its interval; grey where zero is inside."""
-    names = [row.module for row in rows]
-    interval = [
+    y = {
+        "field": "module",
+        "type": "nominal",
+        "sort": [row.module for row in rows],
+        "title": None,
+        "axis": {"domain": False, "ticks": False, "grid": False, "labelLimit": 130},
+    }
+    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
+    x = {
+        "field": "mean",
+        "type": "quantitative",
+        "title": directed(f"Δ {metric.label}, paired by seed{unit}", metric),
+        "axis": {"grid": False, "tickCount": 6},
+    }
+    zero = {
+        "data": {"values": [{"zero": 0}]},
+        "mark": {"type": "rule", "strokeDash": [3, 2], "color": INK, "aria": False},
+        "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": None},
+    }
+    bars, means = _interval_layers(rows, metric, x)
+    return {
+        "title": title or None,
+        "width": 230,
+        "height": {"step": 27},
+        "encoding": {"y": y},
+        "layer": [zero, bars, _seed_layer(rows, metric, x), means],
+    }
+
+
+def _interval_layers(rows: Sequence[ForestRow], metric: Metric, x: Spec) -> tuple[Spec, Spec]:
+    """The bar of every interval, and the dot of its mean."""
+    values = [
         {
             "module": row.module,
             "mean": row.mean,
@@ -50,7 +80,28 @@ def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") ->
         }
         for row in rows
     ]
-    seeds = [
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    bars = {
+        "data": {"values": values},
+        "mark": {"type": "rule", "strokeWidth": 2.2, "aria": False},
+        "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour},
+    }
+    means = {
+        "data": {"values": values},
+        "mark": {"type": "point", "size": 62, "opacity": 1, "strokeWidth": 2},
+        "encoding": {
+            "x": x,
+            "stroke": colour,
+            "fill": {"condition": {"test": "datum.hollow", "value": "white"}, **colour},
+            "description": {"field": "text"},
+        },
+    }
+    return bars, means
+
+
+def _seed_layer(rows: Sequence[ForestRow], metric: Metric, x: Spec) -> Spec:
+    """A small dot per seed, below the bar, which would hide it."""
+    values = [
         {
             "module": row.module,
             "mean": value,
@@ -59,70 +110,10 @@ def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") ->
         for row in rows
         for seed, value in row.seeds.items()
     ]
-    y = {
-        "field": "module",
-        "type": "nominal",
-        "sort": names,
-        "title": None,
-        "axis": {"domain": False, "ticks": False, "grid": False, "labelLimit": 130},
-    }
-    unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
-    x = {
-        "field": "mean",
-        "type": "quantitative",
-        "title": directed(f"Δ {metric.label}, paired by seed{unit}", metric),
-        "axis": {"grid": False, "tickCount": 6},
-    }
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    text = {"field": "text"}
     return {
-        "title": title or None,
-        "width": 230,
-        "height": {"step": 27},
-        "encoding": {"y": y},
-        "layer": [
-            {
-                "data": {"values": [{"zero": 0}]},
-                "mark": {"type": "rule", "strokeDash": [3, 2], "color": INK, "aria": False},
-                "encoding": {"x": {"field": "zero", "type": "quantitative"}, "y": None},
-            },
-            {
-                "data": {"values": interval},
-                "mark": {"type": "rule", "strokeWidth": 2.2, "aria": False},
-                "encoding": {
-                    "x": {**x, "field": "low"},
-                    "x2": {"field": "high"},
-                    "color": colour,
-                },
-            },
-            {
-                "data": {"values": seeds},
-                # Below the bar, which would hide them.
-                "mark": {
-                    "type": "point",
-                    "size": 16,
-                    "yOffset": 9,
-                    "color": GREY,
-                    "opacity": 0.9,
-                },
-                "encoding": {"x": x, "description": text},
-            },
-            {
-                "data": {"values": interval},
-                "mark": {"type": "point", "size": 62, "opacity": 1, "strokeWidth": 2},
-                "encoding": {
-                    "x": x,
-                    "stroke": colour,
-                    "fill": {
-                        "condition": {"test": "datum.hollow", "value": "white"},
-                        "field": "colour",
-                        "type": "nominal",
-                        "scale": None,
-                    },
-                    "description": text,
-                },
-            },
-        ],
+        "data": {"values": values},
+        "mark": {"type": "point", "size": 16, "yOffset": 9, "color": GREY, "opacity": 0.9},
+        "encoding": {"x": x, "description": {"field": "text"}},
     }
 
 
@@ -156,19 +147,6 @@ def curves_figure(
     images: str = "test images",
 ) -> Spec:
     """Mean and range over seeds on some images, with dashes where the learning rate drops."""
-    values = [
-        {
-            "module": curve.module,
-            "epoch": epoch,
-            "mean": mean,
-            "low": curve.low[epoch - 1],
-            "high": curve.high[epoch - 1],
-            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after epoch "
-            f"{len(curve.mean)}",
-        }
-        for curve in curves
-        for epoch, mean in enumerate(curve.mean, 1)
-    ]
     x = {
         "field": "epoch",
         "type": "quantitative",
@@ -182,38 +160,51 @@ def curves_figure(
         "title": directed(f"{metric.title}, {images}", metric),
         "scale": {"zero": False},
     }
-    names = [curve.module for curve in curves]
-    colour = {
+    both = {"x": x, "color": _curve_colour([curve.module for curve in curves])}
+    dashes = {
+        "data": {"values": [{"drop": drop} for drop in drops]},
+        "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY, "aria": False},
+        "encoding": {"x": {"field": "drop", "type": "quantitative"}},
+    }
+    ranges = {
+        "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
+        "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+    }
+    means = {
+        "mark": {"type": "line", "strokeWidth": 1.7},
+        "encoding": {**both, "y": y, "description": {"field": "text"}},
+    }
+    return {
+        "title": title or None,
+        "width": 400,
+        "height": 240,
+        "data": {"values": _curve_values(curves, metric)},
+        "layer": [dashes, ranges, means],
+    }
+
+
+def _curve_values(curves: Sequence[MetricCurve], metric: Metric) -> list[Spec]:
+    return [
+        {
+            "module": curve.module,
+            "epoch": epoch,
+            "mean": mean,
+            "low": curve.low[epoch - 1],
+            "high": curve.high[epoch - 1],
+            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after epoch "
+            f"{len(curve.mean)}",
+        }
+        for curve in curves
+        for epoch, mean in enumerate(curve.mean, 1)
+    ]
+
+
+def _curve_colour(names: list[str]) -> Spec:
+    return {
         "field": "module",
         "type": "nominal",
         "title": None,
         "sort": None,
         "scale": {"domain": names, "range": curve_colours(len(names))},
         "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1, "columns": 4},
-    }
-    return {
-        "title": title or None,
-        "width": 400,
-        "height": 240,
-        "data": {"values": values},
-        "layer": [
-            {
-                "data": {"values": [{"drop": drop} for drop in drops]},
-                "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY, "aria": False},
-                "encoding": {"x": {"field": "drop", "type": "quantitative"}},
-            },
-            {
-                "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": "low"},
-                    "y2": {"field": "high"},
-                    "color": colour,
-                },
-            },
-            {
-                "mark": {"type": "line", "strokeWidth": 1.7},
-                "encoding": {"x": x, "y": y, "color": colour, "description": {"field": "text"}},
-            },
-        ],
     }

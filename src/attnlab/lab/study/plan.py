@@ -48,7 +48,7 @@ def stored_study(
         runs=tuple(entries),
         seeds=study.seeds,
         has_plain=study.has_plain,
-        metrics=tuple(each.model_dump() for each in task_class(study.task).metrics),
+        metrics=task_class(study.task).metrics,
     )
 
 

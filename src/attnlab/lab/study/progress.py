@@ -8,7 +8,6 @@ from statistics import fmean
 
 from attnlab.lab.study.store import State, Store
 from attnlab.results import StoredRun
-from attnlab.results.metric import Metric
 from attnlab.results.study import RunEntry
 
 _LAST = 3
@@ -68,8 +67,3 @@ def seconds_left(runs: Sequence[RunProgress], slots: int) -> float | None:
     usual = fmean(known)
     left = [usual if run.seconds_left is None else run.seconds_left for run in open_]
     return max(sum(left) / max(1, min(slots, len(left))), max(left))
-
-
-def metric_of(study_metrics: Sequence[dict]) -> Metric:
-    """The result's, of a stored study."""
-    return Metric(**study_metrics[0])

@@ -13,7 +13,7 @@ from attnlab.lab.study.definition import Study
 from attnlab.lab.study.history import stale_reasons, study_history
 from attnlab.lab.study.lock import owner
 from attnlab.lab.study.plan import extended, present
-from attnlab.lab.study.progress import RunProgress, metric_of, run_progress
+from attnlab.lab.study.progress import RunProgress, run_progress
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.study.table import study_table
 from attnlab.results import DamagedFileError, StoredRun
@@ -60,7 +60,7 @@ def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
         for state in [store.state(entry)]
     )
     stale = study_history(store, study.name, planned.runs).stale
-    metric = metric_of(planned.metrics)
+    metric = planned.metrics[0]
     progress = tuple(run_progress(store, run.entry, run.state, metric.name) for run in runs)
     return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)), progress, metric)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
+from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
 from attnlab.lab.study.beside import beside, by_corruption
+from attnlab.lab.study.definition import EquivalenceConfig, Paper
 from attnlab.lab.study.history import History, stale_reasons, study_history
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
@@ -26,6 +29,7 @@ from attnlab.results.table import (
     PaperFigure,
     StudyRow,
     StudyTable,
+    Summary,
     Verdict,
 )
 from attnlab.surgery.folding import FoldReceipt
@@ -49,10 +53,15 @@ class _Finished:
         """What folding its network did; None if its gates do not fold."""
         return self.run.measured_result(FoldReceipt)
 
-    def found(self, measurement: str, name: str) -> Any:
-        """A figure of a measurement; None where there is none."""
-        measured = self.run.measurements.get(measurement)
-        return None if measured is None or measured.found is None else measured.found.get(name)
+    @cached_property
+    def tns(self) -> float | None:
+        """Its total stiffness; None if that was not measured or has no value."""
+        found = self.run.measured_result(StiffnessResult)
+        return None if found is None or math.isnan(found.tns) else found.tns
+
+
+Finished = dict[tuple[StudyCell, int], _Finished]
+"""By the place in the table and the seed."""
 
 
 def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False) -> StudyTable:
@@ -62,33 +71,27 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     then nothing is said to be better. Those whose figures mean something else are left out.
     """
     history = study_history(store, study.name, study.runs)
-    finished = {
+    finished: Finished = {
         (entry.cell, entry.seed): _Finished(entry, store.run(entry))
         for entry in study.runs
         if store.run(entry).is_trained
     }
-    mixed, others = False, set()
-    for entry in history.stale if include_stale else ():
-        if (entry.cell, entry.seed) not in finished:
-            stale = _Finished(entry, store.run(entry))
-            if stale.result.metric.name != study.metrics[0]["name"]:
-                others.add(stale.result.metric.label)
-                continue
-            finished[entry.cell, entry.seed] = stale
-            mixed = True
+    planned = len(finished)
+    others = _add_stale(finished, store, study, history) if include_stale else set()
+    mixed = len(finished) > planned
     metrics = _metrics(study, list(finished.values()))
     why = _cannot_tell(history, mixed)
     names = dict.fromkeys(entry.cell.group for entry in study.runs)
     groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
-    paper = study.definition.get("paper") or {}
+    paper = _paper(study)
     return StudyTable(
         study=study.name,
         title=study.title or study.name,
         level=LEVEL,
         metrics=metrics,
         groups=groups,
-        paper_source=paper.get("source", ""),
-        paper_note=paper.get("note", ""),
+        paper_source="" if paper is None else paper.source,
+        paper_note="" if paper is None else paper.note,
         notes=(
             *_notes(study, finished, mixed, sorted(others)),
             *_damage(store, study, history),
@@ -100,6 +103,20 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     )
 
 
+def _add_stale(finished: Finished, store: Store, study: StoredStudy, history: History) -> set[str]:
+    """Fill free places with stale runs; the labels of the results that cannot stand beside the
+    others, whose runs are left out."""
+    others = set()
+    for entry in history.stale:
+        if (entry.cell, entry.seed) not in finished:
+            stale = _Finished(entry, store.run(entry))
+            if stale.result.metric.name == study.metrics[0].name:
+                finished[entry.cell, entry.seed] = stale
+            else:
+                others.add(stale.result.metric.label)
+    return others
+
+
 def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric, ...]:
     """Those of the results, which agree: a study has one task."""
     if finished:
@@ -108,7 +125,7 @@ def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric,
         raise InputError(
             f"{study.damage} No run of it is finished, so there is nothing to show without it."
         )
-    return tuple(Metric(**each) for each in study.metrics)
+    return study.metrics
 
 
 def _cannot_tell(history: History, mixed: bool) -> str:
@@ -125,7 +142,7 @@ def _group(
     study: StoredStudy,
     name: str,
     metric: Metric,
-    finished: dict[tuple[StudyCell, int], _Finished],
+    finished: Finished,
     history: History,
     store: Store,
     why: str,
@@ -137,7 +154,7 @@ def _group(
         for read in (_last_value, _best_value)
     )
     equal = _equivalences(study, cells, metric, finished, history.sequential, why)
-    figures = _paper(study, name)
+    figures = _paper_figures(study, name)
     timed, why_not_timed = group_speed(store, study, name)
     rows = []
     for cell in cells:
@@ -163,19 +180,23 @@ def _group(
     return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
-def _paper(study: StoredStudy, group: str) -> dict[str, dict[str, PaperFigure]]:
+def _paper(study: StoredStudy) -> Paper | None:
+    """What a paper prints; None if the study has none."""
+    found = study.definition.get("paper")
+    return Paper(**found) if found else None
+
+
+def _paper_figures(study: StoredStudy, group: str) -> dict[str, dict[str, PaperFigure]]:
     """By metric and row."""
-    printed = (study.definition.get("paper") or {}).get("figures", {})
-    return {
-        metric: {row: PaperFigure(**figure) for row, figure in groups.get(group, {}).items()}
-        for metric, groups in printed.items()
-    }
+    paper = _paper(study)
+    printed = {} if paper is None else paper.figures
+    return {metric: groups.get(group, {}) for metric, groups in printed.items()}
 
 
 def _comparisons(
     cells: Sequence[StudyCell],
     metric: Metric,
-    finished: dict[tuple[StudyCell, int], _Finished],
+    finished: Finished,
     history: History,
     store: Store,
     why: str,
@@ -213,31 +234,32 @@ def _equivalences(
     study: StoredStudy,
     cells: Sequence[StudyCell],
     metric: Metric,
-    finished: dict[tuple[StudyCell, int], _Finished],
+    finished: Finished,
     sequential: bool,
     why: str,
 ) -> dict[str, Equivalence]:
     """Of the rows with the one that the study names; the plain backbone is among them, since a
     margin within which even that is as good shows nothing of attention."""
-    asked = study.definition.get("equivalence")
-    if not asked:
+    found = study.definition.get("equivalence")
+    if not found:
         return {}
+    asked = EquivalenceConfig(**found)
     values: dict[str, dict[int, float]] = {cell.row: {} for cell in cells}
     for (cell, seed), one in finished.items():
         if cell in cells:
             values[cell.row][seed] = metric.shown(one.result.value)
-    other = values.get(asked["to"], {})
+    other = values.get(asked.to, {})
     family = {
         row: equivalence(
             own,
             other,
-            float(asked["margin"]),
-            to=asked["to"],
+            asked.margin,
+            to=asked.to,
             sequential=sequential,
             cannot_tell=why,
         )
         for row, own in values.items()
-        if row != asked["to"] and own.keys() & other.keys()
+        if row != asked.to and own.keys() & other.keys()
     }
     return judge(family)
 
@@ -265,24 +287,18 @@ def _row(
     equal: Equivalence | None,
 ) -> StudyRow:
     seeds = tuple(one.entry.seed for one in runs)
-    speed = None if timed is None else timed.rows.get(cell.row)
     if not runs:
         return StudyRow(cell.row, cell.plain, seeds, missing, stale, paper=paper)
     results = [one.result for one in runs]
     by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
     best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
-    folded = _of(runs, list, lambda run: run.fold and run.fold.values.get(metric.name))
-    return StudyRow(
+    row = StudyRow(
         label=cell.row,
         plain=cell.plain,
         seeds=seeds,
         missing=missing,
         stale=stale,
-        values={
-            each.name: summarize([each.shown(value) for value in values])
-            for each in results[0].metrics
-            if (values := [v for r in results if (v := r.values.get(each.name)) is not None])
-        },
+        values=_values(results),
         by_seed=by_seed,
         best=summarize(list(best.values())),
         best_by_seed=best,
@@ -291,25 +307,48 @@ def _row(
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
+        paper=paper,
+        equivalence=equal,
+    )
+    others = None if cell.plain else plain
+    return _with_measured(row, runs, metric, timed, others, why)
+
+
+def _values(results: Sequence[RunResult]) -> dict[str, Summary]:
+    """Every metric over seeds, in its unit; those that have no value are left out."""
+    return {
+        each.name: summarize([each.shown(value) for value in values])
+        for each in results[0].metrics
+        if (values := [v for r in results if (v := r.values.get(each.name)) is not None])
+    }
+
+
+def _with_measured(
+    row: StudyRow,
+    runs: Sequence[_Finished],
+    metric: Metric,
+    timed: GroupSpeed | None,
+    plain: dict[int, StoredRun] | None,
+    why: str,
+) -> StudyRow:
+    """The row with what was measured of its networks: time, stiffness, fold, corruptions."""
+    speed = None if timed is None else timed.rows.get(row.label)
+    folded = _of(runs, list, lambda run: run.fold and run.fold.values.get(metric.name))
+    return replace(
+        row,
         inference_speed=None if speed is None else 1000 / speed.milliseconds,
         speed=speed,
-        folded_speed=None if timed is None else timed.folded.get(cell.row),
-        tns=_of(runs, summarize, lambda run: run.found("stiffness", "tns")),
+        folded_speed=None if timed is None else timed.folded.get(row.label),
+        tns=_of(runs, summarize, lambda run: run.tns),
         fold_error=_of(runs, max, lambda run: run.fold and run.fold.float64_change),
         folded_parameters=_of(runs, max, lambda run: run.fold and run.fold.parameters_after),
         folded=None if folded is None else summarize([metric.shown(value) for value in folded]),
-        paper=paper,
-        beside=beside(
-            {one.entry.seed: one.run for one in runs}, None if cell.plain else plain, why
-        ),
-        equivalence=equal,
+        beside=beside({one.entry.seed: one.run for one in runs}, plain, why),
         by_corruption=by_corruption([one.run for one in runs]),
     )
 
 
-def _plain_runs(
-    cells: Sequence[StudyCell], finished: dict[tuple[StudyCell, int], _Finished]
-) -> dict[int, StoredRun]:
+def _plain_runs(cells: Sequence[StudyCell], finished: Finished) -> dict[int, StoredRun]:
     return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
 
 
@@ -324,7 +363,7 @@ def _of(
 
 def _notes(
     study: StoredStudy,
-    finished: dict[tuple[StudyCell, int], _Finished],
+    finished: Finished,
     mixed: bool,
     others: Sequence[str],
 ) -> list[str]:
