@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import attnlab
 from attnlab.cli import main
 from attnlab.cli.try_ import trial
+from attnlab.gates import GATES
 
 
 def shown_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -120,8 +121,7 @@ def test_weights_size_and_classes_reach_the_network(
         (
             ["sse"],
             "attnlab: Unknown gate 'sse'. Did you mean 'scse' or 'se' or 'sge'? Expected one of: "
-            "se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step, bam, scse, ese, ge, gep, "
-            "gc, coord, ela, simam, triplet, ema, gam, gct.\n",
+            f"{', '.join(GATES)}.\n",
         ),
         (
             ["se", "--set", "reductoin=8"],

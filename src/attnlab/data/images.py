@@ -14,10 +14,10 @@ from attnlab._checked import check_module, check_path, check_whole
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab._spread import evenly_spread
 from attnlab.data.config import DataConfig
-from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.known import SETS, read_archive
 from attnlab.data.load import read_pixels
 from attnlab.data.memory import Pixels, as_pixels, check_pixels
+from attnlab.data.pictures import SUFFIXES, decoded
 from attnlab.networks.preprocessing import IMAGENET
 from attnlab.residuals.example import example_input
 

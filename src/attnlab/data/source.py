@@ -6,9 +6,9 @@ from pathlib import Path
 
 from attnlab._checksums import file_checksum, files_checksum
 from attnlab.data.config import DataConfig
-from attnlab.data.decode import SUFFIXES
 from attnlab.data.folder import find_files
 from attnlab.data.load import data_checksum
+from attnlab.data.pictures import SUFFIXES
 
 
 def images_checksum(data: str, root: str | Path = "data") -> str:
