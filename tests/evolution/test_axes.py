@@ -19,6 +19,7 @@ from attnlab.evolution import (
     Window,
     as_evolution,
     av,
+    describe_operator,
     evolve,
     local_attention,
     qk,

@@ -22,6 +22,7 @@ from attnlab.evolution import (
     ODConvFunction,
     WeightNetFunction,
     as_evolution,
+    describe_operator,
     evolve,
 )
 
