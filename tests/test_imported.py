@@ -215,7 +215,7 @@ def test_a_file_of_weights_alone_imports_nothing(tmp_path: Path) -> None:
     assert load(path, description).head.out_features == 4
     assert load(path, trust=True).head.out_features == 4
     # A tag of timm has a dot as well, and names no code.
-    assert Description("timm:resnet18.a1_in1k").foreign_classes == []
+    assert Description("timm:resnet18.a1_in1k").own_classes == []
 
 
 def test_a_command_on_a_file_imports_nothing_unless_told(

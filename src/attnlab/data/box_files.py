@@ -36,7 +36,7 @@ def read_voc(
         parts.append(
             [_voc_image(root / annotations / f"{name}.xml", root / images) for name in names]
         )
-    found = sorted({box.category for part in parts for image in part for box in image.boxes})
+    found = sorted({str(box.category) for part in parts for image in part for box in image.boxes})
     return FoundSets(
         parts[0],
         parts[1],

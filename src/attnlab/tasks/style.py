@@ -181,7 +181,9 @@ class Style(StyleTask):
 
     @classmethod
     def files(cls, options: Mapping[str, object]) -> dict[str, Path]:
-        return {**super().files(options), "weights": vgg16_file(options.get("weights"))}
+        weights = options.get("weights")
+        file = vgg16_file(None if weights is None else str(weights))
+        return {**super().files(options), "weights": file}
 
     def loss_network(self) -> LossNetwork:
         return VGG16(vgg16_file(self.weights), self.maps)

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -99,7 +100,7 @@ def attention_peers(heads: int, size: int) -> dict[str, Callable[[], Peer]]:
     }
 
 
-def _compiled(function: Callable[..., object], plain: bool = False) -> Function:
+def _compiled(function: Function, plain: bool = False) -> Function:
     """`function` through torch's compiler; `plain` without this package's own kernels."""
     if interpreting():
         raise NotHereError("Triton interprets, and the compiler needs it to compile")
@@ -118,7 +119,7 @@ def flex(heads: int, size: int) -> Peer:
     """torch's flex_attention with a mask of the neighbourhood, which leaves out what is outside."""
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-    attend = _compiled(flex_attention)
+    attend = _compiled(cast("Function", flex_attention))
     masks: dict[tuple[int, int, torch.device], BlockMask] = {}
     reach = size // 2
 

@@ -141,15 +141,15 @@ class Description:
 
     def check_trust(self, source: str | Path, trust: bool) -> None:
         """Refuse to import classes that are not attnlab's, which `source` names, without trust."""
-        if self.foreign_classes and not trust:
+        if self.own_classes and not trust:
             raise WeightsError(
                 f"{str(source)!r} names classes that are not attnlab's "
-                f"({', '.join(self.foreign_classes)}), and a file of weights may not have code "
+                f"({', '.join(self.own_classes)}), and a file of weights may not have code "
                 f"imported. If you trust them, pass trust=True, in a command --trust."
             )
 
     @property
-    def foreign_classes(self) -> list[str]:
+    def own_classes(self) -> list[str]:
         """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
         return foreign_classes(self.model, self.gate)
 
