@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,6 +20,7 @@ Vector = Float[Tensor, "batch channels"]
 """One value per input and channel, without the spatial axes."""
 
 
+@runtime_checkable
 class Saved(Protocol):
     """What torch hands to the gradient of a function: the tensors that the forward pass saved."""
 

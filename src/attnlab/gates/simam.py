@@ -6,13 +6,13 @@ it stands out: `gate = σ((x − mean)² / (4 (v + λ)) + 1/2)`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnlab._errors import OptionError
-from attnlab._types import Maps, Saved
+from attnlab._types import Maps
 from attnlab.gates._gate import ANY_RANK, BranchGate
 from attnlab.gates._pooling import applied, as_map, in_pieces, pixel_count, spatial_mean
 from attnlab.gates._shared import Strength
@@ -26,11 +26,6 @@ def _distinctness(
     variance = squares.sum(dim=(2, 3)) / divisor
     slope = 1 / (4 * (variance + regularization))
     return squares.mul_(slope[:, :, None, None]).add_(0.5).sigmoid_(), variance
-
-
-class _Context(Saved, Protocol):
-    regularization: float
-    divisor: int
 
 
 class _Distinctness(torch.autograd.Function):
@@ -52,14 +47,14 @@ class _Distinctness(torch.autograd.Function):
 
     @staticmethod
     def setup_context(
-        ctx: _Context, inputs: tuple[Tensor, float, int], output: tuple[Tensor, Tensor, Tensor]
+        ctx: Any, inputs: tuple[Tensor, float, int], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         ctx.save_for_backward(inputs[0], *output)
         ctx.regularization, ctx.divisor = inputs[1:]
 
     @staticmethod
     def backward(
-        ctx: _Context, grad: Tensor, grad_mean: Tensor, grad_variance: Tensor
+        ctx: Any, grad: Tensor, grad_mean: Tensor, grad_variance: Tensor
     ) -> tuple[Tensor, None, None]:
         features, gate, mean, variance = ctx.saved_tensors
         slope = 1 / (4 * (variance + ctx.regularization))
