@@ -1067,7 +1067,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-transform",
         lambda _: attnlab.data.DataConfig(augmentation={"transform": "flip"}),
-        "Expected the transform to be a class of yours as 'module.Class' but got",
+        "Expected the transform to be your own class as 'module.Class' but got",
     ),
     (
         "data-subset-large",

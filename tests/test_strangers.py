@@ -18,7 +18,7 @@ import attnlab
 from attnlab import _native_build as build
 from attnlab._errors import WeightsError
 from attnlab._native_build import BuildError, built
-from attnlab._native_variants import host
+from attnlab._native_variants import this_machine
 from attnlab.cli import main
 from attnlab.lab.study import LocalExecutor, run_study
 from attnlab.results.record import read_record
@@ -91,14 +91,14 @@ def test_kernels_that_others_may_write_are_not_loaded(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "compile_to", lambda target, *_: target.write_bytes(b"made"))
     source = Path(attnlab.evolution.__file__).parent / "native" / "src"
-    target = built(host(), source)
+    target = built(this_machine(), source)
     assert target.read_bytes() == b"made"
-    assert built(host(), source) == target
+    assert built(this_machine(), source) == target
     for path, mode in ((target, 0o666), (target.parent, 0o777)):
         before = path.stat().st_mode
         path.chmod(mode)
         with pytest.raises(BuildError) as refused:
-            built(host(), source)
+            built(this_machine(), source)
         path.chmod(before)
         assert str(refused.value) == (
             f"{path} may be written by others, so it is not used: chmod go-w it"
@@ -108,7 +108,7 @@ def test_kernels_that_others_may_write_are_not_loaded(
     if real.st_uid == 0:  # root's files are anybody's to use, so give it to someone
         shutil.chown(target, 54321)
         with pytest.raises(BuildError) as refused:
-            built(host(), source)
+            built(this_machine(), source)
         assert str(refused.value) == (
             f"{target} belongs to another user, so it is not used: remove it"
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import attnlab
-from attnlab.data.digits import digits
+from attnlab.data.embedded import digits
 from benchmarks._common import Table, ratio_text, settings, write_json
 from benchmarks.stiffness.family import NAMES, build
 from benchmarks.stiffness.statistics import rank_correlations, with_interval

@@ -44,7 +44,7 @@ class Kernels:
         source: Path,
         prebuilt: Path,
         declare: Callable[[ctypes.CDLL], None],
-        variant: Callable[[], variants.Variant] = variants.host,
+        variant: Callable[[], variants.Variant] = variants.this_machine,
     ) -> None:
         self.source, self.prebuilt, self.declare, self.variant = source, prebuilt, declare, variant
         self._lock = threading.Lock()

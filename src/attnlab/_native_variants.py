@@ -24,7 +24,7 @@ BASELINE = Variant("baseline", ("-DVECTOR_BYTES=16",))
 """What every compiler of a machine targets: SSE2, NEON, ..."""
 
 
-def choose(capability: str, machine: str) -> Variant:
+def best_variant(capability: str, machine: str) -> Variant:
     """The variant for a CPU that torch describes as `capability`.
 
     torch asks the processor (cpuid) and honours ATEN_CPU_CAPABILITY, so that variable also selects
@@ -43,8 +43,8 @@ def narrower(variant: Variant) -> Variant:
     return AVX512_NARROW if variant == AVX512 else variant
 
 
-def host() -> Variant:
+def this_machine() -> Variant:
     """The variant for this machine."""
     import torch  # a wheel is built where there is no torch
 
-    return choose(torch.backends.cpu.get_cpu_capability(), platform.machine())
+    return best_variant(torch.backends.cpu.get_cpu_capability(), platform.machine())

@@ -1,6 +1,8 @@
-"""Shapes as types; checked under pytest only."""
+"""Shapes as types, checked under pytest only, and what torch hands to gradients."""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -16,3 +18,15 @@ ChannelGate = Float[Tensor, "batch channels *ones"]
 
 Vector = Float[Tensor, "batch channels"]
 """One value per input and channel, without the spatial axes."""
+
+
+@runtime_checkable
+class Saved(Protocol):
+    """What torch hands to the gradient of a function: the tensors that the forward pass saved."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...

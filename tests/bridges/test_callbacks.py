@@ -29,7 +29,7 @@ def network() -> nn.Module:
 
 def test_lightning(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning.pytorch", reason="needs Lightning")
-    from attnlab.bridges.lightning import StiffnessCallback, StripeCallback
+    from attnlab.bridges.lightning import LightningStiffness, LightningStripe
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -50,7 +50,7 @@ def test_lightning(tmp_path: Path) -> None:
 
     data = torch.utils.data.TensorDataset(IMAGES, LABELS)
     loader = torch.utils.data.DataLoader(data, batch_size=2)
-    stiff, gates = StiffnessCallback(IMAGES, 2, "model"), StripeCallback(IMAGES, 2, "model")
+    stiff, gates = LightningStiffness(IMAGES, 2, "model"), LightningStripe(IMAGES, 2, "model")
     module = Module()
     logger = lightning.loggers.CSVLogger(tmp_path, name="log", version=0)
     trainer = lightning.Trainer(
@@ -79,7 +79,7 @@ def test_lightning(tmp_path: Path) -> None:
 def test_hugging_face(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     pytest.importorskip("accelerate", reason="needs accelerate, which its Trainer needs")
-    from attnlab.bridges.huggingface import StiffnessCallback
+    from attnlab.bridges.huggingface import HuggingFaceStiffness
 
     torch.manual_seed(0)
     config = transformers.ViTConfig(
@@ -93,7 +93,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     )
     model = transformers.ViTForImageClassification(config)
     probe = {"pixel_values": IMAGES}
-    callback = StiffnessCallback(probe, every=2)
+    callback = HuggingFaceStiffness(probe, every=2)
     data = [{"pixel_values": x, "labels": y} for x, y in zip(IMAGES, LABELS, strict=True)]
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),

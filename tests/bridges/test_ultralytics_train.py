@@ -328,7 +328,7 @@ def test_what_their_programs_would_change_is_refused() -> None:
     model = yolo("yolov8n.yaml")
     iebn = (
         "The norm 'model.0.bn' has a gate inside (iebn), and Ultralytics fuses norms into the "
-        "convolutions before them in every validation. Choose 'ie', the same gate behind a layer."
+        "convolutions before them in every validation. Choose 'ie', the same gate after a layer."
     )
     with pytest.raises(AttnlabError) as caught:
         with_attention(model, "iebn")

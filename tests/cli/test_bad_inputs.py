@@ -48,29 +48,33 @@ FILES: dict[str, bytes] = {
 CASES = [
     ("docter", "attnlab: Unknown command 'docter'. Did you mean 'doctor'? Expected one of: doc"),
     ("--modle", "Unrecognized options Unrecognized options: --modle Available subcommands: doct"),
-    ("try", "Required options Missing from attnlab try: GATE a name of `attnlab modules`, '"),
+    ("try", "Required options Missing from attnlab try: GATE A name of `attnlab modules`, '"),
     (
-        "try se extra",
+        "try se resnet20 extra",
         "Unrecognized options Unrecognized options: extra For full helptext, run attnla",
     ),
     ("try see", "attnlab: Unknown gate 'see'. Did you mean 'se' or 'sge' or 'sem'? Expected one"),
     (
-        "try se --model resnet21",
+        "try se --model resnet32",
+        "attnlab: --model says which network a file of weights belongs to. The network to",
+    ),
+    (
+        "try se resnet21",
         "attnlab: Unknown network 'resnet21'. Did you mean 'resnet32' or 'resnet20' or",
     ),
     (
-        "try se --model timm:nothing",
+        "try se timm:nothing",
         "attnlab: timm has no network 'nothing'. Did you mean 'timm:nest_tiny' or 'timm",
     ),
     (
-        "try se --model nowhere.Net",
+        "try se nowhere.Net",
         "attnlab: There is no module 'nowhere' for the network 'nowhere.Net'. Install i",
     ),
     ("try se --batch 0", "attnlab: Expected batch to be at least 1 but got 0."),
     ("try se --batch -1", "attnlab: Expected batch to be at least 1 but got -1."),
     (
         "try se --batch x",
-        "Value error Error parsing --batch: invalid literal for int() with base 10: 'x'",
+        "Value error Error parsing --batch: no type matching {None}|INT could be instanti",
     ),
     (
         "try se --where stages:9",
@@ -311,7 +315,7 @@ CASES = [
         "stripe {run} --gate se",
         "attnlab: gate does not go with the run '{run}', whose network is known. Leave it",
     ),
-    ("fold", "Required options Missing from attnlab fold: CHECKPOINT|NAME a folder of `attnl"),
+    ("fold", "Required options Missing from attnlab fold: NETWORK a name, a file of weights, "),
     (
         "fold resnet20",
         "attnlab: Expected where to write: -o NAME.safetensors; or --plan, to look only.",
@@ -372,7 +376,7 @@ CASES = [
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --constants --data nothing -o a.safetensors",
-        "attnlab: Expected the data to be a folder of images or one of digits, cifar10,",
+        "attnlab: Expected the data to be a folder of images, an .npz archive or one of",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se "
@@ -394,7 +398,7 @@ CASES = [
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --weights /nowhere -o a.safetensors",
-        "attnlab: --weights is for a network given by name; the file has its own.",
+        "attnlab: weights does not go with '{w}', which is a file of weights itself.",
     ),
     (
         "fold {w} --model resnet20 --gate asr:se --onnx /nowhere/a.onnx -o a.safetensors",

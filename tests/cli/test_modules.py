@@ -67,7 +67,7 @@ def gates() -> dict[str, dict[str, Any]]:
 
 
 def test_every_registered_gate_has_a_row(gates: dict[str, dict[str, Any]]) -> None:
-    assert list(gates) == list(GATES) == list(PARAMETERS)
+    assert list(gates) == list(GATES)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -116,13 +116,14 @@ def test_first_values(gates: dict[str, dict[str, Any]]) -> None:
 
 
 def test_which_fold(gates: dict[str, dict[str, Any]]) -> None:
-    assert {name for name, row in gates.items() if row["folds"]} == ON_VECTOR
+    assert {name for name in PARAMETERS if gates[name]["folds"]} == ON_VECTOR
+    assert all(row["folds"] == GATES[name].on_vector for name, row in gates.items())
     assert all(row["folds"] != bool(row["why_not"]) for row in gates.values())
 
 
 def test_ranks(gates: dict[str, dict[str, Any]]) -> None:
-    assert {name for name, row in gates.items() if row["ranks"] == [1, 2, 3]} == OF_ANY_RANK
-    assert all(row["ranks"] == [2] for name, row in gates.items() if name not in OF_ANY_RANK)
+    for name in PARAMETERS:
+        assert gates[name]["ranks"] == ([1, 2, 3] if name in OF_ANY_RANK else [2]), name
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_match(match: str, names: list[str], capsys: pytest.CaptureFixture[str])
     main(["modules", "--match", match])
     shown = capsys.readouterr().out
     rows = [line.split()[0] for line in shown.splitlines() if re.search(r", \w+ 20\d\d ", line)]
-    assert rows == names
+    assert [name for name in rows if name in PARAMETERS] == names
     assert shown.endswith(f"  from attnlab.cli.modules import rows\n  rows({match!r})\n")
 
 

@@ -14,6 +14,7 @@ import attnlab
 from attnlab.cli import main
 from attnlab.cli.driver import Opening
 from attnlab.cli.insert import GateOptions, insert_into
+from attnlab.gates import GATES
 from attnlab.networks.checkpoint import Description
 from attnlab.surgery.receipt import Receipt
 
@@ -153,8 +154,7 @@ def test_weights_size_and_classes_reach_the_network(
         (
             ["sse"],
             "attnlab: Unknown gate 'sse'. Did you mean 'scse' or 'se' or 'sge'? Expected one of: "
-            "se, cbam, eca, sem, srm, fca, ie, iebn, sge, dia, spa, step, bam, scse, ese, ge, gep, "
-            "gc, coord, ela, simam, triplet, ema, gam, gct.\n",
+            f"{', '.join(GATES)}.\n",
         ),
         (
             ["se", "--set", "reductoin=8"],

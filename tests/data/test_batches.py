@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab._errors import InputError
-from attnlab.data.batches import check_batches, evaluation_chunks, training_chunks
+from attnlab.data.batches import check_batch_size, evaluation_chunks, training_chunks
 from attnlab.lab.training import Recipe
 
 
@@ -47,15 +47,15 @@ def test_evaluation_covers_every_image_once() -> None:
 
 
 def test_refusals() -> None:
-    check_batches(20, recipe(8), 2)
+    check_batch_size(20, recipe(8), 2)
     with pytest.raises(InputError) as caught:
-        check_batches(17, recipe(8), 1)
+        check_batch_size(17, recipe(8), 1)
     assert str(caught.value) == (
         "Expected at least two images per batch and process but 17 training images in batches of "
         "8 over 1 process leave a batch of 1. Set drop_last = true, or another batch_size."
     )
-    check_batches(17, recipe(8, True), 1)
+    check_batch_size(17, recipe(8, True), 1)
     with pytest.raises(InputError, match="over 4 processes leave a batch of 4"):
-        check_batches(20, recipe(8), 4)
+        check_batch_size(20, recipe(8), 4)
     with pytest.raises(InputError, match="at least one whole batch of 8"):
-        check_batches(7, recipe(8, True), 1)
+        check_batch_size(7, recipe(8, True), 1)

@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from attnlab.data import DataConfig, load_data
-from attnlab.data.digits import MOST_DEGREES
+from attnlab.data.embedded import MOST_DEGREES
 from attnlab.data.load import read_pixels
 
 

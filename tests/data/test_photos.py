@@ -11,7 +11,7 @@ from PIL import Image
 
 from attnlab._errors import InputError
 from attnlab.data import DataConfig, data_checksum, load_data
-from attnlab.data.paintings import read_painting
+from attnlab.data.photos import read_painting
 from attnlab.data.pictures import png, scaled
 from attnlab.tasks import TaskConfig, build_task
 

@@ -19,7 +19,7 @@ import attnlab
 from attnlab._errors import InputError, OptionError, SelectionError, UnknownNameError
 from attnlab.residuals.trunk import trunk
 from attnlab.surgery.insertion import attachments
-from attnlab.tasks._pretrained import HeldBatchNorm2d, transfer
+from attnlab.tasks._detectors import HeldBatchNorm2d, transfer
 
 SITES = 9
 """Residual blocks of ResNet-20."""

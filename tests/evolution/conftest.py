@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab.evolution import native_status, use_native
-from attnlab.evolution._kernels import choose, interpreting
+from attnlab.evolution._kernels import interpreting, kernel_for
 
 # These run in a process of their own, which `test_triton.py` starts: the interpreter is chosen when
 # triton is imported, and is not for the rest of the suite.
@@ -17,7 +17,7 @@ collect_ignore = [] if interpreting() else ["interpreted"]
 def backend(request):
     """Either path of the operators, by name."""
     if request.param == "triton":
-        assert choose("cpu", torch.float32).kernel == "triton"
+        assert kernel_for("cpu", torch.float32).kernel == "triton"
     elif request.param == "native" and not native_status().available:
         pytest.skip(f"no native kernels: {native_status().reason}")
     with use_native(request.param != "torch"):

@@ -19,7 +19,7 @@ from attnlab.evolution import (
     Window,
     as_evolution,
     av,
-    describe,
+    describe_operator,
     evolve,
     local_attention,
     qk,
@@ -172,7 +172,7 @@ def test_layers_are_evolutions(name):
     torch.testing.assert_close(out, as_evolution(layer)(x), rtol=0, atol=1e-10)
     assert out.shape[2:] == layer.window.output_size(*size)
     window = "×".join(map(str, layer.window.kernel_size))
-    assert describe(layer).aggregation == f"{window} pixels, {layer.in_channels} channels"
+    assert describe_operator(layer).aggregation == f"{window} pixels, {layer.in_channels} channels"
 
 
 def test_an_image_of_one_row_is_a_sequence():

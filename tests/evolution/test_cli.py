@@ -17,7 +17,7 @@ def test_lists_every_operator_and_the_path(capsys, monkeypatch):
     for name in OPERATORS:
         assert name in out
     assert str(native_status()) in out
-    assert "attnlab.evolution.describe(layer)" in out
+    assert "attnlab.evolution.describe_operator(layer)" in out
 
 
 def test_without_time(capsys):

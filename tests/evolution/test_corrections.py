@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnlab.evolution import LocalAttention2d, Window, attention_as_conv, evolve
-from attnlab.evolution.attention import attention_maps, local_attention
+from attnlab.evolution.attention import local_attention, local_attention_maps
 from attnlab.evolution.attention_as_conv import quadratic_scores
 
 
@@ -206,13 +206,13 @@ def test_eq29_zero_scores_are_the_uniform_mean():
     """W_Q = W_K = 0 gives an average, not nothing; W_Q W_K^T = 0 is enough for it."""
     x = random(1, 4, 5, 5)
     window = Window.centred(3)
-    maps = attention_maps(torch.zeros_like(x), torch.zeros_like(x), 1, window, scale=1.0)
+    maps = local_attention_maps(torch.zeros_like(x), torch.zeros_like(x), 1, window, scale=1.0)
     torch.testing.assert_close(maps[0, 0, :, 2, 2], torch.full((9,), 1 / 9, dtype=torch.float64))
     upper, lower = torch.zeros(4, 4).double(), torch.zeros(4, 4).double()
     upper[:2], lower[2:] = random(2, 4), random(2, 4)
     query = torch.einsum("mc,bcij->bmij", upper, x)
     key = torch.einsum("mc,bcij->bmij", lower, x)
-    torch.testing.assert_close(attention_maps(query, key, 1, window, scale=1.0), maps)
+    torch.testing.assert_close(local_attention_maps(query, key, 1, window, scale=1.0), maps)
 
 
 def test_rank_and_parameters_of_the_simulated_kernel():

@@ -29,7 +29,7 @@ ARGUMENTS = "operators --device cpu --batch 1 --channels 8 --size 5 --kernel-siz
 def quick(monkeypatch):
     """Two edges, and nothing through the compiler, which takes a minute."""
     monkeypatch.setattr(device, "check", functools.partial(device.check, edges=SMALL, runs=2))
-    monkeypatch.setattr(device, "compare", functools.partial(device.compare, blocks=1))
+    monkeypatch.setattr(device, "race", functools.partial(device.race, blocks=1))
     monkeypatch.setattr(peers, "interpreting", lambda: True)
 
 
@@ -82,7 +82,7 @@ def test_the_least_work():
 
 
 def test_limits_are_those_of_the_clock(monkeypatch):
-    monkeypatch.setattr("attnlab.evolution.device.roof.median_seconds", lambda *_: seconds)
+    monkeypatch.setattr("attnlab.evolution.device.machine.median_seconds", lambda *_: seconds)
     seconds = {"copy": 0.5, "product": 0.25}
     found = device.limits(CPU, torch.float32, megabytes=1, side=8)
     assert found == device.Limits(2 * 2**20 / 0.5, 2 * 8**3 / 0.25)
@@ -167,7 +167,7 @@ def test_through_the_compiler():
     """What it makes of the forms is the same as ours."""
     rows = {
         (row.operator, row.name): row
-        for row in device.compare(device.Case(1, 8, 6, 3), CPU, torch.float32, blocks=1)
+        for row in device.race(device.Case(1, 8, 6, 3), CPU, torch.float32, blocks=1)
     }
     for key, border in (
         (("involution", "attnlab's torch form, compiled"), True),
@@ -236,7 +236,7 @@ def test_a_device_that_is_not_there():
         pytest.skip("this machine has an accelerator")
     for name in ("cuda", "gpu", "cpu:1"):
         with pytest.raises(OptionError) as caught:
-            device.place(name)
+            device.device_named(name)
         assert str(caught.value) == (
             f"Expected a device of this machine but got {name!r}. It has: cpu. `attnlab doctor` "
             f"shows what torch {torch.__version__} sees."
@@ -247,17 +247,17 @@ def test_a_card(monkeypatch):
     """What is asked of one, with torch's answers made up: there is none here."""
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    where = device.place("cuda:1")
+    where = device.device_named("cuda:1")
     with pytest.raises(OptionError, match=r"but got 'cuda:2'. It has: cpu, cuda."):
-        device.place("cuda:2")
+        device.device_named("cuda:2")
     properties = types.SimpleNamespace(
         name="A100", major=8, minor=0, total_memory=40 * 2**30, multi_processor_count=108
     )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    found = device.facts(where)
+    found = device.machine_facts(where)
     assert (found["name"], found["architecture"], found["memory_gib"]) == ("A100", "sm_80", 40)
     properties.gcnArchName = "gfx942"
-    assert device.facts(where)["architecture"] == "gfx942"
+    assert device.machine_facts(where)["architecture"] == "gfx942"
     waited = []
     monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     machine.clock(where)

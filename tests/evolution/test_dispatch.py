@@ -24,7 +24,7 @@ from attnlab.evolution import (
     spanned_av,
     use_native,
 )
-from attnlab.evolution._kernels import choose
+from attnlab.evolution._kernels import kernel_for
 
 LAYERS = {
     "involution": lambda: nn.Sequential(
@@ -218,11 +218,11 @@ def test_which_kernels_run():
             "cpu", "float16", "torch", "the native kernels take float32, float64, bfloat16"
         )
     with use_native(False):
-        assert str(choose("cpu", torch.float32)) == (
+        assert str(kernel_for("cpu", torch.float32)) == (
             "cpu float32: torch (switched off by use_native(False))"
         )
         assert native_status().reason == "switched off by use_native(False)"
-    assert choose("mps", torch.float32).reason == "there are no kernels for mps"
+    assert kernel_for("mps", torch.float32).reason == "there are no kernels for mps"
 
 
 @pytest.mark.usefixtures("backend")

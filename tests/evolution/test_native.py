@@ -28,6 +28,7 @@ from attnlab.evolution import (
     spanned_av,
     use_native,
 )
+from attnlab.evolution._implementation import AttentionCall, SpanCall
 from attnlab.evolution._plain import EAGER
 from attnlab.evolution.native import abi
 from attnlab.evolution.native.implementation import Native, halves_suit, operand
@@ -270,7 +271,7 @@ def test_threads_do_not_change_the_result(monkeypatch):
     ],
 )
 def test_variant_by_processor(capability, machine, expected):
-    assert variants.choose(capability, machine).name == expected
+    assert variants.best_variant(capability, machine).name == expected
 
 
 @pytest.fixture
@@ -313,15 +314,16 @@ def test_every_variant_compiles_and_agrees(variant, tmp_path):
             x, key, y = torch.randn(3, 1, 6, 4, width).to(dtype)
             maps = torch.randn(1, 2, 25, 4, width).to(dtype) / 5
             span = [(t / 5).to(dtype) for t in (torch.randn(50, 6), torch.randn(50))]
-            stats = EAGER.attention([x, key, y], None, [], 2, 0.5, True, window)[1]
+            attention = AttentionCall([x, key, y], None, [], 2, 0.5, True, window)
+            stats = EAGER.attention(attention)[1]
             for name, arguments in (
                 ("av", (maps, x, window)),
                 ("qk", (y, x, 2, window)),
                 ("sc", (maps, y, [4, width], window)),
-                ("spanned_av", (x, key, *span, 2, window)),
-                ("spanned_av_backward", (y, x, key, *span, 2, window)),
-                ("attention", ([x, key, y], None, [], 2, 0.5, True, window)),
-                ("attention_backward", (y, stats, [x, key, y], None, [], 2, 0.5, True, window)),
+                ("spanned_av", (SpanCall(x, key, *span, 2, window),)),
+                ("spanned_av_backward", (y, SpanCall(x, key, *span, 2, window))),
+                ("attention", (attention,)),
+                ("attention_backward", (y, stats, attention)),
             ):
                 got, expected = (getattr(i, name)(*arguments) for i in (kernels, EAGER))
                 for ours, theirs in zip(*map(as_list, (got, expected)), strict=True):
@@ -424,7 +426,7 @@ def test_nothing_is_written_beyond_the_output(columns):
             ("sc", maps, y, x.numel()),
         ):
             guard = torch.full((3, size), 7.0)
-            sizes = abi.problem(1, 2, x.shape[2:], x.shape[2:], window)
+            sizes = abi.native_problem(1, 2, x.shape[2:], x.shape[2:], window)
             call = getattr(library, f"attnlab_{name}_float32")
             call(sizes, 3, *operand(first), *operand(second), guard[1].data_ptr())
             assert (guard[::2] == 7).all(), name

@@ -22,7 +22,7 @@ from attnlab.evolution import (
     ODConvFunction,
     WeightNetFunction,
     as_evolution,
-    describe,
+    describe_operator,
     evolve,
 )
 
@@ -275,7 +275,7 @@ def test_dense_kernel_is_the_formula():
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_describe(name):
-    text = describe(OPERATORS[name].build(16, 3))
+    text = describe_operator(OPERATORS[name].build(16, 3))
     specific = {"involution", "local_attention", "channel_attention"}
     assert text.space == ("specific" if name in specific else "agnostic")
     assert text.generation == (

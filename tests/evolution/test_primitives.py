@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import InputError
 from attnlab.evolution import Window, av, qk, sc, spanned_av
-from attnlab.evolution.native import span
+from attnlab.evolution.native import composed
 
 WINDOW = Window.centred(3)
 windows = st.builds(
@@ -156,7 +156,7 @@ def test_maps_from_features(with_bias, at_once, monkeypatch):
     torch.manual_seed(0)
     window, groups = Window.centred(3, stride=2), 2
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(span, "_BUFFER_BYTES", at_once * 18 * 2 * 3 * 8)
+    monkeypatch.setattr(composed, "_BUFFER_BYTES", at_once * 18 * 2 * 3 * 8)
 
     def leaf(*shape):
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)

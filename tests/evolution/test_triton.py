@@ -15,7 +15,7 @@ import torch
 
 from attnlab._errors import InputError
 from attnlab.evolution import Window
-from attnlab.evolution._kernels import choose
+from attnlab.evolution._kernels import kernel_for
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
@@ -58,14 +58,16 @@ def test_compiles_without_spilling(target):
 
 def test_the_kernels_of_a_gpu(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert str(choose("cuda", torch.bfloat16)) == "cuda bfloat16: triton (compiled at first use)"
+    assert (
+        str(kernel_for("cuda", torch.bfloat16)) == "cuda bfloat16: triton (compiled at first use)"
+    )
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert str(choose("cpu", torch.float32)) == "cpu float32: triton (interpreted on the CPU)"
+    assert str(kernel_for("cpu", torch.float32)) == "cpu float32: triton (interpreted on the CPU)"
     monkeypatch.setenv("ATTNLAB_NATIVE", "off")
-    assert str(choose("cuda", torch.float32)) == "cuda float32: torch (ATTNLAB_NATIVE=off)"
+    assert str(kernel_for("cuda", torch.float32)) == "cuda float32: torch (ATTNLAB_NATIVE=off)"
     monkeypatch.delenv("ATTNLAB_NATIVE")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert str(choose("cuda", torch.float32)) == "cuda float32: torch (triton is not installed)"
+    assert str(kernel_for("cuda", torch.float32)) == "cuda float32: torch (triton is not installed)"
 
 
 def test_offsets_of_more_than_32_bits_are_refused():

@@ -141,7 +141,7 @@ TAKE_IT = "which our gate does not have. Take it as it is: Multiplied(module)."
     [
         (
             SEModule(16, add_maxpool=True),
-            f"SEModule has a maximum beside the mean (add_maxpool), {TAKE_IT}",
+            f"SEModule has a maximum next to the mean (add_maxpool), {TAKE_IT}",
         ),
         (
             SEModule(16, norm_layer=nn.BatchNorm2d),

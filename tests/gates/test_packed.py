@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.gates import _packed
-from attnlab.gates._packed import PackedConv2d
+from attnlab.gates import ema
+from attnlab.gates.ema import PackedConv2d
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_maps_come_together_on_a_cpu_only(monkeypatch: pytest.MonkeyPatch) -> No
         given.append(tuple(maps.shape))
         return noted(maps, *others, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_packed.F, "conv2d", conv2d)
+    monkeypatch.setattr(ema.F, "conv2d", conv2d)
     layer(torch.randn(64, 2, 5, 5))
     assert given == [(8, 16, 5, 5)]
     with FlopCounterMode(display=False) as counter:

@@ -25,7 +25,7 @@ from tests.gates.written_out import (
 )
 from torch import Tensor
 
-from attnlab.gates import _pieces
+from attnlab.gates import _pooling
 
 
 def se(x: Array, state: State) -> Array:
@@ -255,9 +255,9 @@ def test_large_batches_are_computed_in_pieces_without_a_difference(
         seen.append(len(parts))
         return cat(parts, *others, **options)
 
-    monkeypatch.setattr(_pieces, "WHOLE", 0)
-    monkeypatch.setattr(_pieces, "PIECE", 3 * CHANNELS * 8 * 8)
-    monkeypatch.setattr(_pieces.torch, "cat", noted)
+    monkeypatch.setattr(_pooling, "WHOLE", 0)
+    monkeypatch.setattr(_pooling, "PIECE", 3 * CHANNELS * 8 * 8)
+    monkeypatch.setattr(_pooling.torch, "cat", noted)
     found = run()
     assert (3 in seen) != ((name, order) == ("gct", torch.contiguous_format))  # a norm of torch's
     for ours, whole in zip(found, expected, strict=True):
@@ -279,7 +279,7 @@ def test_second_derivatives_of_a_group_of_many_channels() -> None:
 
 
 def test_variance_of_a_channel_with_a_large_mean_is_not_lost() -> None:
-    from attnlab.gates._moments import spatial_moments
+    from attnlab.gates._statistics import spatial_moments
 
     x = 1000 + torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     _, variance = spatial_moments(x)
@@ -288,7 +288,7 @@ def test_variance_of_a_channel_with_a_large_mean_is_not_lost() -> None:
 
 
 def test_ties_share_the_gradient_of_the_maximum_as_in_torch() -> None:
-    from attnlab.gates._extremes import spatial_mean_max
+    from attnlab.gates._statistics import spatial_mean_max
 
     x = torch.tensor([2.0, 1.0, 2.0, 0.0], dtype=torch.float64).view(1, 1, 2, 2).requires_grad_()
     spatial_mean_max(x)[1].sum().backward()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from attnlab.gates import GATES
+
 # In a process of its own: enforcement must be on before the package is imported, and torch.compile,
 # which other tests use, cannot trace it.
 PROGRAM = """
@@ -46,4 +48,5 @@ def test_annotated_shapes_hold() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "35"
+    on_vector = [name for name, info in GATES.items() if info.on_vector]
+    assert done.stdout.strip() == str(len(GATES) + len(on_vector))

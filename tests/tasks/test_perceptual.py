@@ -11,7 +11,7 @@ from scipy.ndimage import correlate
 from torch import nn
 
 from attnlab._errors import WeightsError
-from attnlab.data.paintings import read_painting
+from attnlab.data.photos import read_painting
 from attnlab.data.pictures import as_tensor
 from attnlab.tasks.perceptual import (
     MEAN,

@@ -13,7 +13,7 @@ from torch import nn
 from attnlab import load
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, DataConfig, Facts, load_data
-from attnlab.data.paintings import read_painting
+from attnlab.data.photos import read_painting
 from attnlab.lab.study import Study, planned_runs
 from attnlab.lab.training import RunConfig, identify, load_network, train
 from attnlab.lab.training.evaluate import evaluate

@@ -26,7 +26,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which row of which study a network is of."""
+    """The row of a study that a network belongs to."""
 
     table: StudyTable
     """`attnlab.lab.study.show_study(...)`."""
@@ -50,9 +50,9 @@ def save_folder(
         network: the network.
         folder: where the files go.
         description: how to build it.
-        licence: of the weights, in the Hub's words: "apache-2.0", "mit", "other".
-        receipt: of the insertion.
-        folded: of the fold.
+        licence: the licence of the weights, in the Hub's words: "apache-2.0", "mit", "other".
+        receipt: the receipt of the insertion.
+        folded: the receipt of the fold.
         verdict: the study that compared it.
         datasets: names of the data that it was trained on.
     """

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import nn
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
-from transformers import TrainerCallback
-
-from attnlab.bridges.probe import Probe, StiffnessProbe, StripeProbe
+from attnlab.bridges.probe import Inputs, Probe, StiffnessProbe, StripeProbe
 
 
-class ProbeCallback(TrainerCallback):  # type: ignore[misc]
+class HuggingFaceProbe(TrainerCallback):  # type: ignore[misc]
     """Adds what a probe finds to the trainer's `log_history`, which trainer_state.json holds, and
     hands it to the trackers with the next line that is logged."""
 
@@ -19,24 +23,47 @@ class ProbeCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """All that was found."""
+        """All records that the probe has made."""
         return self.probe.history
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: nn.Module,
+        **_: object,
+    ) -> None:
         del args, control
-        self._measure(state, given["model"])
+        self._measure(state, model)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: nn.Module,
+        **_: object,
+    ) -> None:
         del args, control
-        self._measure(state, given["model"])
+        self._measure(state, model)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
-        del args, state, control, given
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: object,
+    ) -> None:
+        del args, state, control
         if logs is not None:
             logs.update(self._latest)
             self._latest = {}
 
-    def _measure(self, state: Any, model: Any) -> None:
+    def _measure(self, state: TrainerState, model: nn.Module) -> None:
         if not state.is_world_process_zero:
             return
         found = self.probe.at(model, state.global_step)
@@ -45,15 +72,16 @@ class ProbeCallback(TrainerCallback):  # type: ignore[misc]
             self._latest = found
 
 
-class StiffnessCallback(ProbeCallback):
-    """`Trainer(callbacks=[StiffnessCallback(batch)])`: TNS and NSI per step."""
+class HuggingFaceStiffness(HuggingFaceProbe):
+    """`Trainer(callbacks=[HuggingFaceStiffness(batch)])`: TNS and NSI per step."""
 
-    def __init__(self, inputs: Any, every: int = 100, of: str = "") -> None:
+    def __init__(self, inputs: Inputs, every: int = 100, of: str = "") -> None:
         super().__init__(StiffnessProbe(inputs, every, of))
 
 
-class StripeCallback(ProbeCallback):
-    """The same for gates: how much they differ between inputs, and between channels."""
+class HuggingFaceStripe(HuggingFaceProbe):
+    """Measure the gates while it trains: how much they differ between inputs and between
+    channels."""
 
-    def __init__(self, inputs: Any, every: int = 100, of: str = "") -> None:
+    def __init__(self, inputs: Inputs, every: int = 100, of: str = "") -> None:
         super().__init__(StripeProbe(inputs, every, of))

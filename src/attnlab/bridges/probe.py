@@ -1,16 +1,17 @@
-"""The same few inputs, measured again and again while a network is trained by somebody's loop."""
+"""The same few inputs, measured again and again while somebody's loop trains a network."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
 
+Inputs = Tensor | Mapping[str, object]
+"""A batch of images, or the keyword inputs of a network."""
 EVERY = 100
 """Steps from one measurement to the next."""
 
@@ -27,9 +28,7 @@ class Probe(ABC):
         of: the name of the part of the module that is measured; empty for the module itself.
     """
 
-    def __init__(
-        self, inputs: Tensor | Mapping[str, Any], every: int = EVERY, of: str = ""
-    ) -> None:
+    def __init__(self, inputs: Inputs, every: int = EVERY, of: str = "") -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise OptionError(
                 f"Expected every to be a number of steps, at least 1, but got {every!r}."
@@ -44,11 +43,11 @@ class Probe(ABC):
         """One record per measurement: `step`, and the figures by name."""
 
     @abstractmethod
-    def figures(self, network: nn.Module, inputs: Any) -> dict[str, float]:
-        """What is measured, by name."""
+    def figures(self, network: nn.Module, inputs: Inputs) -> dict[str, float]:
+        """Measure the network; return the figures by name."""
 
     def at(self, module: nn.Module, step: int) -> dict[str, float]:
-        """The figures of this step; empty where none is due."""
+        """Return the figures of this step; empty if no measurement is due."""
         if step % self.every or (self.history and self.history[-1]["step"] == step):
             return {}
         network = part_of(module, self.of)
@@ -63,7 +62,7 @@ class Probe(ABC):
 class StiffnessProbe(Probe):
     """TNS, and NSI of every step: the numbers of `attnlab.stiffness`."""
 
-    def figures(self, network: nn.Module, inputs: Any) -> dict[str, float]:
+    def figures(self, network: nn.Module, inputs: Inputs) -> dict[str, float]:
         from attnlab.instruments.stiffness.measure import stiffness
 
         found = stiffness(network, [inputs], progress=False)
@@ -75,7 +74,7 @@ class StripeProbe(Probe):
     """How much every gate differs between inputs and between channels: the numbers of
     `attnlab.stripe`."""
 
-    def figures(self, network: nn.Module, inputs: Any) -> dict[str, float]:
+    def figures(self, network: nn.Module, inputs: Inputs) -> dict[str, float]:
         from attnlab.instruments.stripe.measure import stripe
 
         found: dict[str, float] = {}
@@ -87,7 +86,8 @@ class StripeProbe(Probe):
 
 
 def part_of(module: nn.Module, name: str) -> nn.Module:
-    """The network itself, out of what wraps it (compiled, distributed)."""
+    """Return the part `name` of a network, or the network itself, out of what wraps it (compiled,
+    distributed)."""
     unwrapped = module
     while True:
         inner = getattr(unwrapped, "_orig_mod", None)
@@ -116,7 +116,7 @@ def part_of(module: nn.Module, name: str) -> nn.Module:
     return part_of(found, "")
 
 
-def _on(inputs: Any, device: torch.device) -> Any:
+def _on(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.to(device)
     return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}

@@ -14,7 +14,7 @@ from attnlab.cli._show import console, numbers_table, print_python, table
 if TYPE_CHECKING:
     import torch
 
-    from attnlab.evolution.device import Case, Checked, Limits, TimedContestant
+    from attnlab.evolution.device import Case, Checked, Limits, PeerTimes
 
 _OURS = "attnlab"
 
@@ -24,11 +24,11 @@ def operators_on(device: str, case: Case, dtype: str, time: bool, out: Path | No
     import torch
 
     from attnlab.evolution import Window
-    from attnlab.evolution.device import check, facts, place
+    from attnlab.evolution.device import check, device_named, machine_facts
 
-    where, stored = place(device), getattr(torch, dtype)
+    where, stored = device_named(device), getattr(torch, dtype)
     Window.centred(case.kernel_size)  # raises where it is even, before minutes are spent
-    found: dict[str, Any] = {"machine": facts(where)}
+    found: dict[str, Any] = {"machine": machine_facts(where)}
     for name, value in found["machine"].items():
         print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
     checked = list(check(where))
@@ -87,11 +87,11 @@ def _show_checks(checked: Sequence[Checked], wrong: Sequence[Checked]) -> None:
 
 
 def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    from attnlab.evolution.device import compare, limits
+    from attnlab.evolution.device import limits, race
 
     accelerated = device.type != "cpu"
     most = limits(device, dtype, 256 if accelerated else 32, 4096 if accelerated else 256)
-    rows = list(compare(case, device, dtype))
+    rows = list(race(case, device, dtype))
     _show_times(case, dtype, most, rows)
     return {
         "case": dataclasses.asdict(case),
@@ -103,7 +103,7 @@ def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any
     }
 
 
-def _floors(case: Case, dtype: torch.dtype, most: Limits, row: TimedContestant) -> list[float]:
+def _floors(case: Case, dtype: torch.dtype, most: Limits, row: PeerTimes) -> list[float]:
     """Seconds of the least work, forward and with backward."""
     from attnlab.evolution.device import least_work
 
@@ -111,9 +111,7 @@ def _floors(case: Case, dtype: torch.dtype, most: Limits, row: TimedContestant) 
     return [most.floor(work.moved, work.flops) for work in works]
 
 
-def _show_times(
-    case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[TimedContestant]
-) -> None:
+def _show_times(case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[PeerTimes]) -> None:
     from attnlab.evolution.device import TOLERANCES
 
     ours = {row.operator: row for row in rows if row.name == _OURS}
@@ -145,7 +143,7 @@ def _show_times(
     )
 
 
-def _sameness(row: TimedContestant, tolerance: float) -> str:
+def _sameness(row: PeerTimes, tolerance: float) -> str:
     """What a peer computes, compared with ours."""
     if row.forward is None:
         return row.remark
@@ -160,13 +158,13 @@ def _show_python(device: str, case: Case, dtype: str, time: bool) -> None:
     lines = [
         "import torch",
         "from attnlab.evolution import device",
-        f"where = device.place({device!r})",
+        f"where = device.device_named({device!r})",
         "assert all(one.right for one in device.check(where))",
     ]
     if time:
         sizes = f"{case.batch}, {case.channels}, {case.size}, {case.kernel_size}"
         lines += [
-            f"for row in device.compare(device.Case({sizes}), where, torch.{dtype}):",
+            f"for row in device.race(device.Case({sizes}), where, torch.{dtype}):",
             "    print(row)",
         ]
     print()

@@ -61,14 +61,14 @@ def operators(
             raise OptionError(f"{option} goes with --device: `attnlab operators --device cuda`.")
     import torch
 
-    from attnlab.evolution import OPERATORS, describe, native_status
+    from attnlab.evolution import OPERATORS, describe_operator, native_status
     from attnlab.evolution.timing import timed
 
     x = torch.randn(batch, channels, size, size)
     kinds, costs = [], []
     for name, info in OPERATORS.items():
         layer = info.build(channels, kernel_size).eval()  # a batch of one has no batch statistics
-        text = describe(layer)
+        text = describe_operator(layer)
         source = "learned" if text.function_scope == "none" else text.function_scope
         kinds.append([name, source, text.aggregation, text.space, text.channel])
         row = [name, f"{info.parameters} = {text.parameters:,}", info.multiply_adds]
@@ -92,7 +92,8 @@ def operators(
         f"x = torch.randn({batch}, {channels}, {size}, {size})",
         "for operator in attnlab.evolution.OPERATORS.values():",
         f"    layer = operator.build({channels}, {kernel_size}).eval()",
-        f"    print(attnlab.evolution.describe(layer){', timed(layer, x)' if time else ''})",
+        "    print(attnlab.evolution.describe_operator(layer)"
+        f"{', timed(layer, x)' if time else ''})",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from attnlab._errors import OptionError
 from attnlab.cli._show import print_python
 from attnlab.cli.driver import Opening, in_python, opening_command
 from attnlab.cli.insert import OF_THE_GATE, GateOptions, insert_into
@@ -46,6 +47,11 @@ def _try(asked: Opening, chosen: TryOptions) -> None:
     """
     from attnlab.timing import latency
 
+    if asked.is_name and "model" in asked.options:
+        raise OptionError(
+            f"--model says which network a file of weights belongs to. The network to try is the "
+            f"second argument: attnlab try {chosen.gate} {asked.options['model']}."
+        )
     subject = asked.subject()
     network, receipt = insert_into(subject, asked, chosen)
     print(subject.sign(receipt))

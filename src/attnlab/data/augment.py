@@ -1,14 +1,19 @@
-"""Augmentation of whole batches in memory: crop, mirror, normalise, with no loop over images."""
+"""Augmentation of whole batches: crop, mirror and normalise without a loop over images, then a
+transform of the user's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from attnlab._seeds import stream
+from attnlab._errors import InputError, check_options
+from attnlab._imported import imported
+from attnlab._seeds import derive, stream
+from attnlab.data.batches import Batch, Chunk, Data
 from attnlab.data.config import Augmentation
 
 
@@ -50,3 +55,41 @@ def normalised(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     scale = (1 / (255 * std)).view(-1, 1, 1)
     shift = (-mean / std).view(-1, 1, 1)
     return images.to(torch.float32).mul_(scale).add_(shift)
+
+
+def with_transform(data: Data, augmentation: Augmentation) -> Data:
+    """`data`, its training batches through the transform that `augmentation` names, if any."""
+    if augmentation.transform is None:
+        return data
+    found = imported("transform", augmentation.transform)
+    options = augmentation.transform_options
+    check_options(f"Transform {augmentation.transform!r}", found.__init__, options)
+    return TransformedData(data, found(**options))
+
+
+class TransformedData(Data):
+    """Each batch draws from its own stream, so that a run resumes to the bit, and runs of one
+    seed see the same images whatever the gate."""
+
+    def __init__(self, data: Data, transform: nn.Module) -> None:
+        self.facts = data.facts
+        self._data, self._transform = data, transform
+
+    def training(
+        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
+    ) -> Iterator[Batch]:
+        batches = self._data.training(chunks, seed, epoch, device)
+        for chunk, batch in zip(chunks, batches, strict=True):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(seed, "transform", epoch, *chunk.images[:1].tolist()))
+                images = self._transform(batch.inputs)
+            if not isinstance(images, Tensor) or images.shape[0] != batch.inputs.shape[0]:
+                got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+                raise InputError(
+                    f"Transform {type(self._transform).__name__}: expected a tensor with the "
+                    f"{batch.inputs.shape[0]} images of the batch but got {got}."
+                )
+            yield Batch(images, batch.targets)
+
+    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        return self._data.testing(chunks, device)

@@ -1,24 +1,28 @@
-"""Boxes as files have them, checked before anything is trained on them."""
+"""Images with boxes as files have them, whatever the format, checked before anything is trained
+on."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
 
+from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
+from attnlab._spread import evenly_spread
 from attnlab.data.boxes import BoxImage, as_target
 
 _SHOWN = 5
+"""Problems that a message spells out."""
 _SLACK = 1.0
 """Pixels that a box may stick out of its image, as rounded boxes do; it is cut off there."""
 _OPENED_FIRST = 20_000
+"""Images up to which every file is opened; of more, about this many, evenly spread."""
 
 
 class BoxNote(UserWarning):
@@ -31,7 +35,7 @@ class FoundBox:
 
     place: str
     """`instances.json, annotation 3 (id 17)`: for messages."""
-    category: Any
+    category: Hashable
     edges: tuple[float, ...]
     """Left, top, right, bottom, in pixels."""
     crowd: bool = False
@@ -49,7 +53,7 @@ class FoundImage:
 
 
 def checked_images(
-    images: Sequence[FoundImage], labels: Mapping[Any, int], bad: str, what: str
+    images: Sequence[FoundImage], labels: Mapping[Hashable, int], bad: str, what: str
 ) -> list[BoxImage]:
     """The images with their targets. `labels`: the label of every category. `bad`: whether boxes
     that cannot be used are an error or are dropped."""
@@ -61,29 +65,29 @@ def checked_images(
         raise InputError(f"{what} has no box in {len(images)} images.")
     if problems and bad == "error":
         raise InputError(
-            f"{what}: {len(problems)} of {total} boxes cannot be used:\n{listed(problems)}\n"
+            f"{what}: {len(problems)} of {total} boxes cannot be used:\n{spelled_out(problems)}\n"
             f'Repair them, or set data.options.bad = "drop" to leave them out.'
         )
     if problems:
         warnings.warn(
-            f"{what}: {len(problems)} of {total} boxes are left out:\n{listed(problems)}",
+            f"{what}: {len(problems)} of {total} boxes are left out:\n{spelled_out(problems)}",
             BoxNote,
             stacklevel=2,
         )
     return found
 
 
-def listed(problems: Sequence[str]) -> str:
-    """The first of them, and how many there are besides."""
+def spelled_out(problems: Sequence[str]) -> str:
+    """Return the first problems as lines, and how many more there are."""
     lines = [f"  {problem}" for problem in problems[:_SHOWN]]
     more = len(problems) - _SHOWN
     return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-def _checked(image: FoundImage, labels: Mapping[Any, int], problems: list[str]) -> BoxImage:
+def _checked(image: FoundImage, labels: Mapping[Hashable, int], problems: list[str]) -> BoxImage:
     kept = []
     for box in image.boxes:
-        reason = problem(box, image.width, image.height, labels)
+        reason = box_problem(box, image.width, image.height, labels)
         if reason:
             problems.append(f"{box.place} of {image.path.name!r} {reason}.")
         else:
@@ -104,7 +108,7 @@ def _checked(image: FoundImage, labels: Mapping[Any, int], problems: list[str]) 
     return BoxImage(image.path, target)
 
 
-def problem(box: FoundBox, width: int, height: int, labels: Mapping[Any, int]) -> str:
+def box_problem(box: FoundBox, width: int, height: int, labels: Mapping[Hashable, int]) -> str:
     """Why a box cannot be used; empty if it can."""
     if box.category not in labels:
         known = ", ".join(map(str, list(labels)[:8]))
@@ -137,13 +141,14 @@ def check_files(images: Sequence[FoundImage], what: str) -> None:
     missing = [f"{str(image.path)!r}" for image in images if not image.path.is_file()]
     if missing:
         raise InputError(
-            f"{what}: {len(missing)} of {len(images)} images are not there:\n{listed(missing)}"
+            f"{what}: {len(missing)} of {len(images)} images are not there:\n{spelled_out(missing)}"
         )
     looked = images[:: max(1, len(images) // _OPENED_FIRST)]
     damaged = [reason for image in looked if (reason := _damage(image))]
     if damaged:
         raise InputError(
-            f"{what}: {len(damaged)} of {len(looked)} images cannot be used:\n{listed(damaged)}"
+            f"{what}: {len(damaged)} of {len(looked)} images cannot be used:\n"
+            f"{spelled_out(damaged)}"
         )
 
 
@@ -160,3 +165,27 @@ def _damage(image: FoundImage) -> str:
             f"{image.width}×{image.height}."
         )
     return ""
+
+
+@dataclass(frozen=True)
+class FoundSets:
+    """What the files of a data set say, before it is checked."""
+
+    train: list[FoundImage]
+    test: list[FoundImage]
+    labels: dict[Hashable, int]
+    """The labels, counted from 1, by what the files call a category."""
+    categories: tuple[str, ...]
+    """The names of the categories, in the order of the labels."""
+    files: tuple[Path, ...]
+    """The files of annotations."""
+
+    def checksum(self, root: Path) -> str:
+        """Return a checksum of the names and contents of annotations and images."""
+        images = {image.path: None for image in (*self.train, *self.test)}
+        return files_checksum(root, [*self.files, *images])
+
+
+def some(images: list[FoundImage], number: int | None) -> list[FoundImage]:
+    """Return `number` of the images, evenly spread; all when None or when there are no more."""
+    return [images[i] for i in evenly_spread(len(images), number).tolist()]

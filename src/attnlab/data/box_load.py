@@ -1,4 +1,4 @@
-"""From settings to images with boxes."""
+"""Load images with boxes by settings."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnlab._errors import InputError, OptionError, check_options, unknown_name
-from attnlab.data.box_checks import checked_images
-from attnlab.data.box_sets import FoundSets, some
+from attnlab.data.batches import Data, Facts
+from attnlab.data.box_checks import FoundSets, checked_images, some
+from attnlab.data.box_files import read_voc, read_yolo
 from attnlab.data.boxes import BoxData
-from attnlab.data.coco import coco
+from attnlab.data.coco import read_coco
 from attnlab.data.config import DataConfig
-from attnlab.data.data import Data, Facts
 from attnlab.data.shapes import load_shapes, shapes_checksum
-from attnlab.data.voc import voc
-from attnlab.data.yolo import yolo
 from attnlab.networks.preprocessing import IMAGENET
 
-FORMATS: dict[str, Callable[..., FoundSets]] = {"coco": coco, "voc": voc, "yolo": yolo}
+FORMATS: dict[str, Callable[..., FoundSets]] = {
+    "coco": read_coco,
+    "voc": read_voc,
+    "yolo": read_yolo,
+}
 MEMORY_LIMIT = 2**30
 """Bytes of pixels up to which images are read into memory."""
 _BAD = ("error", "drop")
@@ -51,7 +53,7 @@ def load_boxes(config: DataConfig) -> Data:
 
 
 def boxes_checksum(config: DataConfig) -> str:
-    """What tells these images from others."""
+    """Return what tells these images from others."""
     if config.name == "shapes":
         return shapes_checksum(config)
     return _found(config).checksum(_root(config))

@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from attnlab.data.augment import draw
-from attnlab.data.batches import Chunk
+from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.data import Batch, Data, Facts
-from attnlab.data.decode import decoded
+from attnlab.data.pictures import decoded
 
 Target = dict[str, Tensor]
 """As torchvision's detectors and torchmetrics take it: `boxes` (number, 4) with left, top, right
@@ -41,7 +40,7 @@ class BoxImage:
 
 class BoxData(Data):
     """A batch is a list of images, pixels 0 to 1, and a list of targets. Crowds, which are regions
-    and no objects, are not trained on; in testing they say what does not count."""
+    and not objects, are not trained on; in testing they say what does not count."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class BoxData(Data):
 
 
 def mirrored(image: Tensor, target: Target) -> tuple[Tensor, Target]:
-    """Left and right exchanged."""
+    """Exchange left and right of an image and of its boxes."""
     left, top, right, bottom = target["boxes"].unbind(1)
     width = image.shape[2]
     boxes = torch.stack([width - right, top, width - left, bottom], 1)
@@ -76,7 +75,7 @@ def mirrored(image: Tensor, target: Target) -> tuple[Tensor, Target]:
 def as_target(
     boxes: Tensor, labels: Tensor, area: Tensor | None = None, crowd: Tensor | None = None
 ) -> Target:
-    """The area of an object is that of its box unless it is known."""
+    """Return a target; the area of an object is that of its box unless it is known."""
     boxes = boxes.float().reshape(-1, 4)
     sides = boxes[:, 2:] - boxes[:, :2]
     return {

@@ -10,11 +10,10 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._words import counted
-from attnlab.data.box_checks import FoundBox, FoundImage, listed
-from attnlab.data.box_sets import FoundSets
+from attnlab.data.box_checks import FoundBox, FoundImage, FoundSets, spelled_out
 
 
-def coco(
+def read_coco(
     root: Path,
     train: str = "annotations/instances_train2017.json",
     test: str = "annotations/instances_val2017.json",
@@ -88,7 +87,7 @@ def _images(content: dict[str, Any], file: Path, folder: Path) -> list[FoundImag
     if lost:
         raise InputError(
             f"{str(file)!r}: {len(lost)} of {len(content['annotations'])} annotations are of "
-            f"images that it does not list:\n{listed(lost)}"
+            f"images that it does not list:\n{spelled_out(lost)}"
         )
     return [
         FoundImage(

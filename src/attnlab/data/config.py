@@ -31,7 +31,7 @@ NAMES = (
     "yolo",
 )
 BOXES = ("shapes", "coco", "voc", "yolo")
-"""Those that know boxes."""
+"""The data sets that know boxes."""
 
 
 class Augmentation(Strict):
@@ -44,7 +44,7 @@ class Augmentation(Strict):
     flip: bool = True
     """Mirror half of the training images."""
     transform: str | None = None
-    """A `torch.nn.Module` of yours, "my_module.MyTransform", called on each training batch after
+    """Your own `torch.nn.Module`, "my_module.MyTransform", called on each training batch after
     crop, mirror and normalisation."""
     transform_options: dict[str, Value] = {}
 
@@ -54,14 +54,14 @@ class Augmentation(Strict):
             raise OptionError("transform_options are for a transform; none is set.")
         if self.transform is not None and not is_path(self.transform):
             raise OptionError(
-                f"Expected the transform to be a class of yours as 'module.Class' but got "
+                f"Expected the transform to be your own class as 'module.Class' but got "
                 f"{self.transform!r}."
             )
         return self
 
 
 class DataConfig(Strict):
-    """Which images."""
+    """Which images a network is trained and tested on."""
 
     name: str = "digits"
     """`digits` is scikit-learn's 8×8 digits, `digit-pairs` two of them side by side (which digits
@@ -69,11 +69,11 @@ class DataConfig(Strict):
     nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
     train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/), `hf` a
     data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
-    made in code, `coco`, `voc` and `yolo` are folders in these formats. Or a
-    `torch.utils.data.Dataset` of yours, "my_module.MyData"."""
+    made in code, `coco`, `voc` and `yolo` are folders in these formats. Or your
+    own `torch.utils.data.Dataset`, "my_module.MyData"."""
     options: dict[str, Value] = {}
-    """Of a data set of yours, or where `coco`, `voc` and `yolo` have what below `root`; `bad` says
-    whether boxes that cannot be used are an "error" or are left out ("drop")."""
+    """The options of your own data set, or where `coco`, `voc` and `yolo` have what below `root`;
+    `bad` says whether boxes that cannot be used are an "error" or are left out ("drop")."""
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
     (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`."""
@@ -89,7 +89,7 @@ class DataConfig(Strict):
     stl_crop: Literal[32, 96] = 96
     """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
     classes: PositiveInt = 10
-    """Of `fake` only."""
+    """The number of classes of `fake`."""
     augmentation: Augmentation = Augmentation()
 
     @field_validator("name")
@@ -103,11 +103,11 @@ class DataConfig(Strict):
     def _consistent(self) -> DataConfig:
         if self.options and not is_path(self.name) and self.name not in BOXES[1:]:
             raise OptionError(
-                f"options are for a data set of yours ('module.Class'), coco, voc and yolo; "
+                f"options are for your own data set ('module.Class'), coco, voc and yolo; "
                 f"{self.name!r} has none."
             )
         return self
 
     def settings(self) -> dict[str, Any]:
-        """What decides the images beside their content: not where they lie."""
+        """Return what decides the images besides their content: not where they lie."""
         return self.model_dump(mode="json", exclude={"root", "download"})

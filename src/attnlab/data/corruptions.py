@@ -16,13 +16,12 @@ from torch import Tensor
 from attnlab._errors import OptionError, unknown_name
 from attnlab._seeds import stream
 from attnlab.data.augment import normalised
-from attnlab.data.batches import Chunk
-from attnlab.data.data import Batch, Data
+from attnlab.data.batches import Batch, Chunk, Data
 
 STRENGTHS = (1, 2, 3, 4, 5)
 
 Corruption = Callable[[Tensor, float, Sequence[torch.Generator]], Tensor]
-"""Of bytes (N, C, H, W), a value, and one source of random numbers per image."""
+"""A function of bytes (N, C, H, W), of a value, and of one source of random numbers per image."""
 
 
 def gaussian_noise(images: Tensor, value: float, draws: Sequence[torch.Generator]) -> Tensor:
@@ -48,7 +47,7 @@ def impulse_noise(images: Tensor, value: float, draws: Sequence[torch.Generator]
 
 
 def gaussian_blur(images: Tensor, value: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """By a Gaussian of standard deviation `value` pixels."""
+    """Blur by a Gaussian of standard deviation `value` pixels."""
     from torchvision.transforms.v2 import functional as F
 
     del draws
@@ -57,7 +56,7 @@ def gaussian_blur(images: Tensor, value: float, draws: Sequence[torch.Generator]
 
 
 def brightness(images: Tensor, value: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """Times `value`."""
+    """Multiply by `value`."""
     from torchvision.transforms.v2 import functional as F
 
     del draws
@@ -108,7 +107,7 @@ CORRUPTIONS: dict[str, tuple[Corruption, tuple[float, ...]]] = {
     "jpeg": (jpeg, (80, 60, 40, 25, 15)),
     "pixelate": (pixelate, (0.9, 0.75, 0.6, 0.5, 0.4)),
 }
-"""By name: the function and its value at each of the five strengths."""
+"""The corruptions by name: the function and its value at each of the five strengths."""
 
 
 def corrupted(

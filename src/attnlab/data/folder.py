@@ -13,16 +13,17 @@ from torch.utils.data import Dataset
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._spread import evenly_spread
+from attnlab.data.batches import Data, Facts
 from attnlab.data.config import DataConfig
-from attnlab.data.data import Data, Facts
-from attnlab.data.decode import SUFFIXES, decoded, verify
 from attnlab.data.memory import MemoryData, Pixels
+from attnlab.data.pictures import SUFFIXES, decoded, verify
 from attnlab.data.stream import StreamData, fitted
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of pixels up to which a folder is read into memory."""
 _OPENED_FIRST = 20_000
+"""Images up to which every file is opened before training; of more, about this many."""
 
 _File = tuple[Path, int]
 
@@ -36,7 +37,8 @@ class FolderFiles(NamedTuple):
     classes: list[str]
 
     def checksum(self) -> str:
-        """Of the names below the folder, which say the class, and the content of all files."""
+        """Return a checksum of the names below the folder, which tell the class, and of all
+        content."""
         return files_checksum(self.root, [path for path, _ in self.all])
 
     @property
@@ -124,7 +126,7 @@ def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
 
 
 class _Images(Dataset[tuple[Image.Image, int]]):
-    """Files, opened when asked for."""
+    """Image files that are opened when they are asked for."""
 
     def __init__(self, files: list[_File]) -> None:
         self.files = files

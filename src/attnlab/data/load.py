@@ -1,4 +1,7 @@
-"""From settings to data. Nothing is fetched unless `download` says so."""
+"""Load data by settings, or by what a command or a call names: a folder, an archive, a data set.
+
+Nothing is fetched unless `download` says so.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from pathlib import Path
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import is_path
-from attnlab.data import known, made
+from attnlab.data import known
+from attnlab.data.augment import with_transform
+from attnlab.data.batches import Data
 from attnlab.data.box_load import boxes_checksum, load_boxes
-from attnlab.data.config import BOXES, DataConfig
-from attnlab.data.data import Data
-from attnlab.data.digits import digit_angles, digit_pairs, digits
+from attnlab.data.config import BOXES, NAMES, DataConfig
+from attnlab.data.embedded import digit_angles, digit_pairs, digits, fake
 from attnlab.data.folder import find_files, load_folder
-from attnlab.data.hub import load_hub
+from attnlab.data.known import SETS, load_hub
 from attnlab.data.memory import (
     MemoryData,
     Pixels,
@@ -26,7 +30,7 @@ from attnlab.data.memory import (
 )
 from attnlab.data.own import load_own
 from attnlab.data.photos import photos, photos_checksum
-from attnlab.data.transformed import with_transform
+from attnlab.data.stream import UndividedData
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit_angles}
@@ -86,7 +90,7 @@ def read_pixels(
     if config.name == "fake":
         sides = (32, 32) if preprocessing is None else preprocessing.size[1:]
         numbers = config.train_subset or 1024, config.test_subset or 256
-        return made.fake(config.classes, *numbers, sides)
+        return fake(config.classes, *numbers, sides)
     if config.name == "photos":
         return photos(config)
     if is_path(config.name):
@@ -171,3 +175,58 @@ def _resized(pixels: Pixels, sides: tuple[int, int]) -> Pixels:
         return pixels
     parts = [resize(part, list(sides), antialias=True) for part in pixels.images.split(1024)]
     return Pixels(torch.cat(parts), pixels.targets)
+
+
+_PHOTOGRAPHS = ("folder", "photos")
+"""Kinds that have no size of their own."""
+
+
+def data_config(data: str | Path, root: str | Path | None = None) -> DataConfig | None:
+    """The settings of the data that `data` names, as a study would have them; None of a folder that
+    is not divided into training and test images."""
+    path = Path(data)
+    if path.is_dir():
+        divided = (path / "train").is_dir() and any((path / n).is_dir() for n in ("test", "val"))
+        return DataConfig(name="folder", root=str(path)) if divided else None
+    if path.suffix == ".npz":
+        return DataConfig(name="npz", root=str(path))
+    name = str(data)
+    if name not in NAMES and not is_path(name):
+        raise InputError(
+            f"Expected the data to be a folder of images, an .npz archive or one of "
+            f"{', '.join(NAMES)} but got {name!r}, which is none of them."
+        )
+    return DataConfig(name=name, root=None if root is None else str(root))
+
+
+def needs_preprocessing(data: str | Path, root: str | Path | None = None) -> bool:
+    """Whether the images have no size of their own, so that the network must say one."""
+    config = data_config(data, root)
+    return config is None or config.name in (*_PHOTOGRAPHS, "fake")
+
+
+def load_named(
+    data: str | Path, root: str | Path | None = None, preprocessing: Preprocessing | None = None
+) -> Data:
+    """The images that `data` names, prepared for a network, or as they are if None."""
+    config = data_config(data, root)
+    if config is None:
+        if preprocessing is None:
+            raise InputError(f"The photographs in {str(data)!r} need a size: pass size=224.")
+        return UndividedData(Path(data), preprocessing)
+    if config.name == "folder" and preprocessing is not None:
+        config = config.model_copy(update={"size": preprocessing.size[1]})
+    return load_data(config, preprocessing)
+
+
+def outputs_of(data: str | Path, root: str | Path | None = None) -> int | None:
+    """How many outputs a network for these data needs; None where nothing is known of them, or
+    where what is known need not be what a network learned."""
+    config = data_config(data, root)
+    if config is None or config.name in ("fake", "photos", *BOXES):
+        return None
+    if config.name in SETS:
+        return SETS[config.name].classes
+    if config.name == "folder":
+        return len(find_files(config.model_copy(update={"size": 1})).classes)
+    return read_pixels(config)[2] or None

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.data.augment import cropped, draw, normalised, padded
-from attnlab.data.batches import Chunk
+from attnlab.data.batches import Batch, Chunk, Data, Facts, Targets
 from attnlab.data.config import Augmentation
-from attnlab.data.data import Batch, Data, Facts, Targets
 
 Statistics = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each channel, of pixels 0 to 1."""

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 from attnlab._errors import InputError, check_options
 from attnlab._imported import imported
 from attnlab.data.config import DataConfig
-from attnlab.data.decode import eight_bits
 from attnlab.data.memory import Pixels, number_of_outputs
+from attnlab.data.pictures import eight_bits
 
 
 def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:

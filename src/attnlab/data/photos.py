@@ -1,35 +1,41 @@
-"""Photographs without targets, for style transfer: embedded, or all of a folder.
+"""Photographs and paintings for style transfer.
+
+Photographs have no targets and are embedded, or all of a folder.
 
 The embedded ones are scikit-learn's two sample photographs, a temple and a dahlia. Training sees
 parts of the right half of each; the left half is held out, so nothing is seen in both.
+
+Paintings are what a style is learned from: two made in code, or a file of the user's own.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from attnlab._checksums import files_checksum
-from attnlab._errors import InputError
+from attnlab._errors import InputError, nearest
 from attnlab._extras import needs
 from attnlab._seeds import stream
 from attnlab.data.config import DataConfig
-from attnlab.data.decode import SUFFIXES, decoded
 from attnlab.data.memory import Pixels
-from attnlab.data.pictures import scaled
+from attnlab.data.pictures import SUFFIXES, as_tensor, decoded, scaled
 
 SIZE = 96
-"""Of training parts where `size` is not given: a network sees 96×96 pixels at a time."""
+"""The side of training parts if `size` is not given: a network sees 96×96 pixels at a time."""
 LARGER = 4 / 3
 """Photographs are scaled so that their short side is this much more than a part's."""
 _FEWEST = 96
-"""Parts, so that an epoch has some steps however few the photographs; else one of each."""
+"""The least number of parts, so that an epoch has some steps however few the photographs are; more
+photographs give one part each."""
 _HELD_OUT = 5
-"""Every fifth photograph of a folder that is not divided."""
+"""A folder that is not divided holds out one photograph in this number."""
 
 
 def photos(config: DataConfig) -> tuple[Pixels, Pixels, int]:
@@ -42,7 +48,7 @@ def photos(config: DataConfig) -> tuple[Pixels, Pixels, int]:
 
 
 def photos_checksum(config: DataConfig) -> str:
-    """Of the content of all files."""
+    """Return a checksum of the content of all files."""
     if config.root is None:
         files = _sample_files()
         return files_checksum(files[0].parent, files)
@@ -73,7 +79,7 @@ def _of_folder(files: tuple[list[Path], list[Path]]) -> tuple[list[Image.Image],
 
 
 def _files(root: Path) -> tuple[list[Path], list[Path]]:
-    """Those under train/ and test/ where both are there, else every fifth is held out."""
+    """Return the files under train/ and test/ if both exist; otherwise every fifth is held out."""
     if not root.is_dir():
         raise InputError(f"There is no folder {str(root)!r}. Expected one with photographs.")
     parts = [_images(root / name) for name in ("train", "test")]
@@ -108,7 +114,7 @@ def _parts(photo: Image.Image, size: int, number: int, which: int) -> list[Image
 
 
 def _square(photo: Image.Image, size: int) -> Image.Image:
-    """The middle, scaled."""
+    """Return the middle of a photograph, scaled to a square."""
     small = scaled(photo, size)
     left, top = (small.width - size) // 2, (small.height - size) // 2
     return small.crop((left, top, left + size, top + size))
@@ -117,3 +123,91 @@ def _square(photo: Image.Image, size: int) -> Image.Image:
 def _pixels(pictures: list[Image.Image]) -> Pixels:
     images: Tensor = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
     return Pixels(images.permute(0, 3, 1, 2).contiguous(), torch.zeros(len(pictures), 0).long())
+
+
+SIDE = 256
+SMALLEST = 32
+"""The least short side of a picture in pixels: less has no texture to learn."""
+_SUPERSAMPLED = 2
+"""Pictures are drawn larger by this factor and scaled down, so that edges are smooth."""
+
+_DUSK = ("#0b1f4b", "#1f4e8c", "#3f8fb8", "#f2c14e", "#f08a24", "#c8412b", "#f7e8c0")
+_GLASS = ("#b3212e", "#e0702a", "#f0c23b", "#2f7d4f", "#1f5fa8", "#5b2d82", "#e8e0c8")
+
+
+def strokes() -> Image.Image:
+    """Thick brush strokes along a field of two whirls, dark to light."""
+    numbers = stream(0, "painting", "strokes")
+    side = SIDE * _SUPERSAMPLED
+    canvas = Image.new("RGB", (side, side), _DUSK[0])
+    draw = ImageDraw.Draw(canvas)
+    whirls = ((0.3, 0.35, 1.0), (0.72, 0.62, -1.0))
+    for x, y, colour, length, width in torch.rand(2600, 5, generator=numbers).tolist():
+        line = [(x * side, y * side)]
+        for _ in range(6 + int(10 * length)):
+            angle = _direction(line[-1][0] / side, line[-1][1] / side, whirls)
+            line.append((line[-1][0] + 7 * math.cos(angle), line[-1][1] + 7 * math.sin(angle)))
+        # Colours follow the height, with some chance: a sky over a field.
+        place = min(0.999, max(0.0, 0.75 * y + 0.5 * (colour - 0.5) + 0.1))
+        draw.line(
+            line, fill=_DUSK[int(place * len(_DUSK))], width=5 + int(9 * width), joint="curve"
+        )
+    return canvas.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+
+
+def glass() -> Image.Image:
+    """Stained glass: cells of few colours between dark lines."""
+    numbers = stream(0, "painting", "glass")
+    points = SIDE * torch.rand(90, 2, generator=numbers).numpy()
+    colours = torch.randint(len(_GLASS), (90,), generator=numbers).numpy()
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    places = np.stack([columns, rows], axis=-1)[:, :, None, :] + 0.5
+    distance = np.sqrt(((places - points) ** 2).sum(-1))
+    first, second = np.partition(distance, 1, axis=2)[:, :, :2].transpose(2, 0, 1)
+    palette = np.array([_rgb(colour) for colour in _GLASS], dtype=np.float64)
+    light = 1.1 - 0.4 * first / first.max()
+    cells = palette[colours[distance.argmin(2)]] * light[..., None]
+    lead = np.clip((second - first - 3) / 2, 0, 1)[..., None]
+    return Image.fromarray(np.clip(cells * lead + 24 * (1 - lead), 0, 255).astype(np.uint8))
+
+
+PAINTINGS: dict[str, Callable[[], Image.Image]] = {"strokes": strokes, "glass": glass}
+"""The paintings made in code, by name."""
+
+
+def painting_file(style: str) -> Path | None:
+    """The file that `style` names; None if it is one of `PAINTINGS`."""
+    if style in PAINTINGS:
+        return None
+    path = Path(style)
+    if not path.is_file():
+        raise InputError(
+            f"There is no style picture {style!r}.{nearest(style, PAINTINGS)} Expected the path of "
+            f"a picture, or one of attnlab's own: {', '.join(PAINTINGS)}."
+        )
+    return path
+
+
+def read_painting(style: str, size: int) -> Tensor:
+    """The picture (3, H, W), pixels 0 to 1, its short side scaled to `size`."""
+    file = painting_file(style)
+    picture = PAINTINGS[style]() if file is None else decoded(file)
+    if min(picture.size) < SMALLEST:
+        raise InputError(
+            f"The style picture {style!r} is {picture.width}×{picture.height}, expected at least "
+            f"{SMALLEST}×{SMALLEST}: there is no texture to learn in less."
+        )
+    return as_tensor(scaled(picture, size))
+
+
+def _direction(x: float, y: float, whirls: tuple[tuple[float, float, float], ...]) -> float:
+    across, along = 0.6, 0.15
+    for centre_x, centre_y, turn in whirls:
+        dx, dy = x - centre_x, y - centre_y
+        weight = turn / (0.04 + dx * dx + dy * dy)
+        across, along = across - weight * dy, along + weight * dx
+    return math.atan2(along, across)
+
+
+def _rgb(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))

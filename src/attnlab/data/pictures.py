@@ -1,24 +1,73 @@
-"""Pictures as tensors, and back."""
+"""Image files as pixels, pictures as tensors and back; a file that cannot be read is named."""
 
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from attnlab._errors import InputError
+
+Looked = TypeVar("Looked")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+def decoded(path: Path, mode: str = "RGB") -> Image.Image:
+    """The image in `path` with 8 bits per channel."""
+    return _opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
+
+
+def verify(paths: Sequence[Path]) -> None:
+    """Look into each file; the first that is not an image is an error."""
+    for path in paths:
+        _opened(path, lambda image: image.verify())
+
+
+def eight_bits(image: Image.Image, what: str) -> Image.Image:
+    """The image with 8 bits per channel; errors call it `what`. Pillow itself cuts larger values
+    off at 255, which turns 16-bit photographs white."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image, dtype=np.uint16) / 257).round().astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"{what} has pixels of 32 bits (mode {image.mode}), whose range is not known. "
+            f"Expected 8 or 16 bits per channel: convert it first."
+        )
+    return image
+
+
+def _opened(path: Path, look: Callable[[Image.Image], Looked]) -> Looked:
+    try:
+        with warnings.catch_warnings():
+            # So large that it may be made to fill the memory: an error that names the file.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                return look(image)
+    except InputError:
+        raise
+    except Exception as error:  # on arbitrary bytes the readers fail with any type of error
+        raise InputError(
+            f"{str(path)!r} is not a readable image ({error}). Repair it or take it out of the "
+            f"folder."
+        ) from error
+
 
 def scaled(picture: Image.Image, size: int) -> Image.Image:
-    """With its short side scaled to `size`."""
+    """Return the picture with its short side scaled to `size`."""
     factor = size / min(picture.size)
     sides = [max(size, round(side * factor)) for side in picture.size]
     return picture.resize((sides[0], sides[1]), Image.Resampling.BICUBIC)
 
 
 def as_tensor(picture: Image.Image) -> Tensor:
-    """(3, H, W), pixels 0 to 1."""
+    """Return a tensor (3, H, W) with pixels 0 to 1."""
     return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
 
 

@@ -8,22 +8,24 @@ from math import cos, pi, sin
 import numpy as np
 import torch
 
+from attnlab.data.batches import Facts
 from attnlab.data.boxes import BoxData, BoxImage, as_target
 from attnlab.data.config import DataConfig
-from attnlab.data.data import Facts
 
 CATEGORIES = ("disc", "square", "triangle")
 SIDE, TRAIN, TEST = 96, 480, 200
 _MOST = 4
+"""Objects in one image."""
 _NOISE = 0.06
+"""Standard deviation of the noise on pixels 0 to 1."""
 _SIZES = 14 / 96, 44 / 96
 """Smallest and largest object, as a share of the image's side."""
 _ATTEMPTS = 20
-"""To find a free place for an object."""
+"""Attempts to find a free place for an object."""
 
 
 def load_shapes(config: DataConfig) -> BoxData:
-    """The same images for everyone; how many and how large, `config` says."""
+    """Make the same images for everyone, as many and as large as `config` says."""
     side = config.size or SIDE
     train = _images(config.train_subset or TRAIN, side, 1)
     test = _images(config.test_subset or TEST, side, 2)
@@ -43,7 +45,8 @@ def load_shapes(config: DataConfig) -> BoxData:
 
 
 def shapes_checksum(config: DataConfig) -> str:
-    """Not of the pixels: a processor may round the gradient differently."""
+    """Return what tells these images from others; not of the pixels, because a processor may round
+    the gradient differently."""
     numbers = (config.size or SIDE, config.train_subset or TRAIN, config.test_subset or TEST)
     return "shapes-1:" + ":".join(map(str, numbers))
 

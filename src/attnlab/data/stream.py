@@ -1,24 +1,34 @@
-"""Images that are read while they are used, by worker processes."""
+"""Images that are read while they are used: divided folders by worker processes, undivided ones to
+measure a network on, not to train it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from attnlab._checksums import files_checksum
+from attnlab._errors import InputError
 from attnlab._seeds import derive
 from attnlab.data.augment import normalised
-from attnlab.data.batches import Chunk
+from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.data import Batch, Data, Facts
-from attnlab.networks.preprocessing import Interpolation
+from attnlab.data.pictures import SUFFIXES, decoded
+from attnlab.networks.preprocessing import Interpolation, Preprocessing
 
 _TEST_CROP = 0.875
-"""Of the short side, where training cuts random parts: 224 of 256, as is usual on ImageNet."""
+"""The share of the short side that testing cuts out if training cuts random parts: 224 of 256, as
+is usual on ImageNet."""
+
+
+Fit = Callable[[Image.Image], Tensor]
+"""Makes an image (C, H, W) of bytes of Pillow's."""
 
 
 class StreamData(Data):
@@ -63,9 +73,9 @@ def fitted(
     size: int | tuple[int, int],
     short_side: int | None = None,
     interpolation: Interpolation = "bilinear",
-) -> Any:
-    """Short side resized to `short_side`, or to the crop's if None, and the centre cut out, as
-    bytes."""
+) -> Fit:
+    """Return what resizes the short side to `short_side`, or to the crop's if None, and cuts the
+    centre out, as bytes."""
     from torchvision.transforms import InterpolationMode, v2
 
     resized = short_side or (size if isinstance(size, int) else max(size))
@@ -74,11 +84,11 @@ def fitted(
     return v2.Compose([resize, v2.CenterCrop(size), v2.PILToTensor()])
 
 
-def _augmented(augmentation: Augmentation, size: int) -> Any:
+def _augmented(augmentation: Augmentation, size: int) -> Fit:
     from torchvision.transforms import v2
 
     if augmentation.crop == "resized":
-        steps: list[Any] = [v2.RandomResizedCrop(size, antialias=True), v2.PILToTensor()]
+        steps: list[Callable] = [v2.RandomResizedCrop(size, antialias=True), v2.PILToTensor()]
     else:
         steps = [fitted(size)]
     if augmentation.crop == "padded":
@@ -87,9 +97,9 @@ def _augmented(augmentation: Augmentation, size: int) -> Any:
 
 
 class _View(Dataset[tuple[Tensor, Any]]):
-    """Images through a transform; each draws from a stream of its own, whichever worker reads."""
+    """Images through a transform; each draws from its own stream, whichever worker reads."""
 
-    def __init__(self, items: Dataset, transform: Any, seed: int) -> None:
+    def __init__(self, items: Dataset, transform: Fit, seed: int) -> None:
         self.items, self.transform, self.seed = items, transform, seed
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
@@ -97,3 +107,61 @@ class _View(Dataset[tuple[Tensor, Any]]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, index))
             return self.transform(image), target
+
+
+class UndividedData(Data):
+    """Every image is a test image, and a training image too: who chooses on some must judge on
+    others, see `divided`. A label is the number of the image's folder."""
+
+    divided = False
+
+    def __init__(self, folder: Path, preprocessing: Preprocessing) -> None:
+        channels, height, width = preprocessing.size
+        if channels not in (1, 3):
+            raise InputError(
+                f"The network takes images of {channels} channels, and photographs have 3. "
+                f"Expected a network of 1 or 3 channels."
+            )
+        paths = image_files(folder)
+        classes = sorted({path.parent.relative_to(folder).as_posix() for path in paths})
+        self._files = [
+            (path, classes.index(path.parent.relative_to(folder).as_posix())) for path in paths
+        ]
+        self._mode = "L" if channels == 1 else "RGB"
+        self._fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
+        self.facts = Facts(
+            folder.resolve().name,
+            "class" if len(classes) > 1 else "nothing",
+            len(classes) if len(classes) > 1 else 0,
+            preprocessing.size,
+            len(paths),
+            len(paths),
+            preprocessing.mean,
+            preprocessing.std,
+            files_checksum(folder, paths),
+        )
+
+    def training(
+        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
+    ) -> Iterator[Batch]:
+        del seed, epoch  # nothing is trained on them, so nothing is augmented
+        return self.testing([chunk.images for chunk in chunks], device)
+
+    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        mean, std = (torch.tensor(v, device=device) for v in (self.facts.mean, self.facts.std))
+        for chosen in chunks:
+            files = [self._files[place] for place in chosen.tolist()]
+            images = torch.stack([self._fit(decoded(path, self._mode)) for path, _ in files])
+            labels = torch.tensor([label for _, label in files], device=device)
+            yield Batch(normalised(images.to(device), mean, std), labels)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Every image below a folder; an error if there is none."""
+    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+    if not paths:
+        raise InputError(
+            f"There is no image in {str(folder)!r}. Expected files that end in "
+            f"{', '.join(SUFFIXES)}, in the folder or in one folder per class."
+        )
+    return paths

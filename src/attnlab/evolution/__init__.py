@@ -1,21 +1,21 @@
 """Evolution: one operator for convolution, self-attention and involution."""
 
-from attnlab.evolution import _flops as _flops
-from attnlab.evolution import _vmap as _vmap
+from attnlab.evolution import _rules as _rules
 from attnlab.evolution._kernels import KernelChoice as KernelChoice
 from attnlab.evolution._kernels import kernel_choices as kernel_choices
 from attnlab.evolution._kernels import use_native as use_native
 from attnlab.evolution.as_evolution import Evolution as Evolution
 from attnlab.evolution.as_evolution import as_evolution as as_evolution
+from attnlab.evolution.as_evolution import evolve as evolve
 from attnlab.evolution.attention import local_attention as local_attention
 from attnlab.evolution.attention_as_conv import attention_as_conv as attention_as_conv
+from attnlab.evolution.attention_layer import ChannelAttention2d as ChannelAttention2d
 from attnlab.evolution.attention_layer import LocalAttention1d as LocalAttention1d
 from attnlab.evolution.attention_layer import LocalAttention2d as LocalAttention2d
 from attnlab.evolution.attention_layer import LocalAttention3d as LocalAttention3d
-from attnlab.evolution.channel_attention import ChannelAttention2d as ChannelAttention2d
 from attnlab.evolution.describe import OPERATORS as OPERATORS
-from attnlab.evolution.describe import Description as Description
-from attnlab.evolution.describe import describe as describe
+from attnlab.evolution.describe import OperatorDescription as OperatorDescription
+from attnlab.evolution.describe import describe_operator as describe_operator
 from attnlab.evolution.dynamic import DynamicConv2d as DynamicConv2d
 from attnlab.evolution.dynamic import MixtureFunction as MixtureFunction
 from attnlab.evolution.dynamic import ODConvFunction as ODConvFunction
@@ -40,7 +40,6 @@ from attnlab.evolution.primitives import av as av
 from attnlab.evolution.primitives import qk as qk
 from attnlab.evolution.primitives import sc as sc
 from attnlab.evolution.primitives import spanned_av as spanned_av
-from attnlab.evolution.reference import evolve as evolve
 from attnlab.evolution.replace import ReplaceWarning as ReplaceWarning
 from attnlab.evolution.replace import replace as replace
 from attnlab.evolution.window import Window as Window

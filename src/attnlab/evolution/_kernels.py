@@ -13,35 +13,29 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnlab.evolution import _attention_ops, _ops, _span_ops, native
-from attnlab.evolution._implementation import Implementation
+from attnlab.evolution import _attention_ops, _ops, native
+from attnlab.evolution._implementation import AttentionCall, Implementation, SpanCall
 from attnlab.evolution._plain import EAGER, LOWERED
 from attnlab.evolution.native.abi import STORAGE
 from attnlab.evolution.native.implementation import Native
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DEVICES = ("cpu", "cuda")
-_OPERATORS: dict[str, Any] = {
-    "av": _ops.av,
-    "qk": _ops.qk,
-    "sc": _ops.sc,
-    "spanned_av": _span_ops.spanned_av,
-    "spanned_av_backward": _span_ops.spanned_av_backward,
-    "attention": _attention_ops.attention,
-    "attention_backward": _attention_ops.attention_backward,
-}
 _enabled = True
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """What runs for one device and type, and why."""
+    """The kernel that runs for one device and type, and why."""
 
     device: str
     dtype: str
@@ -56,10 +50,10 @@ def kernel_choices() -> tuple[KernelChoice, ...]:
     """Which kernels the operators run on here, for every device of this machine and type."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     devices = ["cpu"] + ([] if accelerator is None else [accelerator.type])
-    return tuple(choose(device, dtype) for device in devices for dtype in DTYPES)
+    return tuple(kernel_for(device, dtype) for device in devices for dtype in DTYPES)
 
 
-def choose(device: str, dtype: torch.dtype) -> KernelChoice:
+def kernel_for(device: str, dtype: torch.dtype) -> KernelChoice:
     """The kernels for tensors of `dtype` on `device`."""
 
     def chosen(kernel: Literal["native", "triton", "torch"], reason: str) -> KernelChoice:
@@ -108,7 +102,7 @@ def use_native(enabled: bool) -> Iterator[None]:
 
 def implementation(device: str, dtype: torch.dtype) -> Implementation:
     """The kernels themselves."""
-    kernel = choose(device, dtype).kernel
+    kernel = kernel_for(device, dtype).kernel
     if kernel == "torch":
         return EAGER
     if kernel == "triton":
@@ -120,29 +114,52 @@ def implementation(device: str, dtype: torch.dtype) -> Implementation:
     return Native(library, native.narrow_library)
 
 
-def _first(arguments: tuple[Any, ...]) -> Tensor:
+Result = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+Run = Callable[[Implementation, tuple], Result]
+"""Calls an implementation with the arguments of a torch operator."""
+
+
+def _first(arguments: tuple) -> Tensor:
     """The tensor that says where and in which type an operator runs."""
     found = arguments[0]
     return found if isinstance(found, Tensor) else found[0]
 
 
-def _register(name: str, operator: Any) -> None:
-    def run(*arguments: Any) -> Any:
+def _register(operator: CustomOpDef, run_on: Run) -> None:
+    def run(*arguments: object) -> Result:
         tensor = _first(arguments)
         chosen = implementation(tensor.device.type, tensor.dtype) if tensor.numel() else EAGER
-        return getattr(chosen, name)(*arguments)
+        return run_on(chosen, arguments)
 
-    def lower(mode: Any, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+    def lower(
+        mode: TorchDispatchMode,
+        function: OpOverload,
+        types: tuple[type, ...],
+        args: tuple,
+        kwargs: dict[str, object] | None = None,
+    ) -> Result:
         tensor = _first(args)
-        kernel = choose(tensor.device.type, tensor.dtype).kernel
+        kernel = kernel_for(tensor.device.type, tensor.dtype).kernel
         if kernel != "torch" and not torch.compiler.is_exporting():
             return mode.__torch_dispatch__(function, types, args, kwargs)
+        assert not kwargs, "the dispatcher hands on by position what is not keyword-only"
         with mode:
-            return getattr(LOWERED, name)(*args, **(kwargs or {}))
+            return run_on(LOWERED, args)
 
     operator.register_kernel(DEVICES)(run)
     operator.register_torch_dispatch(FunctionalTensorMode, lower)
 
 
-for _name, _operator in _OPERATORS.items():
-    _register(_name, _operator)
+_register(_ops.av_operator, lambda to, given: to.av(*given))
+_register(_ops.qk_operator, lambda to, given: to.qk(*given))
+_register(_ops.sc_operator, lambda to, given: to.sc(*given))
+_register(_ops.spanned_av_operator, lambda to, given: to.spanned_av(SpanCall(*given)))
+_register(
+    _ops.spanned_av_backward,
+    lambda to, given: to.spanned_av_backward(given[0], SpanCall(*given[1:])),
+)
+_register(_attention_ops.attention_operator, lambda to, given: to.attention(AttentionCall(*given)))
+_register(
+    _attention_ops.attention_backward,
+    lambda to, given: to.attention_backward(given[0], given[1], AttentionCall(*given[2:])),
+)

@@ -3,7 +3,7 @@
     S[p, k, i] = softmax_k( scale · q_p[i] · k_p[i + k] + position[p, k, i] )
     out[p, i] = Σ_k S[p, k, i] · v_p[i + k]
 
-`scores` says what the position terms are. At the border the papers leave the softmax open.
+`_plain` says what the position terms are. At the border the papers leave the softmax open.
 `boundary="mask"` (ours) leaves out the pixels outside the image; `boundary="zero"` keeps them as
 zero keys and values, as a plain unfold does.
 """
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError, unknown_name
 from attnlab.evolution import _attention_ops
+from attnlab.evolution._implementation import AttentionCall
 from attnlab.evolution.primitives import check_groups, check_operands, operands
 from attnlab.evolution.window import Window
 
@@ -76,12 +77,12 @@ def _attend(
     check_operands(parts[0], *([] if bias is None else [bias]), *embeddings)
     scale = (width // heads) ** -0.5 if scale is None else scale
     mask = boundary == "mask"
-    return _attention_ops.attention(
+    return _attention_ops.attention_operator(
         list(parts), bias, embeddings, heads, scale, mask, window.flat()
     )[0]
 
 
-def attention_maps(
+def local_attention_maps(
     query: Tensor,
     key: Tensor,
     heads: int,
@@ -95,9 +96,9 @@ def attention_maps(
     """The attention S as maps (B, heads, K_h·K_w, H_out, W_out); at least float32."""
     query, key = operands(query, key)
     mask = boundary == "mask"
-    return _attention_ops.maps_of(
-        query, key, bias, list(relative or ()), heads, scale, mask, window.flat()
-    )
+    embeddings = list(relative or ())
+    call = AttentionCall([query, key], bias, embeddings, heads, scale, mask, window.flat())
+    return _attention_ops.differentiable_maps(call)
 
 
 def _check(

@@ -1,5 +1,6 @@
-"""Local self-attention as a layer (stand-alone self-attention, Ramachandran et al., NeurIPS 2019).
+"""Local self-attention as layers: one map per head, or one map per channel.
 
+`LocalAttention` is stand-alone self-attention (Ramachandran et al., NeurIPS 2019).
 Queries, keys and values are 1×1 convolutions without bias, as there. `positional`:
 
 * None: permutation-equivariant within the window;
@@ -7,6 +8,19 @@ Queries, keys and values are 1×1 convolutions without bias, as there. `position
   see; values see x alone, which is what makes the layer an Evolution of x (Eq. 6 of the paper);
 * "relative": offset embeddings per head and axis, each added to the keys of its part of the
   channels (of an image: rows and columns, half each).
+
+`ChannelAttention2d` is the paper's new operator: one attention map per channel, so specific to
+space and to channel. "D_in attention score maps" (§3.4) can mean two operators:
+
+* `per="input"`: a map per input channel, on x, then the 1×1 value projection;
+  W[i,j,u,v,c,m] = S^c[i,j,u,v] · W_V[m,c]
+* `per="output"`: the value projection first, then a map per value channel;
+  W[i,j,u,v,c,m] = S^m[i,j,u,v] · W_V[m,c]
+
+The order cannot be swapped. The paper does not say how a map is scored. Ours: the product of a
+query and a key that have one number per channel, plus a learned score per channel and tap (without
+it a channel could not prefer a direction, and with queries at zero the operator is a depthwise
+convolution whose kernel is a softmax).
 """
 
 from __future__ import annotations
@@ -21,7 +35,7 @@ from attnlab._errors import OptionError, unknown_name
 from attnlab.evolution.attention import Boundary
 from attnlab.evolution.forms import AttentionKernel, pointwise
 from attnlab.evolution.operator import Operator
-from attnlab.evolution.window import Sizes, Window, every
+from attnlab.evolution.window import Pair, Sizes, Window, every
 
 Positional = Literal["absolute", "relative"]
 
@@ -88,25 +102,27 @@ class LocalAttention(Operator):
             raise OptionError(
                 f"Expected heads to divide the {out_channels} output channels but got {heads}."
             )
-        depth = out_channels // heads
         self.heads = heads
         self.positional = positional
         self.boundary = boundary
         convolution = _CONVOLUTIONS[self.axes]
         self.query_key_value = convolution(in_channels, 3 * out_channels, 1, bias=False)
         self.output = convolution(out_channels, out_channels, 1, bias=False) if projection else None
-        self.relative: nn.ParameterList | None = None
-        if positional == "relative":
-            if depth % self.axes:
-                wanted = "an even number of" if self.axes == 2 else f"a multiple of {self.axes}"
-                raise OptionError(
-                    f"Expected {wanted} channels per head for the relative encoding but got "
-                    f"{depth} ({out_channels} channels, {heads} heads)."
-                )
-            self.relative = nn.ParameterList(
-                nn.Parameter(torch.randn(heads, depth // self.axes, size) * depth**-0.5)
-                for size in window.kernel_size
+        self.relative = self._offset_embeddings() if positional == "relative" else None
+
+    def _offset_embeddings(self) -> nn.ParameterList:
+        """One embedding per head and offset along each axis, for its part of the channels."""
+        depth = self.out_channels // self.heads
+        if depth % self.axes:
+            wanted = "an even number of" if self.axes == 2 else f"a multiple of {self.axes}"
+            raise OptionError(
+                f"Expected {wanted} channels per head for the relative encoding but got "
+                f"{depth} ({self.out_channels} channels, {self.heads} heads)."
             )
+        return nn.ParameterList(
+            nn.Parameter(torch.randn(self.heads, depth // self.axes, size) * depth**-0.5)
+            for size in self.window.kernel_size
+        )
 
     def kernel(self, x: Tensor) -> AttentionKernel:
         query, key, value, packed = self._project(x)
@@ -160,3 +176,56 @@ class LocalAttention3d(LocalAttention):
     """Attention over the K×K×K window of each pixel of a video (B, C, T, H, W)."""
 
     axes = 3
+
+
+Per = Literal["input", "output"]
+
+
+class ChannelAttention2d(Operator):
+    """Local attention with a map for every channel; the maps are never in memory."""
+
+    scope = "window"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair = 7,
+        per: Per = "input",
+        stride: int | Pair = 1,
+        dilation: int | Pair = 1,
+        boundary: Boundary = "mask",
+        bias: bool = False,
+    ) -> None:
+        window = Window.centred(kernel_size, stride, dilation)
+        super().__init__(in_channels, out_channels, window, bias=bias)
+        if per not in get_args(Per):
+            raise unknown_name("per", per, get_args(Per))
+        if boundary not in get_args(Boundary):
+            raise unknown_name("boundary", boundary, get_args(Boundary))
+        self.per = per
+        self.boundary = boundary
+        maps = in_channels if per == "input" else out_channels
+        self.query = nn.Conv2d(in_channels, maps, 1, bias=False)
+        self.key = nn.Conv2d(in_channels, maps, 1, bias=False)
+        self.value = nn.Conv2d(in_channels, out_channels, 1, bias=False)
+        self.tap_scores = nn.Parameter(torch.zeros(maps, window.taps))
+
+    def kernel(self, x: Tensor) -> AttentionKernel:
+        stride_h, stride_w = self.window.stride
+        mix = self.value.weight[:, :, 0, 0]
+        on_input = self.per == "input"
+        return AttentionKernel(
+            self.query(x[:, :, ::stride_h, ::stride_w]),
+            self.key(x),
+            x if on_input else self.value(x),
+            self.tap_scores.shape[0],
+            self.window,
+            value_weight=None if on_input else mix,
+            output_weight=mix if on_input else None,
+            bias=self.tap_scores,
+            boundary=self.boundary,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, per={self.per!r}"

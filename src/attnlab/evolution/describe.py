@@ -14,8 +14,7 @@ from torch import nn
 
 from attnlab._errors import OptionError
 from attnlab.evolution.as_evolution import as_evolution
-from attnlab.evolution.attention_layer import LocalAttention2d
-from attnlab.evolution.channel_attention import ChannelAttention2d
+from attnlab.evolution.attention_layer import ChannelAttention2d, LocalAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d, ODConvFunction, WeightNetFunction
 from attnlab.evolution.forms import AttentionKernel, Axis, Kernel, MapKernel, SpanKernel
 from attnlab.evolution.involution import Involution2d
@@ -23,7 +22,7 @@ from attnlab.evolution.operator import EvolutionConv2d, Operator, Scope
 
 
 @dataclass(frozen=True)
-class Description:
+class OperatorDescription:
     """One operator: how its kernel is made, what it reads, along which axes it differs."""
 
     operator: str
@@ -45,8 +44,8 @@ class Description:
         )
 
 
-def describe(operator: nn.Module) -> Description:
-    """What `operator` (an `nn.Conv2d` or one of this package) is as an Evolution."""
+def describe_operator(operator: nn.Module) -> OperatorDescription:
+    """Describe `operator` (an `nn.Conv2d` or one of this package) as an Evolution."""
     evolution = as_evolution(operator)
     inputs = operator.in_channels
     if not isinstance(inputs, int):
@@ -64,7 +63,7 @@ def describe(operator: nn.Module) -> Description:
     varies: frozenset[Axis] = form.varies
     size = "×".join(map(str, form.window.kernel_size))
     channels = inputs // form.groups
-    return Description(
+    return OperatorDescription(
         operator=type(operator).__name__,
         generation="input-specific" if "input" in varies else "input-agnostic",
         function_scope=_scope(operator),
@@ -104,10 +103,10 @@ class OperatorInfo:
 
     name: str
     build: Callable[[int, int], nn.Module]
-    """From channels and kernel size, with the papers' other settings."""
+    """Builds the operator from channels and kernel size, with the papers' other settings."""
     parameters: str
     multiply_adds: str
-    """Per output pixel; D channels, K window, r reduction, G groups, e experts."""
+    """The number per output pixel; D channels, K window, r reduction, G groups, e experts."""
     paper: str
 
 

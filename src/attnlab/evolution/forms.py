@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.evolution._span import maps_of
+from attnlab.evolution._implementation import SpanCall
 from attnlab.evolution.attention import (
     Boundary,
-    attention_maps,
     local_attention,
+    local_attention_maps,
     packed_local_attention,
 )
 from attnlab.evolution.primitives import av, spanned_av
@@ -164,7 +164,15 @@ class SpanKernel(Kernel):
     @property
     def maps(self) -> Tensor:
         """(B, G, K_h·K_w, H_out, W_out)."""
-        return maps_of(self.features, self.weight, self.bias, self.map_groups)
+        call = SpanCall(
+            self.features,
+            self.features,  # what is aggregated does not decide the maps
+            self.weight,
+            self.bias,
+            self.map_groups,
+            self.window.flat(),
+        )
+        return call.maps()
 
     @property
     def varies(self) -> frozenset[Axis]:
@@ -228,7 +236,7 @@ class AttentionKernel(Kernel):
     def maps(self) -> Tensor:
         """S as (B, heads, K_h·K_w, H_out, W_out)."""
         depth = self.query.shape[1] // self.heads
-        return attention_maps(
+        return local_attention_maps(
             self.query,
             self.key,
             self.heads,
@@ -269,7 +277,7 @@ class DenseKernel(Kernel):
     varies = frozenset[Axis]({"space", "input channel", "output channel", "input"})
 
     def aggregate(self, x: Tensor) -> Tensor:
-        from attnlab.evolution.reference import evolve
+        from attnlab.evolution.as_evolution import evolve
 
         _, stride, dilation, padding = self.window
         return evolve(

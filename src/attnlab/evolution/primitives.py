@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from attnlab._errors import InputError
-from attnlab.evolution import _ops, _span_ops
+from attnlab.evolution import _ops
 from attnlab.evolution.window import Sizes, Window
 
 
@@ -31,7 +31,7 @@ def av(maps: Tensor, x: Tensor, window: Window) -> Tensor:
     _check_shape("maps", _MAPS, window, maps, expected)
     check_groups(x.shape[1], maps.shape[1])
     maps, x = operands(maps, x)
-    return _ops.av(maps, x, window.flat())
+    return _ops.av_operator(maps, x, window.flat())
 
 
 def qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
@@ -41,7 +41,7 @@ def qk(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
     _check_shape("q", _OUTPUT, window, q, expected)
     check_groups(x.shape[1], groups)
     q, x = operands(q, x)
-    return _ops.qk(q, x, groups, window.flat())
+    return _ops.qk_operator(q, x, groups, window.flat())
 
 
 def sc(maps: Tensor, y: Tensor, size: Sizes, window: Window) -> Tensor:
@@ -53,7 +53,7 @@ def sc(maps: Tensor, y: Tensor, size: Sizes, window: Window) -> Tensor:
     _check_shape("maps", _MAPS, window, maps, expected)
     check_groups(y.shape[1], maps.shape[1])
     maps, y = operands(maps, y)
-    return _ops.sc(maps, y, list(size), window.flat())
+    return _ops.sc_operator(maps, y, list(size), window.flat())
 
 
 def spanned_av(
@@ -75,7 +75,7 @@ def spanned_av(
         if tensor is not None and tuple(tensor.shape) != shape:
             raise InputError(f"Expected {name} of shape {shape} but got {tuple(tensor.shape)}.")
     features, x, weight, *rest = operands(features, x, weight, *([] if bias is None else [bias]))
-    return _span_ops.spanned_av(
+    return _ops.spanned_av_operator(
         features, x, weight, rest[0] if rest else None, groups, window.flat()
     )
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError, SelectionError, SiteError, check_options, unknown_name
-from attnlab.evolution.attention_layer import LocalAttention2d
-from attnlab.evolution.channel_attention import ChannelAttention2d
+from attnlab.evolution.attention_layer import ChannelAttention2d, LocalAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d
 from attnlab.evolution.involution import Involution2d
 
@@ -32,8 +31,8 @@ REPLACEMENTS: dict[str, type[nn.Module]] = {
 }
 
 TOO_FAR = 1e3
-"""By how much, and by how many times its size, replaced layers may move an output without a word.
-Both, because an output of zeros has no size."""
+"""The change of the output, and the number of times its size, up to which replaced layers draw no
+warning. Both, because an output of zeros has no size."""
 
 
 class ReplaceWarning(UserWarning):
@@ -51,7 +50,7 @@ def replace(
 
     `operator` is "involution", "local_attention", "channel_attention" or "dynamic"; `options` go to
     its constructor; channels and stride come from the convolution, and its size unless
-    `kernel_size` is given. For an operator of your own it is a function that is given the
+    `kernel_size` is given. Your own operator is a function that is given the
     convolution and builds what takes its place. `where` is None (every convolution larger than
     1×1 with one group that can be replaced, stems that read fewer than 8 channels left out), a
     pattern such as "layer3.*.conv2", a list of module names, or a predicate of name and
@@ -63,28 +62,40 @@ def replace(
     from attnlab.surgery.original import Original
     from attnlab.surgery.receipt import Receipt
 
-    label, build = _builder(operator, options)
     start = time.perf_counter()
+    label, build = _builder(operator, options)
     sites = _select(model, operator, label, where)
     original = Original.of(model, example, start)
+    changed = _exchanged(model, sites, build)
+    after, counted = original.answer_of(changed), not original.work_depends_on_values
+    figures = original.figures(changed, after, after.macs if counted else None)
+    _warn_if_too_far(label, figures["max_change"], figures["relative_change"])
+    linear = operator == "involution" and options.get("start", "linear") == "linear"
+    action, notes = f"replace by {label}", _notes(linear, counted)
+    return changed, Receipt(action=action, sites=tuple(sites), notes=notes, **figures)
+
+
+def _exchanged(
+    model: nn.Module, sites: Mapping[str, nn.Conv2d], build: Callable[[nn.Conv2d], nn.Module]
+) -> nn.Module:
     changed = copy.deepcopy(model)
     for name, convolution in sites.items():
         parent, _, child = name.rpartition(".")
         new = build(convolution).to(convolution.weight.device, convolution.weight.dtype)
         new.train(convolution.training)
         setattr(changed.get_submodule(parent), child, new)
+    return changed
+
+
+def _notes(linear: bool, counted: bool) -> tuple[str, ...]:
     notes = ["weights of the replaced layers are new"]
-    if operator == "involution" and options.get("start", "linear") == "linear":
+    if linear:
         notes.append("involution starts linear: its maps do not depend on the input yet")
-    after, counted = original.answer_of(changed), not original.work_depends_on_values
     if not counted:
         notes.append(
             "MACs are not counted: how much the network computes depends on what it selects"
         )
-    figures = original.figures(changed, after, after.macs if counted else None)
-    _warn_if_too_far(label, figures["max_change"], figures["relative_change"])
-    action = f"replace by {label}"
-    return changed, Receipt(action=action, sites=tuple(sites), notes=tuple(notes), **figures)
+    return tuple(notes)
 
 
 def _warn_if_too_far(label: str, largest: float | None, relative: float | None) -> None:

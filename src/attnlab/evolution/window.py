@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from types import EllipsisType
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -141,7 +142,7 @@ class Window(NamedTuple):
             )
         return out
 
-    def shifts(self, *out_size: int) -> Iterator[tuple[Any, ...]]:
+    def shifts(self, *out_size: int) -> Iterator[tuple[EllipsisType | slice, ...]]:
         """For each tap, the last axis fastest, the part of the zero-padded input that it reads.
 
         An index of a tensor whose last axes are those of the window; `out_size` is the output's.

@@ -7,7 +7,7 @@ Three forms, told apart by what they read:
 
 * `BranchGate` reads the branch `f(x_t)`: SE, CBAM, ECA, ...
 * `StepGate` reads both ends of the step, `x_t` and `f(x_t)`: StepNet's adaptor.
-* `StageGate` also reads what the previous block of its stage left behind: DIA.
+* `StageGate` also reads what the previous block of its stage handed on: DIA.
 
 All see channel-first maps of shape (batch, channels, height, width), those that say so in `ranks`
 also sequences (batch, channels, length) and volumes (batch, channels, depth, height, width), and
@@ -18,8 +18,9 @@ are the inserting site's business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -127,3 +128,51 @@ class StageGate(Gate):
         self, branch: Tensor, memory: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The attention value and the memory for the next block; `memory` is None at the first."""
+
+
+Form = Literal["branch", "step", "stage", "norm"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A paper, as a bibliography wants it."""
+
+    kind: Literal["inproceedings", "article"]
+    key: str
+    authors: str
+    title: str
+    venue: str
+    """The conference or the journal."""
+    year: int
+
+    def bibtex(self) -> str:
+        """The entry for a BibTeX file."""
+        where = "booktitle" if self.kind == "inproceedings" else "journal"
+        # Two pairs of braces keep the capitals of the title.
+        return (
+            f"@{self.kind}{{{self.key},\n  author = {{{self.authors}}},\n"
+            f"  title = {{{{{self.title}}}}},\n"
+            f"  {where} = {{{self.venue}}}, year = {{{self.year}}}\n}}"
+        )
+
+
+@dataclass(frozen=True)
+class GateInfo:
+    """One row of `attnlab modules`."""
+
+    name: str
+    build: type[nn.Module]
+    form: Form
+    title: str
+    paper: str
+    not_on_vector: str = ""
+    """Why ASR cannot feed it a learned vector; empty if it can."""
+    vector_options: Mapping[str, object] = field(default_factory=dict)
+    """Options that ASR fixes, since the vector leaves no choice."""
+    reference: Reference | None = None
+    """The paper for a bibliography; every registered gate has one."""
+
+    @property
+    def on_vector(self) -> bool:
+        """Whether "asr:name" exists."""
+        return issubclass(self.build, Gate) and self.build.on_vector

@@ -1,8 +1,13 @@
-"""Sums over space, written so that none of them needs a temporary of the size of the map."""
+"""Sums over space, written so that none of them needs a temporary of the size of the map.
+
+`applied` and `in_pieces` serve all functions of this kind: a gradient of one's own at no price
+where nobody asks for it, and temporaries that stay in the cache.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,15 +15,52 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._types import Features, Maps, Vector
-from attnlab.gates._autograd import gradients_wanted
+
+
+def gradients_wanted() -> bool:
+    """Whether to compute in the form that has a fast gradient. A trace is made with gradients and
+    checked without, and must be the same both times."""
+    return torch.is_grad_enabled() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+
+
+def applied(function: type[torch.autograd.Function], *inputs: object) -> Any:
+    """`function.apply(*inputs)`; without gradients its forward alone.
+
+    On a small map, getting ready for a gradient takes as long as the arithmetic.
+    """
+    return function.apply(*inputs) if gradients_wanted() else function.forward(*inputs)
+
+
+WHOLE = 2**22
+"""Elements up to which nothing is cut: 16 MiB of float32. The C library keeps such a block, so that
+the result takes the memory of the temporary; for larger ones it asks the system each time."""
+PIECE = 2**20
+"""Elements of one piece: 4 MiB of float32."""
+
+
+def in_pieces(
+    compute: Callable[..., tuple[Tensor, ...]], first: Tensor, *others: Tensor
+) -> tuple[Tensor, ...]:
+    """`compute(first, *others)`, on a CPU a few inputs of the batch at a time.
+
+    A temporary of the size of a large map costs more in page faults than its arithmetic. Compilers
+    fuse it away, and a GPU wants one large kernel, so both get the whole batch.
+    """
+    if first.numel() <= WHOLE or torch.compiler.is_compiling() or first.device.type != "cpu":
+        return compute(first, *others)
+    inputs = max(1, PIECE * first.shape[0] // first.numel())
+    pieces = zip(*(tensor.split(inputs) for tensor in (first, *others)), strict=True)
+    results = [compute(*piece) for piece in pieces]
+    return tuple(torch.cat(parts) for parts in zip(*results, strict=True))
+
 
 STRIPS = 4
-"""Into so many strips of rows a large map is cut."""
+"""The number of strips of rows into which a large map is cut."""
 LARGE_MAP = 2**18
 """Elements of one map: 1 MiB of float32."""
 SMALL_WINDOW = 7
-"""Up to so many pixels a side, torch pools channels-last windows faster than two means do, but not
-backward."""
+"""The side of a channels-last window in pixels up to which torch pools it faster than two means do;
+its gradient is slower at any size."""
 
 
 def pixel_count(features: Tensor) -> int:

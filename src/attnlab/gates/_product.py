@@ -4,20 +4,47 @@
 which is computed by the same operations and never by a division. What is linear in x and
 elementwise keeps that form: products with anything that is not such a product, sums of two of them,
 changes of shape. Everything else gives an ordinary tensor.
+
+An `Arrangement` says how the axes of x were changed, in a form in which undoing it leaves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor, overrides
 from torch.utils._device import DeviceContext
 
 from attnlab._errors import InputError
-from attnlab.gates._arrangement import Arrangement, permuted, reshaped
+
+Arrangement = tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+"""Changes one after the other, ("permute", order, ()) and ("reshape", from, to); empty if all were
+undone."""
+
+
+def permuted(arrangement: Arrangement, order: tuple[int, ...]) -> Arrangement:
+    """The arrangement after its axes were put in another order."""
+    if arrangement and arrangement[-1][0] == "permute":
+        before = arrangement[-1][1]
+        arrangement, order = arrangement[:-1], tuple(before[axis] for axis in order)
+    if order == tuple(range(len(order))):
+        return arrangement
+    return (*arrangement, ("permute", order, ()))
+
+
+def reshaped(
+    arrangement: Arrangement, before: tuple[int, ...], after: tuple[int, ...]
+) -> Arrangement:
+    """The arrangement after a change from one shape to another, which keeps the order of pixels."""
+    if arrangement and arrangement[-1][0] == "reshape":
+        arrangement, before = arrangement[:-1], arrangement[-1][1]
+    if before == after:
+        return arrangement
+    return (*arrangement, ("reshape", before, after))
+
 
 CHANGED: Final = "it changes its input, or a product of it, in place instead of making a new tensor"
 _WRITES: Final = frozenset(
@@ -59,7 +86,7 @@ class Followed(Tensor):
     def __torch_function__(
         cls,
         func: Callable[..., Any],
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -71,7 +98,7 @@ class Followed(Tensor):
             raise InputError(CHANGED)
         output = func(*_ordinary(args), **_ordinary(kwargs))
         known = _known(func, args, kwargs, output) if isinstance(output, Tensor) else None
-        return output if known is None else follow(output, *known)
+        return output if known is None else follow_products(output, *known)
 
 
 class _Exported(Followed):
@@ -82,12 +109,12 @@ class _Exported(Followed):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> NoReturn:
         raise AssertionError(f"{func} was called on the outside of a followed tensor")
 
 
-def follow(value: Tensor, factor: Tensor | float, arrangement: Arrangement) -> Followed:
+def follow_products(value: Tensor, factor: Tensor | float, arrangement: Arrangement) -> Followed:
     """`value` with what is known about it."""
     followed: Followed
     if torch.compiler.is_exporting():
@@ -101,7 +128,7 @@ def follow(value: Tensor, factor: Tensor | float, arrangement: Arrangement) -> F
     return followed
 
 
-def unchanged(followed: Followed) -> Tensor:
+def checked_value(followed: Followed) -> Tensor:
     """The tensor itself, unless someone has written to it or to its factor, maybe in a slice."""
     if (_version(followed.value), _version(followed.factor)) != followed.versions:
         raise InputError(CHANGED)
@@ -117,7 +144,7 @@ def _version(value: Tensor | float) -> int:
 
 def _ordinary(arguments: Any) -> Any:
     if isinstance(arguments, Followed):
-        return unchanged(arguments)
+        return checked_value(arguments)
     if isinstance(arguments, (tuple, list)):
         return type(arguments)([_ordinary(each) for each in arguments])
     if isinstance(arguments, dict):
@@ -138,7 +165,7 @@ def _known(
         first, others = others[0], [first]
     if not isinstance(first, Followed):
         return None
-    if func in _ARITHMETIC and isinstance(others[0], Followed):  # a square is no gate
+    if func in _ARITHMETIC and isinstance(others[0], Followed):  # a square is not a gate
         return None
     factor, arrangement = first.factor, first.arrangement
     if func in _MULTIPLY and output.shape == first.value.shape:
@@ -161,7 +188,7 @@ def _known(
     return None
 
 
-def _sum(first: Any, second: Any, sign: int) -> tuple[Tensor | float, Arrangement] | None:
+def _sum(first: object, second: object, sign: int) -> tuple[Tensor | float, Arrangement] | None:
     if isinstance(first, Followed) and isinstance(second, Followed):
         if first.arrangement != second.arrangement or first.value.shape != second.value.shape:
             return None
@@ -213,5 +240,5 @@ def unobserved() -> Iterator[None]:
             overrides._push_mode(mode)
 
 
-def _popped() -> list[Any]:
+def _popped() -> list[overrides.TorchFunctionMode]:
     return [overrides._pop_mode() for _ in range(torch._C._len_torch_function_stack())]

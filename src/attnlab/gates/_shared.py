@@ -1,4 +1,4 @@
-"""What several gates share."""
+"""Layers, checks and memory orders that several gates share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SQUASHES: Final[dict[SquashName, Activation]] = {
     "hard_sigmoid": F.hardsigmoid,
 }
 FEW_PIXELS: Final = 256
-"""Up to so many pixels, two vectorised passes over a map are faster than one that is not."""
+"""The pixels of a map up to which two vectorised passes are faster than one that is not."""
 NONLINEARITIES: Final[dict[NonlinearityName, Activation]] = {"relu": F.relu, "silu": F.silu}
 
 
@@ -153,3 +153,27 @@ def check_batch_statistics(norm: _BatchNorm, values: int, name: str, remedy: str
             f"{name} normalises with the statistics of the batch in training mode, and this input "
             f"has one value per channel, which has no variance. {remedy}, or call .eval() on it."
         )
+
+
+class Strength(nn.Module):
+    """The identity start of a gate that has no parameter that could make it constant:
+    `1 + s (gate − 1)` with one learned number s, which is there only after `start_zero`.
+
+    Ours. At s = 0 the gate is exactly 1 for every input, and its gradient reaches s; at s = 1 it
+    is the paper's. Before `start_zero` this is the identity and has no parameter and no key.
+    """
+
+    value: nn.Parameter | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("value", None)
+
+    def forward(self, gate: Tensor) -> Tensor:
+        if self.value is None:
+            return gate
+        return 1 + self.value.to(gate.dtype) * (gate - 1)
+
+    def start_zero(self) -> None:
+        """Bring the number into being, at 0."""
+        self.value = nn.Parameter(torch.zeros(()))

@@ -37,8 +37,9 @@ VISION_TRANSFORMER: Final[dict[str, object]] = {
 
 
 SMALLEST: Final = 1e-5
-"""Of a product: below this neither the branch nor a factor trains, each being multiplied by the
-others. One small factor alone is a layer scale, which Adam trains. The border is ours."""
+"""The least value of a product: below it neither the branch nor a factor trains, each being
+multiplied by the others. One small factor alone is a layer scale, which Adam trains. The border is
+ours."""
 
 
 class LearnedVector(nn.Module):

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from attnlab._errors import OptionError
 from attnlab._types import Features, Vector
-from attnlab.gates._extremes import SpatialMap
 from attnlab.gates._gate import BranchGate
 from attnlab.gates._pooling import spatial_mean
 from attnlab.gates._shared import broadcast_like, check_batch_statistics, floored_width, zero
+from attnlab.gates._statistics import SpatialMap
 
 
 class ChannelBranch(nn.Module):

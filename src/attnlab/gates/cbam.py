@@ -6,17 +6,14 @@ A channel gate `c = σ(M(mean) + M(max))` with a shared two-layer M, then a spat
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from attnlab._types import Features, Vector
-from attnlab.gates._autograd import applied
-from attnlab.gates._extremes import SpatialMap, scaled_channel_mean_max, spatial_mean_max
+from attnlab._types import Features, Saved, Vector
 from attnlab.gates._gate import BranchGate
-from attnlab.gates._pooling import is_channels_last
+from attnlab.gates._pooling import applied, is_channels_last
 from attnlab.gates._shared import Excitation, check_batch_statistics, hidden_width, odd_kernel_size
+from attnlab.gates._statistics import SpatialMap, scaled_channel_mean_max, spatial_mean_max
 
 
 class _OuterGate(torch.autograd.Function):
@@ -31,11 +28,11 @@ class _OuterGate(torch.autograd.Function):
         return spatial * channel[:, :, None, None]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: object) -> None:  # noqa: ARG004
+    def setup_context(ctx: Saved, inputs: tuple[Tensor, Tensor, bool], output: object) -> None:  # noqa: ARG004
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Saved, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         channel, spatial = ctx.saved_tensors
         maps = grad.flatten(2)
         grad_channel = torch.matmul(maps, spatial.flatten(1)[:, :, None])[:, :, 0]

@@ -1,6 +1,6 @@
 """Coordinate Attention (Hou et al., CVPR 2021).
 
-The means over width and over height go, one behind the other, through a shared 1 x 1 convolution to
+The means over width and over height go, one after the other, through a shared 1 x 1 convolution to
 max(8, C / 32) channels, BatchNorm and a hard swish; from there a 1 x 1 convolution for each axis
 makes the gate of every row, `g`, and of every column, `h`. `gate = σ(g) ⊗ σ(h)`.
 """

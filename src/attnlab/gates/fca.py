@@ -7,18 +7,15 @@ two-dimensional discrete cosine transform (DCT) and summed over space. SE's two 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnlab._errors import OptionError
-from attnlab._types import ChannelGate, Features, Vector
-from attnlab.gates._autograd import applied
+from attnlab._types import ChannelGate, Features, Saved, Vector
 from attnlab.gates._gate import BranchGate
-from attnlab.gates._pieces import in_pieces
-from attnlab.gates._pooling import pooling_matrix, shrink
+from attnlab.gates._pooling import applied, in_pieces, pooling_matrix, shrink
 from attnlab.gates._shared import Excitation, as_channel_gate, hidden_width
 
 # The 16 best single frequencies in the paper's ranking ("top16"), on a grid of 7 x 7.
@@ -55,11 +52,11 @@ class _WeightedSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: object) -> None:  # noqa: ARG004
+    def setup_context(ctx: Saved, inputs: tuple[Tensor, Tensor], output: object) -> None:  # noqa: ARG004
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Saved, grad: Tensor) -> tuple[Tensor, None]:
         (weight,) = ctx.saved_tensors
         return grad[..., None, None] * weight, None
 

@@ -35,7 +35,7 @@ def _quickly_convolved(features: Features) -> Features:
 class GlobalAttention(BranchGate):
     """GAM gate. It is large: 25 C² parameters.
 
-    The paper draws a sigmoid behind the perceptron; the code that circulates under the authors'
+    The paper draws a sigmoid after the perceptron; the code that circulates under the authors'
     names has none there, so that its c is any number: `official=True`. The variant of the paper's
     ResNet50 with grouped convolutions and a channel shuffle is not here.
     """

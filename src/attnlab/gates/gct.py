@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from attnlab._types import ChannelGate, Maps, Vector
 from attnlab.gates._gate import ANY_RANK, Activation, VectorGate
-from attnlab.gates._moments import spatial_squares
 from attnlab.gates._shared import as_channel_gate
+from attnlab.gates._statistics import spatial_squares
 
 EPSILON = 1e-5
 

@@ -17,8 +17,7 @@ from attnlab._errors import InputError, OptionError
 from attnlab._types import ChannelGate, Features, Maps, Vector
 from attnlab.gates._gate import ANY_RANK, Activation, BranchGate, VectorGate
 from attnlab.gates._pooling import spatial_mean
-from attnlab.gates._shared import as_channel_gate, check_batch_statistics, ordered_like
-from attnlab.gates._strength import Strength
+from attnlab.gates._shared import Strength, as_channel_gate, check_batch_statistics, ordered_like
 
 
 def check_extent(extent: int) -> None:

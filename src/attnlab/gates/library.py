@@ -1,4 +1,4 @@
-"""Trained attention of timm and torchvision as gates of ours, by a map of keys.
+"""Trained attention of timm and torchvision as our own gates, by a map of keys.
 
 Their modules multiply; ours return the gate. The weights are the same but for their names, for
 1 x 1 convolutions that are linear layers here, and for the order of two planes in CBAM.
@@ -18,8 +18,7 @@ from attnlab.gates._gate import VectorGate
 from attnlab.gates._shared import Excitation, NonlinearityName, SquashName, squash_named
 from attnlab.gates.cbam import ConvolutionalBlockAttention
 from attnlab.gates.eca import EfficientChannelAttention
-from attnlab.gates.ese import EffectiveSqueezeExcitation
-from attnlab.gates.se import SqueezeExcitation
+from attnlab.gates.se import EffectiveSqueezeExcitation, SqueezeExcitation
 
 LibraryGate = VectorGate | ConvolutionalBlockAttention
 
@@ -50,7 +49,7 @@ LIBRARY_KEYS: Final[dict[str, dict[str, str]]] = {
         **{f"spatial.conv.bn.{name}": f"norm.{name}" for name in _STATISTICS},
     },
 }
-"""Of each module, its state-dict keys and ours."""
+"""The state-dict keys of each module, and ours."""
 
 _NONLINEARITIES: Final[dict[str, NonlinearityName]] = {
     "ReLU": "relu",
@@ -87,7 +86,7 @@ def library_weights(source: str, weights: Mapping[str, Tensor]) -> dict[str, Ten
     if source != "timm:eca":
         ours = {n: v.flatten(1) if _is_layer(n) and v.dim() == 4 else v for n, v in ours.items()}
     if source == "timm:cbam":
-        # Theirs has the mean of the channels first and their maximum behind it.
+        # Theirs has the mean of the channels first and their maximum after it.
         ours["conv.weight"] = ours["conv.weight"].flip(1)
         for name in _LAYERS:
             weight = ours[f"excitation.{name}.weight"]
@@ -222,7 +221,7 @@ def _named(module: nn.Module, attribute: str, names: Mapping[str, _Name]) -> _Na
 
 def _refuse_maximum(module: nn.Module) -> None:
     if getattr(module, "add_maxpool", False):
-        raise _unlike(module, "a maximum beside the mean (add_maxpool)")
+        raise _unlike(module, "a maximum next to the mean (add_maxpool)")
 
 
 def _unlike(module: nn.Module, what: str) -> OptionError:

@@ -3,8 +3,8 @@
 Most public attention modules return `x ⊗ gate`. `Multiplied(module)` runs the module as it is and
 returns the gate, which the insertion site multiplies; so it can be watched, measured and made
 constant like any other. The gate is not recovered by dividing by the features, which are zero in
-many places: the module's own products are followed while it runs, and the factor is computed beside
-them by the same operations.
+many places: the module's own products are followed while it runs, and the factor is computed next
+to them by the same operations.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, OptionError
 from attnlab._types import Maps
 from attnlab.gates._gate import BranchGate
-from attnlab.gates._product import CHANGED, Followed, follow, unchanged, unobserved
-from attnlab.gates._shared import ordered_like
-from attnlab.gates._strength import Strength
+from attnlab.gates._product import CHANGED, Followed, checked_value, follow_products, unobserved
+from attnlab.gates._shared import Strength, ordered_like
 
 
 class Multiplied(BranchGate):
@@ -87,12 +86,12 @@ class Multiplied(BranchGate):
         return ordered_like(gate, branch) if gate.shape == branch.shape else gate
 
     def _factor(self, branch: Tensor) -> Tensor | float:
-        given = follow(branch, 1.0, ())
+        given = follow_products(branch, 1.0, ())
         try:
             output = self.module(given)
-            unchanged(given)
+            checked_value(given)
             if isinstance(output, Followed):
-                unchanged(output)
+                checked_value(output)
         except InputError as error:
             if str(error) == CHANGED:
                 raise self._refusal(branch, CHANGED) from error

@@ -16,13 +16,13 @@ from attnlab._checked import check_values, check_whole
 from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab.gates._gate import BranchGate, Gate, StageGate, StepGate
-from attnlab.gates._info import Form as Form
-from attnlab.gates._info import GateInfo as GateInfo
+from attnlab.gates._gate import Form as Form
+from attnlab.gates._gate import GateInfo as GateInfo
 from attnlab.gates._table import GATES as GATES
 from attnlab.gates.asr import LearnedVectorGate
 
 MOST_FACTORS = 64
-"""Of `asr:se*N`; the papers try up to 5."""
+"""The largest N of `asr:se*N`; the papers try up to 5."""
 
 
 def gate_info(name: str) -> GateInfo:
@@ -79,7 +79,7 @@ class GateSpec:
 
     @property
     def form(self) -> Form:
-        """What the gate reads."""
+        """The form of the gate, which tells what it reads."""
         return self.info.form
 
     @property

@@ -8,23 +8,20 @@ In each group of channels, the similarity of every pixel to the group's mean vec
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnlab._types import Features, Maps
-from attnlab.gates._autograd import applied
+from attnlab._types import Features, Maps, Saved
 from attnlab.gates._gate import ANY_RANK, BranchGate
-from attnlab.gates._moments import spatial_moments
-from attnlab.gates._pieces import in_pieces
-from attnlab.gates._pooling import as_map, is_channels_last, spatial_mean
+from attnlab.gates._pooling import applied, as_map, in_pieces, is_channels_last, spatial_mean
 from attnlab.gates._shared import group_count
+from attnlab.gates._statistics import spatial_moments
 
 EPSILON = 1e-5
 FEW = 8
-"""Up to so many channels per group, adding them one by one is faster than one large product."""
+"""Channels per group up to which adding them one by one is faster than one large product."""
 
 
 def _multiplies_as_matrix(grouped: Tensor) -> bool:
@@ -81,11 +78,13 @@ class _GroupSimilarity(torch.autograd.Function):
         return _sum_over_members(grouped, weight), mean
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Saved, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]
+    ) -> None:
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_mean: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Saved, grad: Tensor, grad_mean: Tensor) -> tuple[Tensor, None]:
         features, mean = ctx.saved_tensors
         groups = grad.shape[1]
         pixel = grad[:, :, None]

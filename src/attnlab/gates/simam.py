@@ -13,12 +13,10 @@ from torch import Tensor
 
 from attnlab._errors import OptionError
 from attnlab._types import Maps
-from attnlab.gates._autograd import applied
 from attnlab.gates._gate import ANY_RANK, BranchGate
-from attnlab.gates._moments import degrees_of_freedom
-from attnlab.gates._pieces import in_pieces
-from attnlab.gates._pooling import as_map, pixel_count, spatial_mean
-from attnlab.gates._strength import Strength
+from attnlab.gates._pooling import applied, as_map, in_pieces, pixel_count, spatial_mean
+from attnlab.gates._shared import Strength
+from attnlab.gates._statistics import degrees_of_freedom
 
 
 def _distinctness(

@@ -12,9 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._types import ChannelGate, Features, Vector
-from attnlab.gates._autograd import gradients_wanted
 from attnlab.gates._gate import Activation, VectorGate
-from attnlab.gates._pooling import is_channels_last, pooling_matrix, shrink, spatial_projection
+from attnlab.gates._pooling import (
+    gradients_wanted,
+    is_channels_last,
+    pooling_matrix,
+    shrink,
+    spatial_projection,
+)
 from attnlab.gates._shared import Excitation, as_channel_gate, hidden_width
 
 LEVELS = (1, 2, 4)

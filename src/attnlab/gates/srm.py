@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from attnlab._types import ChannelGate, Maps, Vector
 from attnlab.gates._gate import ANY_RANK, Activation, VectorGate
-from attnlab.gates._moments import spatial_moments
 from attnlab.gates._shared import as_channel_gate, check_batch_statistics
+from attnlab.gates._statistics import spatial_moments
 
 EPSILON = 1e-5
 

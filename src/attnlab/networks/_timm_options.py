@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from attnlab._errors import OptionError, nearest
 
 
 def refuse_swallowed_options(
-    what: str, build: Callable[..., nn.Module], network: nn.Module, options: Mapping[str, Any]
+    what: str, build: Callable[..., nn.Module], network: nn.Module, options: Mapping[str, object]
 ) -> None:
     """Raise `OptionError` if `build(**options)` gave `network` without a use for one of them."""
     parameters = inspect.signature(type(network).__init__).parameters.values()

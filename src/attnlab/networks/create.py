@@ -43,7 +43,7 @@ def create(
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
-    * `"my_networks.MyNet"`: a class of yours, a subclass of `torch.nn.Module`.
+    * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
     file with a state dict, which must fit exactly; of a checkpoint with more in it, or with a
@@ -51,16 +51,7 @@ def create(
     `new_head=True` all is loaded but the last layer, which was trained for another number of
     classes. `options` go to the network's builder.
     """
-    if not isinstance(name, str):
-        raise OptionError(
-            f"Expected the name of a network, such as 'resnet20' or 'timm:resnet50', but got "
-            f"{name!r}."
-        )
-    if num_classes is not None:
-        # timm takes 0 for a network without a last layer.
-        check_whole("num_classes", num_classes, 0 if name.startswith("timm:") else 1)
-    if weights is not None:
-        check_path("weights", weights)
+    _check_arguments(name, num_classes, weights)
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
     library, separator, rest = name.partition(":")
@@ -73,6 +64,19 @@ def create(
     if library == "torchvision":
         return _create_torchvision(rest, weights, options)
     raise unknown_name("library", library, LIBRARIES)
+
+
+def _check_arguments(name: object, num_classes: int | None, weights: str | Path | None) -> None:
+    if not isinstance(name, str):
+        raise OptionError(
+            f"Expected the name of a network, such as 'resnet20' or 'timm:resnet50', but got "
+            f"{name!r}."
+        )
+    if num_classes is not None:
+        # timm takes 0 for a network without a last layer.
+        check_whole("num_classes", num_classes, 0 if name.startswith("timm:") else 1)
+    if weights is not None:
+        check_path("weights", weights)
 
 
 def list_networks(library: str | None = None) -> dict[str, str]:
@@ -93,7 +97,7 @@ def list_networks(library: str | None = None) -> dict[str, str]:
 
 
 def _family(name: str) -> str:
-    """timm's file that a network is from, which is its family."""
+    """Return timm's file that a network is from, which is its family."""
     import timm
 
     module: str = timm.model_entrypoint(name).__module__
@@ -165,7 +169,7 @@ def _unknown_own(name: str) -> UnknownNameError:
             f"There is no file or folder {name!r}, and no network has a '/' in its name."
         )
     elsewhere = []
-    if name.partition(".")[0] in _timm_names():  # behind the dot, timm names a set of weights
+    if name.partition(".")[0] in _timm_names():  # after the dot, timm names a set of weights
         elsewhere.append(f"timm:{name}")
     if name in _torchvision_names():
         elsewhere.append(f"torchvision:{name}")

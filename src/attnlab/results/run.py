@@ -110,9 +110,16 @@ class StoredRun:
 
     def measured_result(self, kind: type[R]) -> R | None:
         """The result of an instrument; None where it was not measured, or does not apply."""
-        measured = self.measured(kind.instrument())
-        found = None if measured is None else found_result(measured)
+        if kind not in self._results:
+            measured = self.measurements.get(kind.instrument())
+            self._results[kind] = None if measured is None else found_result(measured)
+        found = self._results[kind]
         return found if isinstance(found, kind) else None
+
+    @cached_property
+    def _results(self) -> dict[type[Result], Result | None]:
+        """What was read already: the sections of a page ask for the same results again."""
+        return {}
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:

@@ -13,7 +13,7 @@ from attnlab._errors import InputError, WeightsError
 from attnlab._imported import is_path
 from attnlab.data import Data, Facts, load_data
 from attnlab.networks.backbones.weights import load_weights
-from attnlab.networks.checkpoint import options_for_loading, own_classes, without_weights
+from attnlab.networks.checkpoint import foreign_classes, options_for_loading, without_weights
 from attnlab.results import StoredRun
 from attnlab.results.damage import reading
 from attnlab.results.placement import FILE as PLACEMENT
@@ -157,7 +157,7 @@ def with_placement(config: Config, folder: Path) -> Config:
 def _check_trust(folder: Path, config: NetworkConfig, trust: bool) -> None:
     names = [config.data.name, config.task.name, config.data.augmentation.transform or ""]
     gate = None if config.attention == "none" else config.attention
-    own = [*own_classes(config.backbone, gate), *(name for name in names if is_path(name))]
+    own = [*foreign_classes(config.backbone, gate), *(name for name in names if is_path(name))]
     if own and not trust:
         raise WeightsError(
             f"The run {str(folder)!r} names classes that are not attnlab's ({', '.join(own)}), "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,14 +18,19 @@ from torch import Tensor
 
 from attnlab._errors import OptionError
 
+if TYPE_CHECKING:
+    from torchmetrics.detection import MeanAveragePrecision
+
+Item = TypeVar("Item")
 Found = dict[str, Tensor]
-"""Of one image: `boxes`, `labels`, and `scores` of predictions or `area` and `iscrowd` of truth."""
+"""The objects of one image: `boxes`, `labels`, and `scores` of predictions or `area` and `iscrowd`
+of truth."""
 
 OVERLAPS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
 _SIZES = {"all": 0, "small": 1, "medium": 2, "large": 3}
 _MOST = (1, 10, 100)
-"""Detections per image that count."""
+"""Numbers of detections per image that COCO counts."""
 
 
 class Precision(NamedTuple):
@@ -59,7 +64,7 @@ class Precision(NamedTuple):
 
 
 def average_precision(predictions: Sequence[Found], targets: Sequence[Found]) -> Precision:
-    """Over some images, in one process."""
+    """Compute the average precision over some images, in one process."""
     metric = _metric()
     metric.update(list(predictions), list(targets))
     with contextlib.redirect_stdout(io.StringIO()):  # the library prints its tables
@@ -69,17 +74,17 @@ def average_precision(predictions: Sequence[Found], targets: Sequence[Found]) ->
     return Precision(tuple(found["classes"].reshape(-1).tolist()), precision, recall)
 
 
-def gathered(found: list[Any]) -> list[Any]:
-    """What all processes found, in the order of the processes."""
+def gathered(found: list[Item]) -> list[Item]:
+    """Return what all processes found, in the order of the processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return found
-    every: list[Any] = [None] * torch.distributed.get_world_size()
+    every: list[list[Item]] = [[]] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(every, found)
     return [each for part in every for each in part]
 
 
-def check_installed() -> None:
-    """The libraries behind the metric are an extra."""
+def check_coco_eval_installed() -> None:
+    """Raise `OptionError` unless the libraries of the metric, which are an extra, are installed."""
     try:
         import faster_coco_eval  # noqa: F401
     except ImportError:
@@ -89,7 +94,7 @@ def check_installed() -> None:
         ) from None
 
 
-def _metric() -> Any:
+def _metric() -> MeanAveragePrecision:
     from torchmetrics.detection import MeanAveragePrecision  # takes seconds
 
     return MeanAveragePrecision(

@@ -1,4 +1,5 @@
-"""Detectors: torchvision's own, whole, or built on a backbone with stages."""
+"""Detectors: torchvision's own, whole, or built on a backbone with stages; and trained values for
+one of other categories."""
 
 from __future__ import annotations
 
@@ -14,22 +15,84 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.data import Facts
 from attnlab.networks.create import create
-from attnlab.tasks._pretrained import transfer
+
+
+@torch.no_grad()
+def transfer(trained: nn.Module, network: nn.Module) -> None:
+    """Give `network` all values of `trained` whose shapes fit: all but those of its predictors.
+
+    torchvision freezes the norms of trained detectors (`FrozenBatchNorm2d`, some with ε = 0);
+    `network` has plain ones, so ε goes into their weight: the function stays the same.
+    """
+    modules = dict(trained.named_modules())
+    for name, module in network.named_modules():
+        source = modules[name]
+        if isinstance(module, nn.BatchNorm2d) and not isinstance(source, nn.BatchNorm2d):
+            variance = source.running_var.double()
+            scale = ((variance + module.eps) / (variance + source.eps)).sqrt()
+            module.weight.copy_(source.weight.double() * scale)
+            for each in ("bias", "running_mean", "running_var"):
+                getattr(module, each).copy_(getattr(source, each))
+            continue
+        own = {**module._parameters, **module._buffers}
+        for each, tensor in own.items():
+            value = getattr(source, each, None)
+            if tensor is not None and value is not None and value.shape == tensor.shape:
+                tensor.copy_(value)
+
+
+class HeldBatchNorm2d(nn.BatchNorm2d):
+    """A batch norm that stays in eval mode: its statistics are those that it came with, its weight
+    and bias train. What mmdetection calls `norm_eval`."""
+
+    def train(self, mode: bool = True) -> HeldBatchNorm2d:
+        del mode
+        super().train(False)
+        return self
+
+
+def hold_norms(network: nn.Module) -> int:
+    """Exchange every batch norm for one that is held, its keys kept; return how many."""
+    norms = [module for module in network.modules() if type(module) is nn.BatchNorm2d]
+    for norm in norms:
+        norm.__class__ = HeldBatchNorm2d
+        norm.eval()
+    return len(norms)
+
+
+def freeze(body: nn.Module, stages: int) -> None:
+    """Freeze what comes before the first stage, and `stages` stages."""
+    for name, child in body.named_children():
+        number = name.removeprefix("layer")
+        if number.isdigit() and int(number) > stages:
+            return
+        child.requires_grad_(False)
+
 
 DETECTORS = ("faster_rcnn", "retinanet", "fcos")
 PRETRAINED = ("weights", "weights_backbone")
 _STAGE = re.compile(r"layer[1-9]")
+_FEW_PROPOSALS = {
+    "rpn_pre_nms_top_n_train": 200,
+    "rpn_post_nms_top_n_train": 60,
+    "rpn_pre_nms_top_n_test": 200,
+    "rpn_post_nms_top_n_test": 40,
+    "rpn_batch_size_per_image": 64,
+    "box_batch_size_per_image": 32,
+    "box_detections_per_img": 20,
+}
+"""Numbers of proposals for small images, which hold few objects; torchvision proposes thousands."""
 _SMALL = 128
-"""Backbones whose last stage has at most so many channels are made for small images."""
+"""Channels of the last stage up to which a backbone is made for small images."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is built on a backbone with stages."""
+class DetectorPlan:
+    """Which detector is built on a backbone with stages, for images of which size."""
 
     detector: str = "faster_rcnn"
     min_size: int | None = None
-    """To which the short side of an image is resized; None is the detector's own choice, and for
+    """The short side to which an image is resized; None is the detector's own choice, and for
     small backbones the data's own size."""
     max_size: int | None = None
 
@@ -47,7 +110,7 @@ def is_whole(backbone: str) -> bool:
 
 
 def build_detector(
-    backbone: str, options: Mapping[str, Any], facts: Facts, plan: Plan
+    backbone: str, options: Mapping[str, Any], facts: Facts, plan: DetectorPlan
 ) -> nn.Module:
     """A detector for the categories of `facts`; its label 0 is the background."""
     if plan.detector not in DETECTORS:
@@ -72,7 +135,9 @@ def build_detector(
     )
 
 
-def _whole(backbone: str, options: Mapping[str, Any], facts: Facts, plan: Plan) -> nn.Module:
+def _whole(
+    backbone: str, options: Mapping[str, Any], facts: Facts, plan: DetectorPlan
+) -> nn.Module:
     if plan.detector != DETECTORS[0]:
         raise OptionError(
             f"{backbone!r} is a detector already: leave the task's option detector out."
@@ -92,8 +157,8 @@ def _whole(backbone: str, options: Mapping[str, Any], facts: Facts, plan: Plan) 
     return network
 
 
-def _build_large(body: nn.Module, names: list[str], facts: Facts, plan: Plan) -> nn.Module:
-    """As torchvision builds its own on ResNet50."""
+def _build_large(body: nn.Module, names: list[str], facts: Facts, plan: DetectorPlan) -> nn.Module:
+    """Build a detector as torchvision builds its own on ResNet50."""
     from torchvision.models.detection import FCOS, FasterRCNN, RetinaNet
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool, LastLevelP6P7
 
@@ -107,8 +172,8 @@ def _build_large(body: nn.Module, names: list[str], facts: Facts, plan: Plan) ->
     return RetinaNet(_pyramid(body, names[1:], 256, above), classes, **sizes)
 
 
-def _build_small(body: nn.Module, names: list[str], facts: Facts, plan: Plan) -> nn.Module:
-    """For images of about 100 pixels: seconds per epoch on one core."""
+def _build_small(body: nn.Module, names: list[str], facts: Facts, plan: DetectorPlan) -> nn.Module:
+    """Build a detector for images of about 100 pixels: seconds per epoch on one core."""
     from torchvision.models.detection import FCOS, FasterRCNN, RetinaNet
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -139,13 +204,7 @@ def _build_small(body: nn.Module, names: list[str], facts: Facts, plan: Plan) ->
         box_roi_pool=MultiScaleRoIAlign(["0", "1"], pooled, 2),
         box_head=TwoMLPHead(width * pooled**2, head),
         box_predictor=FastRCNNPredictor(head, classes),
-        rpn_pre_nms_top_n_train=200,
-        rpn_post_nms_top_n_train=60,
-        rpn_pre_nms_top_n_test=200,
-        rpn_post_nms_top_n_test=40,
-        rpn_batch_size_per_image=64,
-        box_batch_size_per_image=32,
-        box_detections_per_img=20,
+        **_FEW_PROPOSALS,
         **shared,
     )
 
@@ -163,7 +222,7 @@ def _channels(body: nn.Module, names: list[str]) -> list[int]:
 
 
 def _seen(body: nn.Module, names: list[str]) -> list[Tensor]:
-    """What these parts return on a small image, in eval mode."""
+    """Return what these parts give on a small image, in eval mode."""
     found: dict[str, Tensor] = {}
     hooks = [
         body.get_submodule(name).register_forward_hook(
@@ -184,7 +243,7 @@ def _seen(body: nn.Module, names: list[str]) -> list[Tensor]:
 
 def _in_order(body: nn.Module, last: str) -> nn.Sequential:
     """The parts of `body` up to `last`, to be run one after the other; an activation that is not
-    a module is put in front of the first stage. Refused where that is not what `body` does."""
+    a module is put in front of the first stage. Refused if that is not what `body` does."""
     parts: list[tuple[str, nn.Module]] = []
     for name, child in body.named_children():
         parts.append((name, child))

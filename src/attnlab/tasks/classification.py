@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
 from attnlab.results.metric import Metric
-from attnlab.tasks._means import Means
-from attnlab.tasks.outputs import OutputsTask
-from attnlab.tasks.task import Loss, Meters
+from attnlab.tasks.task import Loss, Means, OutputsTask, TaskMeters
 
 FIVE = 5
 
@@ -45,12 +43,12 @@ class Classification(OutputsTask):
         right = (logits.detach().argmax(1) == batch.targets).double().mean()
         return Loss(mean, {"top1": right})
 
-    def meters(self, device: torch.device) -> Meters:
+    def meters(self, device: torch.device) -> TaskMeters:
         return _Accuracy(device, self.facts.outputs)
 
 
-class _Accuracy(Meters):
-    """Five guesses are always right where there are no more classes: no top-5 there."""
+class _Accuracy(TaskMeters):
+    """Five guesses are always right if there are at most five classes: then there is no top-5."""
 
     def __init__(self, device: torch.device, classes: int) -> None:
         self._five = classes > FIVE

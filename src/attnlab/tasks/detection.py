@@ -2,33 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts
-from attnlab.results.details import DetailsResult, MarkedPicture
+from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.metric import Metric
 from attnlab.tasks._average_precision import (
+    RECALLS,
     Found,
     Precision,
     average_precision,
-    check_installed,
+    check_coco_eval_installed,
     gathered,
 )
-from attnlab.tasks._detection_details import details, picture
-from attnlab.tasks._detectors import PRETRAINED, Plan, build_detector
-from attnlab.tasks._pretrained import freeze, hold_norms
-from attnlab.tasks.task import Loss, Meters, Task
+from attnlab.tasks._detectors import PRETRAINED, DetectorPlan, build_detector, freeze, hold_norms
+from attnlab.tasks.task import Loss, Task, TaskMeters
+
+_SHOWN_SCORE = 0.5
+"""Boxes of lower scores are left out of pictures."""
+_LARGEST = 160
+"""Pixels of the long side of a picture."""
+_MOST_CURVES = 12
+"""Categories that a page draws a curve of; more cannot be told apart by colour."""
+_SIZES = ("small", "medium", "large")
+
+
+def details(
+    found: Precision, pictures: Sequence[MarkedPicture], categories: Sequence[str]
+) -> DetailsResult:
+    """Return what a page shows of a detector: AP by category and size, precision by recall,
+    images."""
+    named = list(enumerate(categories, 1))
+    by_category = {name: _percent(found.average(label=label)) for label, name in named}
+    by_size = {size: _percent(found.average(size)) for size in _SIZES}
+    shown = [(label, name) for label, name in named if label in found.labels][:_MOST_CURVES]
+    lines = {
+        name: tuple(float(f"{value:.4g}") for value in np.nan_to_num(found.curve(label)))
+        for label, name in shown
+    }
+    curves = Curves(
+        title="Precision by recall, IoU 0.5",
+        x_title="recall",
+        y_title="precision",
+        x=tuple(RECALLS.round(2).tolist()),
+        lines=lines,
+    )
+    return DetailsResult(
+        breakdowns=(
+            Breakdown(title="AP by category", unit="%", values=by_category),
+            Breakdown(title="AP by size of the object (32², 96² pixels)", unit="%", values=by_size),
+        ),
+        curves=(curves,) if lines else (),
+        pictures=tuple(pictures),
+    )
+
+
+def marked_picture(
+    image: Tensor, predicted: Found, target: Found, categories: Sequence[str]
+) -> MarkedPicture:
+    """An image (3, H, W) with its boxes, small enough for a page."""
+    pixels = (image.detach().cpu().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    whole = Image.fromarray(pixels)
+    scale = min(1.0, _LARGEST / max(whole.size))
+    small = whole.resize((round(whole.width * scale), round(whole.height * scale)))
+    buffer = io.BytesIO()
+    small.quantize(128).save(buffer, "PNG", optimize=True)
+    sure = predicted["scores"] >= _SHOWN_SCORE
+    scores = [f" {100 * score:.0f} %" for score in predicted["scores"][sure].tolist()]
+    return MarkedPicture(
+        png=base64.b64encode(buffer.getvalue()).decode(),
+        width=small.width,
+        height=small.height,
+        true=_marks(target["boxes"], target["labels"], categories, scale),
+        found=_marks(
+            predicted["boxes"][sure], predicted["labels"][sure], categories, scale, scores
+        ),
+    )
+
+
+def _marks(
+    boxes: Tensor,
+    labels: Tensor,
+    categories: Sequence[str],
+    scale: float,
+    after: Sequence[str] = (),
+) -> tuple[Mark, ...]:
+    found = []
+    for number, (box, label) in enumerate(zip(boxes.tolist(), labels.tolist(), strict=True)):
+        left, top, right, bottom = (round(edge * scale, 1) for edge in box)
+        text = categories[label - 1] + (after[number] if after else "")
+        found.append(Mark(left=left, top=top, right=right, bottom=bottom, text=text))
+    return tuple(found)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
 
 _PICTURES = 6
 """Test images that a page shows."""
 
 
-def _percent(name: str, label: str) -> Metric:
+def _metric(name: str, label: str) -> Metric:
     return Metric(name=name, label=label, unit="%", scale=100)
 
 
@@ -36,7 +120,7 @@ class Detection(Task):
     """torchvision's losses; the result is COCO's average precision (AP).
 
     Args:
-        facts: of the data.
+        facts: what is known of the data.
         detector: what is built on a backbone with stages: faster_rcnn, retinanet or fcos. One of
             torchvision's own detectors is named as the backbone and taken as it is.
         min_size: to which the short side of an image is resized; 0 is the detector's own choice.
@@ -47,13 +131,13 @@ class Detection(Task):
 
     targets = "boxes"
     metrics = (
-        _percent("ap", "AP"),
-        _percent("ap50", "AP50"),
-        _percent("ap75", "AP75"),
-        _percent("ap_small", "AP small"),
-        _percent("ap_medium", "AP medium"),
-        _percent("ap_large", "AP large"),
-        _percent("ar", "AR"),
+        _metric("ap", "AP"),
+        _metric("ap50", "AP50"),
+        _metric("ap75", "AP75"),
+        _metric("ap_small", "AP small"),
+        _metric("ap_medium", "AP medium"),
+        _metric("ap_large", "AP large"),
+        _metric("ar", "AR"),
     )
 
     def __init__(
@@ -66,8 +150,8 @@ class Detection(Task):
         norm_eval: bool = False,
     ) -> None:
         super().__init__(facts)
-        check_installed()
-        self.plan = Plan(detector, min_size or None, max_size or None)
+        check_coco_eval_installed()
+        self.plan = DetectorPlan(detector, min_size or None, max_size or None)
         self.frozen_stages, self.norm_eval = frozen_stages, norm_eval
 
     def check(self, backbone: str, options: Mapping[str, Any]) -> None:
@@ -103,7 +187,7 @@ class Detection(Task):
         found: list[Found] = network(batch.inputs)
         return found
 
-    def meters(self, device: torch.device) -> Meters:
+    def meters(self, device: torch.device) -> TaskMeters:
         del device
         return _Boxes()
 
@@ -115,14 +199,14 @@ class Detection(Task):
             found.update(predictions, batch.targets)
             for parts in zip(batch.inputs, predictions, batch.targets, strict=True):
                 if len(pictures) < _PICTURES:
-                    pictures.append(picture(*parts, self.facts.categories))
+                    pictures.append(marked_picture(*parts, self.facts.categories))
         return details(found.precision(), pictures, self.facts.categories)
 
     def inputs(self, batch: Batch) -> tuple[list[Tensor]]:
         return (batch.inputs,)
 
 
-class _Boxes(Meters):
+class _Boxes(TaskMeters):
     """Keeps what was found; it is compared with the truth when all of it is there."""
 
     def __init__(self) -> None:
@@ -135,7 +219,7 @@ class _Boxes(Meters):
             self._pairs.append((kept, {name: each.cpu() for name, each in target.items()}))
 
     def precision(self) -> Precision:
-        """Of all images, of all processes."""
+        """Return the precision over all images of all processes."""
         pairs = gathered(self._pairs)
         return average_precision([p for p, _ in pairs], [t for _, t in pairs])
 

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.data import Batch
 from attnlab.results.metric import Metric
-from attnlab.tasks._means import Means
-from attnlab.tasks.outputs import OutputsTask
-from attnlab.tasks.task import Loss, Meters
+from attnlab.tasks.task import Loss, Means, OutputsTask, TaskMeters
 
 
 class MultiLabel(OutputsTask):
@@ -32,11 +30,11 @@ class MultiLabel(OutputsTask):
         right = ((logits.detach() > 0) == (batch.targets > 0)).all(1).double().mean()
         return Loss(mean, {"exact": right})
 
-    def meters(self, device: torch.device) -> Meters:
+    def meters(self, device: torch.device) -> TaskMeters:
         return _Precision(device, self.facts.outputs)
 
 
-class _Precision(Meters):
+class _Precision(TaskMeters):
     """A label is given where its logit is positive."""
 
     def __init__(self, device: torch.device, labels: int) -> None:

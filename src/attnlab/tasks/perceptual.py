@@ -46,11 +46,11 @@ class LossNetwork(nn.Module, ABC):
 
     @abstractmethod
     def maps(self, normalised: Tensor, number: int | None) -> list[Tensor]:
-        """Of normalised pictures."""
+        """Return the maps of normalised pictures."""
 
 
 class VGG16(LossNetwork):
-    """The maps of VGG16 behind relu1_2, relu2_2, relu3_3 and relu4_3, or the first of these."""
+    """The maps of VGG16 after relu1_2, relu2_2, relu3_3 and relu4_3, or the first of these."""
 
     def __init__(self, weights: Path, maps: int = len(VGG_MAPS)) -> None:
         from torchvision.models.vgg import cfgs, make_layers
@@ -59,7 +59,7 @@ class VGG16(LossNetwork):
         self.places = tuple(VGG_MAPS.values())[:maps]
         self.features = make_layers(cfgs["D"])[: self.places[-1] + 1]
         wanted = self.state_dict()
-        # What is behind the last map, and the classifier, are not needed, and need not be there.
+        # What follows the last map, and the classifier, are not needed, and need not be there.
         state = {name: value.float() for name, value in read_state(weights).items()}
         fill(self, {name: state[name] for name in wanted if name in state}, str(weights))
         for layer in self.features:

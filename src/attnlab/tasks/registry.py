@@ -31,7 +31,7 @@ class TaskConfig(Strict):
     """Which task, with its options."""
 
     name: str = "classification"
-    """One of `list_tasks()`, or a subclass of `attnlab.tasks.Task` of yours, "my_module.MyTask"."""
+    """One of `list_tasks()`, or your own subclass of `attnlab.tasks.Task`, "my_module.MyTask"."""
     options: dict[str, bool | int | float | str] = {}
 
     @field_validator("name")

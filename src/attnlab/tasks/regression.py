@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.data import Batch
 from attnlab.results.metric import Metric
-from attnlab.tasks.outputs import OutputsTask
-from attnlab.tasks.task import Loss, Meters
+from attnlab.tasks.task import Loss, OutputsTask, TaskMeters
 
 
 class Regression(OutputsTask):
@@ -29,11 +28,11 @@ class Regression(OutputsTask):
         mean = F.mse_loss(values, batch.targets.to(values.dtype))
         return Loss(mean, {"mae": (values.detach() - batch.targets).abs().double().mean()})
 
-    def meters(self, device: torch.device) -> Meters:
+    def meters(self, device: torch.device) -> TaskMeters:
         return _Errors(device)
 
 
-class _Errors(Meters):
+class _Errors(TaskMeters):
     def __init__(self, device: torch.device) -> None:
         from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 

@@ -6,17 +6,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts
-from attnlab.data.paintings import painting_file, read_painting
+from attnlab.data.photos import painting_file, read_painting
 from attnlab.results.metric import Metric
-from attnlab.tasks._means import Means
-from attnlab.tasks.created import CreatedTask
 from attnlab.tasks.perceptual import (
     CONTENT,
     VGG16,
@@ -29,7 +27,7 @@ from attnlab.tasks.perceptual import (
     total_variation,
     vgg16_file,
 )
-from attnlab.tasks.task import Loss, Meters, Pictures
+from attnlab.tasks.task import CreatedTask, Loss, Means, TaskMeters, TaskPictures
 
 VARIATION = Metric(name="variation", label="total variation", better="lower", digits=4)
 
@@ -84,7 +82,7 @@ class StyleTask(CreatedTask):
         """The one that judges pictures."""
 
     @classmethod
-    def files(cls, options: Mapping[str, Any]) -> dict[str, Path]:
+    def files(cls, options: Mapping[str, object]) -> dict[str, Path]:
         file = painting_file(str(options.get("style", "strokes")))
         return {} if file is None else {"style": file}
 
@@ -106,11 +104,11 @@ class StyleTask(CreatedTask):
         values = (total, content, style, total_variation(pictures.float()))
         return {metric.name: value for metric, value in zip(self.metrics, values, strict=True)}
 
-    def meters(self, device: torch.device) -> Meters:
+    def meters(self, device: torch.device) -> TaskMeters:
         return _Figures(tuple(metric.name for metric in self.metrics), device)
 
-    def pictures(self, network: nn.Module, batch: Batch) -> Pictures:
-        return Pictures(self._pixels(batch).clamp(0, 1), network(batch.inputs).float())
+    def pictures(self, network: nn.Module, batch: Batch) -> TaskPictures:
+        return TaskPictures(self._pixels(batch).clamp(0, 1), network(batch.inputs).float())
 
     def _losses(self, pictures: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         yardstick = self._on(pictures.device)
@@ -182,8 +180,10 @@ class Style(StyleTask):
         self.weights, self.maps = weights, maps
 
     @classmethod
-    def files(cls, options: Mapping[str, Any]) -> dict[str, Path]:
-        return {**super().files(options), "weights": vgg16_file(options.get("weights"))}
+    def files(cls, options: Mapping[str, object]) -> dict[str, Path]:
+        weights = options.get("weights")
+        file = vgg16_file(None if weights is None else str(weights))
+        return {**super().files(options), "weights": file}
 
     def loss_network(self) -> LossNetwork:
         return VGG16(vgg16_file(self.weights), self.maps)
@@ -219,7 +219,7 @@ class StyleFilters(StyleTask):
         return RandomFilters()
 
 
-class _Figures(Meters):
+class _Figures(TaskMeters):
     """Means over photographs of what `predict` found."""
 
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:

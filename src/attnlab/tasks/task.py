@@ -1,4 +1,4 @@
-"""What a task is."""
+"""What a task is, and what tasks have in common: networks of `attnlab.create`, means of metrics."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError
 from attnlab.data import Batch, Facts
+from attnlab.networks.create import create
 from attnlab.results.details import DetailsResult
 from attnlab.results.metric import Metric
 
 
 class Loss(NamedTuple):
-    """Of one batch."""
+    """The loss of one batch."""
 
     mean: Tensor
-    """Over the inputs of the batch; what is differentiated."""
+    """The mean over the inputs of the batch, which is differentiated."""
     figures: Mapping[str, Tensor]
     """Other means over the batch for the log, without a gradient."""
     parts: Mapping[str, Tensor] = {}
-    """What `mean` is the sum of, where it has parts, without a gradient."""
+    """The parts that `mean` is the sum of, if it has any, without a gradient."""
 
 
-class Pictures(NamedTuple):
-    """To be looked at, beside the images that they were made of."""
+class TaskPictures(NamedTuple):
+    """Pictures to be looked at, and the images that they were made of."""
 
     inputs: Tensor
     """(N, 3, H, W), pixels 0 to 1."""
     outputs: Tensor
 
 
-class Meters(ABC):
+class TaskMeters(ABC):
     """Sums up predictions over test batches, and over processes."""
 
     @abstractmethod
     def update(self, predictions: Any, targets: Any) -> None:
-        """Add a batch."""
+        """Add the predictions of a batch."""
 
     @abstractmethod
     def compute(self) -> dict[str, float | None]:
-        """A value for each metric of the task by its name, over all processes; None where there is
-        none."""
+        """Return a value for each metric of the task by its name, over all processes; None if there
+        is none."""
 
 
 class Task(ABC):
-    """Built for a data set; options of a task are arguments of its class, behind `facts`."""
+    """Built for a data set; options of a task are arguments of its class, after `facts`."""
 
     targets: ClassVar[str]
-    """What the data must know of an image: see `attnlab.data.Facts.targets`; `any` where it does
+    """What the data must know of an image: see `attnlab.data.Facts.targets`; `any` if it does
     not matter."""
     metrics: ClassVar[tuple[Metric, ...]]
-    """The first is the result."""
+    """The metrics; the first is the result."""
     file_options: ClassVar[tuple[str, ...]] = ()
     """Options that may name a file: its content is part of a run's identity, not its place."""
     yardstick_options: ClassVar[tuple[str, ...]] = ()
@@ -79,8 +80,9 @@ class Task(ABC):
         del options
         return {}
 
-    def pictures(self, network: nn.Module, batch: Batch) -> Pictures | None:
-        """What the network makes of a test batch, for people; None where that is not a picture."""
+    def pictures(self, network: nn.Module, batch: Batch) -> TaskPictures | None:
+        """Return what the network makes of a test batch, for people; None if that is not a
+        picture."""
         del network, batch
         return None
 
@@ -90,25 +92,25 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Batch) -> Loss:
-        """Of a training batch."""
+        """Return the loss of a training batch."""
 
     @abstractmethod
     def predict(self, network: nn.Module, batch: Batch) -> Any:
-        """What `meters` take of a test batch, with a network in eval mode."""
+        """Return what `meters` take of a test batch, with a network in eval mode."""
 
     @abstractmethod
-    def meters(self, device: torch.device) -> Meters:
-        """New ones."""
+    def meters(self, device: torch.device) -> TaskMeters:
+        """Return fresh meters for the metrics of the task."""
 
     def details(self, network: nn.Module, batches: Iterable[Batch]) -> DetailsResult | None:
-        """What a page shows of a finished network beside the metrics, on all test images; None,
-        and this method as it is here, for a task that shows nothing."""
+        """Return what a page shows of a finished network besides the metrics, on all test images;
+        None, and this method as it is here, for a task that shows nothing."""
         del network, batches
         return None
 
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
-        """What stiffness, stripe and fold are to see of a batch: inputs of the network."""
+        """Return the inputs of the network in a batch, for stiffness, stripe and fold."""
 
 
 _WORDS = {
@@ -118,3 +120,54 @@ _WORDS = {
     "boxes": "boxes",
     "nothing": "nothing",
 }
+
+
+class CreatedTask(Task):
+    """A task whose network is one of `attnlab.create`, so that anybody can build it again. A
+    subclass adds the loss and the metrics."""
+
+    @property
+    @abstractmethod
+    def num_classes(self) -> int | None:
+        """The number of classes for `attnlab.create`."""
+
+    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
+        return create(backbone, self.num_classes, **options)
+
+    def inputs(self, batch: Batch) -> Tensor:
+        images: Tensor = batch.inputs
+        return images
+
+
+class OutputsTask(CreatedTask):
+    """A task whose network is a backbone with one output per class, label or value. A subclass adds
+    the loss and the metrics."""
+
+    @property
+    def num_classes(self) -> int:
+        return self.facts.outputs
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        outputs: Tensor = network(batch.inputs)
+        return outputs.float()
+
+
+class Means:
+    """Named means of one value per image, over all test images and processes, in float64."""
+
+    def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
+        from torchmetrics import MeanMetric  # takes seconds, so not where it is not needed
+
+        # NaN is not left out: a network that gives it must not look better.
+        made = {
+            name: MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
+            for name in names
+        }
+        self._means = made
+
+    def update(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            self._means[name].update(value.double())
+
+    def compute(self) -> dict[str, float]:
+        return {name: float(mean.compute()) for name, mean in self._means.items()}

@@ -12,7 +12,7 @@ def test_my_gate(check):                 # one test per check
     check(MyGate)
 ```
 
-Tools of your own that a network with gates must survive, or be refused with attnlab's error:
+Your own tools that a network with gates must survive, or be refused with attnlab's error:
 
 ```python
 check_tool(Tool("my_export", lambda network, images: my_export(network)), "se")

@@ -1,4 +1,4 @@
-"""What a gate returns, and for which inputs."""
+"""Checks of what a gate returns, and for which inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnlab.testing._probe import (
     CHANNELS,
     MAPS,
     Build,
-    Probe,
+    GateProbe,
     build_awake,
     build_seeded,
     features,
@@ -29,7 +29,7 @@ def broadcasts(gate: Tensor, branch: Tensor) -> bool:
 def any_channels_and_maps(build: Build) -> None:
     """Odd and small channel counts, maps that are not square, maps of one pixel; both modes."""
     for channels in CHANNELS:
-        probe = Probe(build_awake(build, channels))
+        probe = GateProbe(build_awake(build, channels))
         for size in MAPS:
             for training in (True, False):
                 branch = features(channels, size)
@@ -45,7 +45,7 @@ def one_input_in_eval(build: Build) -> None:
     for channels in CHANNELS:
         # Equal inputs, since the shortcut that a step gate gets is another one of the batch.
         branch = features(channels)[:1].expand(3, -1, -1, -1)
-        probe = Probe(build_awake(build, channels)).eval()
+        probe = GateProbe(build_awake(build, channels)).eval()
         together = probe(branch).expand_as(branch)[:1]
         alone = probe(branch[:1]).expand_as(branch[:1])
         error = (together - alone).abs().max().item()
@@ -55,7 +55,7 @@ def one_input_in_eval(build: Build) -> None:
 def empty_batch(build: Build) -> None:
     """No inputs give no gates, and leave the state as it was."""
     for training in (True, False):
-        probe = Probe(build_awake(build, 17)).train(training)
+        probe = GateProbe(build_awake(build, 17)).train(training)
         branch = features(17, batch=0).requires_grad_()
         gate = probe(branch)
         shape = (gate * branch).shape
@@ -69,7 +69,7 @@ def empty_batch(build: Build) -> None:
 
 def one_value_in_training(build: Build) -> None:
     """One input of one pixel in training works, or is refused with what to change."""
-    probe = Probe(build_awake(build, 17)).train()
+    probe = GateProbe(build_awake(build, 17)).train()
     try:
         gate = probe(features(17, (1, 1), batch=1))
     except InputError as error:
@@ -82,7 +82,7 @@ def one_value_in_training(build: Build) -> None:
 def wrong_channels_are_refused(build: Build) -> None:
     """A gate must not broadcast its parameters over an input that it was not built for."""
     for built, given in ((1, 17), (17, 1), (17, 16)):
-        probe = Probe(build_seeded(build, built)).eval()
+        probe = GateProbe(build_seeded(build, built)).eval()
         try:
             probe(features(given))
         except (ValueError, RuntimeError):
@@ -97,7 +97,7 @@ def depends_on_input(build: Build) -> None:
     """
     for channels in CHANNELS:
         module = build_awake(build, channels)
-        probe, branch = Probe(module).eval(), features(channels)
+        probe, branch = GateProbe(module).eval(), features(channels)
         before = probe(branch).expand_as(branch)
         if isinstance(module, LearnedVectorGate):
             with torch.no_grad():
@@ -118,13 +118,13 @@ def never_multiplies(build: Build) -> None:
         return
     branch = features(17)
     branch[:, :, ::2, :] = 0
-    gate = Probe(module).eval()(branch).expand_as(branch)
+    gate = GateProbe(module).eval()(branch).expand_as(branch)
     assert not torch.equal(gate == 0, branch == 0), "the result is 0 exactly where the branch is"
 
 
 def leaves_input_alone(build: Build) -> None:
     """Neither the input nor, in eval mode, the state is changed by a call."""
-    probe = Probe(build_awake(build, 17)).eval()
+    probe = GateProbe(build_awake(build, 17)).eval()
     branch = features(17)
     given = branch.clone()
     state = {name: value.clone() for name, value in probe.state_dict().items()}

@@ -50,7 +50,7 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm)
 
 
-class Probe(nn.Module):
+class GateProbe(nn.Module):
     """Any form of gate as a function of one map: its gate, or the output of a norm.
 
     A step gate gets the map turned around as its shortcut. A stage gate gets two blocks, and the

@@ -6,13 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attnlab._errors import AttnlabError
-from attnlab.testing import (
-    _checks_export,
-    _checks_form,
-    _checks_learning,
-    _checks_numerics,
-    _checks_ranks,
-)
+from attnlab.testing import _checks_form, _checks_learning, _checks_numerics
 from attnlab.testing._law import survives
 from attnlab.testing._probe import Build
 from attnlab.testing._tools import Tool
@@ -44,7 +38,7 @@ def gate_checks(tools: Sequence[Tool] | None = None) -> list[Check]:
 
     `tools` are those that a network with the gate must survive; None for `exchanging_tools()`.
     """
-    modules = (_checks_form, _checks_numerics, _checks_learning, _checks_export, _checks_ranks)
+    modules = (_checks_form, _checks_numerics, _checks_learning)
     runs = [run for module in modules for run in module.CHECKS]
     return [Check(run.__name__, run) for run in (*runs, survives(tools))]
 

@@ -78,7 +78,7 @@ def _timm_freeze(network: nn.Module, images: Tensor) -> nn.Module:
 
 
 def _fuse_modules(network: nn.Module, images: Tensor) -> nn.Module:
-    """All pairs of a convolution and the norm that is the next child."""
+    """Fuse all pairs of a convolution and the norm that is the next child."""
     from torch.ao.quantization import fuse_modules
 
     del images
@@ -93,7 +93,7 @@ def _fuse_modules(network: nn.Module, images: Tensor) -> nn.Module:
 
 
 def _feature_extractor(network: nn.Module, images: Tensor) -> Network:
-    """The network's last node as the one feature."""
+    """Extract the network's last node as the one feature."""
     from torchvision.models.feature_extraction import (
         create_feature_extractor,
         get_graph_node_names,
@@ -123,7 +123,7 @@ def _quantize_fx(network: nn.Module, images: Tensor) -> nn.Module:
 
 
 def _compile(network: nn.Module, images: Tensor) -> Network:
-    """In one graph; backend aot_eager, so no C compiler."""
+    """Compile into one graph; the backend aot_eager needs no C compiler."""
     del images
     torch.compiler.reset()
     compiled: Network = torch.compile(network, fullgraph=True, backend="aot_eager")
@@ -144,7 +144,7 @@ def _saved_whole(network: nn.Module, images: Tensor) -> nn.Module:
 
 
 def use_quietly(tool: Tool, network: nn.Module, images: Tensor) -> Network:
-    """The tools' own deprecations and warnings are not the gates' business."""
+    """Use a tool without its own deprecations and warnings, which are not the gates' business."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return tool.use(network, images)

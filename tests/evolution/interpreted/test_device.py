@@ -18,7 +18,7 @@ ARGUMENTS = "operators --device cpu --batch 1 --channels 2 --size 3 --kernel-siz
 def quick(monkeypatch):
     edges = {"sequence": device.EDGES["sequence"]}
     monkeypatch.setattr(device, "check", functools.partial(device.check, edges=edges, runs=2))
-    monkeypatch.setattr(device, "compare", functools.partial(device.compare, blocks=1))
+    monkeypatch.setattr(device, "race", functools.partial(device.race, blocks=1))
 
 
 def test_the_command(capsys, tmp_path):

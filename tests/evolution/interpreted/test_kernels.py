@@ -17,7 +17,7 @@ from attnlab.evolution import (
     sc,
     use_native,
 )
-from attnlab.evolution._kernels import choose
+from attnlab.evolution._kernels import kernel_for
 from attnlab.evolution._triton import launch, tuning
 
 # Size, window: one row, one column, more taps than pixels, strides and dilations, no multiple of a
@@ -37,7 +37,7 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of 2 channels and 16 pixels, so that every shape has several and some are not full."""
-    assert choose("cpu", torch.float32).kernel == "triton"
+    assert kernel_for("cpu", torch.float32).kernel == "triton"
     fixed = tuning.fixed
 
     def small(channels, pixels, whole):

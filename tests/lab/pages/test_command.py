@@ -161,8 +161,8 @@ def test_file_of_another_version_and_damaged_file(tmp_path):
     for content, message in {
         '{"format": "attnlab fold 2"}': f"{str(file)!r} has the format 'attnlab fold 2', expected "
         f"'attnlab fold 1': another version of attnlab wrote it.",
-        '{"format": "attnlab fold 1"}': f"{str(file)!r} has the format 'attnlab fold 1' but lacks "
-        f"'rows': it is not as attnlab wrote it.",
+        '{"format": "attnlab fold 1"}': f"{str(file)!r} is not as attnlab wrote it. Expected "
+        f"a file of the format 'attnlab fold 1' but in this one action: Field required.",
     }.items():
         file.write_text(content)
         with pytest.raises(AttnlabError) as error:

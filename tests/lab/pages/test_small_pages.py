@@ -5,19 +5,23 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import confusion_matrix, recall_score
 from tests.lab.pages.simulated import simulate
 
 import attnlab
 from attnlab.instruments.classes.result import ClassesResult, all_seeds
+from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stiffness.page import names_of
 from attnlab.lab.pages.run_page import is_run
 from attnlab.page.rendering import bold, narrow
 from attnlab.results.columns import distinct_digits
+from attnlab.results.provenance import Provenance
 from attnlab.results.record import data_title, read_record
 
 
@@ -90,13 +94,15 @@ def test_the_page_of_a_run_that_is_not_finished(tmp_path: Path) -> None:
 
 
 def test_networks_get_names_that_tell_them_apart() -> None:
-    def result(gate: str = "", weights: str = "w/a.pt") -> dict:
-        return {"network": "resnet20", "provenance": {"gate": gate, "weights": weights}}
+    def result(gate: str = "", weights: str = "w/a.pt", network: str = "resnet20"):
+        return replace(some, network=network, provenance=Provenance(network, gate, weights))
 
+    some = stiffness(attnlab.create("resnet20"), torch.randn(1, 1, 3, 32, 32), progress=False)
     assert names_of([result(), result("se")]) == ["resnet20", "resnet20 with se"]
     assert names_of([result(), result(weights="")]) == ["resnet20, a.pt", "resnet20, random"]
     assert names_of([result(), result()]) == ["resnet20, a.pt (1)", "resnet20, a.pt (2)"]
-    assert names_of([{"network": "a"}, {"network": "b"}]) == ["a", "b"]
+    unknown = [replace(some, network=name) for name in ("a", "b")]
+    assert names_of(unknown) == ["a", "b"]
 
 
 def test_macs_have_digits_enough_to_differ() -> None:

@@ -74,12 +74,12 @@ def config(**settings: object) -> RunConfig:
         ),
         (
             {"data": {"name": "digits", "options": {"a": 1}}},
-            "options are for a data set of yours ('module.Class'), coco, voc and yolo; 'digits' "
+            "options are for your own data set ('module.Class'), coco, voc and yolo; 'digits' "
             "has none.",
         ),
         (
             {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},
-            "Expected the transform to be a class of yours as 'module.Class' but got 'cutout'.",
+            "Expected the transform to be your own class as 'module.Class' but got 'cutout'.",
         ),
         (
             {"recipe": {"name": "digits", "epochs": 2, "warmup_epochs": 2}},

@@ -8,7 +8,7 @@ import torchvision
 from torch import Tensor, nn
 
 from attnlab.networks.backbones import build_backbone
-from attnlab.networks.backbones.shufflenet import HalvingUnit, ShuffleUnit
+from attnlab.networks.backbones.mobile import HalvingUnit, ShuffleUnit
 
 SITES = {
     "vgg19_bn": [64] * 2 + [128] * 2 + [256] * 4 + [512] * 8,

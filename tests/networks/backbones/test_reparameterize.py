@@ -10,9 +10,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnlab.networks.backbones import build_backbone
-from attnlab.networks.backbones._reparameterize import BranchSum, identity_kernel, pad_kernel
-from attnlab.networks.backbones.acnet import asymmetric_convolution
-from attnlab.networks.backbones.repvgg import RepVGGBlock
+from attnlab.networks.backbones.reparameterized import (
+    BranchSum,
+    RepVGGBlock,
+    asymmetric_convolution,
+    identity_kernel,
+    pad_kernel,
+)
 
 
 def randomise_norms(network: nn.Module) -> None:

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import OptionError, UnknownNameError
 from attnlab.networks.backbones import build_backbone
-from attnlab.networks.backbones._blocks import zero_pad_shortcut
-from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet
+from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet, zero_pad_shortcut
 
 State = dict[str, Tensor]
 

@@ -53,7 +53,7 @@ def test_the_wrong_place_is_refused_with_the_right_one(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as raised:
         attnlab.save(gated("auto"), tmp_path / "w.safetensors", Description(NAME, gate="asr:se"))
     assert str(raised.value).endswith(
-        "Its gates act behind norms, where insert puts them by default: pass place='auto'."
+        "Its gates act after norms, where insert puts them by default: pass place='auto'."
     )
     assert not list(tmp_path.iterdir())
 

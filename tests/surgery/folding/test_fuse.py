@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import attnlab
 from attnlab._errors import FoldError
-from attnlab.networks.backbones._reparameterize import BranchSum
+from attnlab.networks.backbones.reparameterized import BranchSum
 
 from .networks import Chain, Residual, relative, stir, stir_gates
 

@@ -122,10 +122,10 @@ def attention_as_conv() -> object:
 
 
 def described() -> object:
-    from attnlab.evolution import OPERATORS, describe
+    from attnlab.evolution import OPERATORS, describe_operator
 
     fields = ["generation", "function_scope", "aggregation", "space", "channel", "parameters"]
-    found = {name: describe(info.build(16, 3)) for name, info in OPERATORS.items()}
+    found = {name: describe_operator(info.build(16, 3)) for name, info in OPERATORS.items()}
     return {name: [getattr(each, field) for field in fields] for name, each in found.items()}
 
 

@@ -8,12 +8,12 @@ before it is handed on to other processes and before the optimizer is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -21,17 +21,23 @@ from attnlab._errors import GateLostError
 from attnlab._files import write_whole
 from attnlab.bridges.ultralytics._transplant import check_same_gates, gates_of, transplant_anew
 
+if TYPE_CHECKING:
+    from ultralytics.engine.model import Model
+    from ultralytics.engine.trainer import BaseTrainer
+
+Method = Callable[..., object]
+"""A method of Ultralytics, as it is or with gates."""
 _asked: ContextVar[nn.Module | None] = ContextVar(
     "the network that is asked to train", default=None
 )
 _LOOKED = "_attnlab_looked"
 
 
-def trains(train: Any) -> Any:
-    """Their `Model.train`: its trainers learn which network was asked to train."""
+def trains(train: Method) -> Method:
+    """Return their `Model.train`: its trainers learn which network was asked to train."""
 
     @wraps(train)
-    def train_with_gates(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def train_with_gates(self: Model, *args: object, **kwargs: object) -> object:
         network = self.model
         with _asked_to_train(network):
             result = train(self, *args, **kwargs)
@@ -45,11 +51,11 @@ def trains(train: Any) -> Any:
     return train_with_gates
 
 
-def starts(train: Any) -> Any:
-    """Their `BaseTrainer.train`: it may hand its network on to other processes."""
+def starts(train: Method) -> Method:
+    """Return their `BaseTrainer.train`: it may hand its network on to other processes."""
 
     @wraps(train)
-    def train_from_gates(self: Any) -> Any:
+    def train_from_gates(self: BaseTrainer) -> object:
         if isinstance(self.model, nn.Module):
             _give_gates(self, _asked.get())
         return train(self)
@@ -57,11 +63,11 @@ def starts(train: Any) -> Any:
     return train_from_gates
 
 
-def sets_up(setup_model: Any) -> Any:
-    """Their `BaseTrainer.setup_model`, where a trainer reads the network from a file."""
+def sets_up(setup_model: Method) -> Method:
+    """Return their `BaseTrainer.setup_model`, where a trainer reads the network from a file."""
 
     @wraps(setup_model)
-    def setup_with_gates(self: Any) -> Any:
+    def setup_with_gates(self: BaseTrainer) -> object:
         network = _asked.get()
         if network is None and not isinstance(self.model, nn.Module):
             network = _network_in_file(self)
@@ -73,11 +79,12 @@ def sets_up(setup_model: Any) -> Any:
     return setup_with_gates
 
 
-def builds(build_pipeline: Any) -> Any:
-    """Their `BaseTrainer._build_train_pipeline`, which makes the optimizer: the last moment."""
+def builds(build_pipeline: Method) -> Method:
+    """Return their `BaseTrainer._build_train_pipeline`, which makes the optimizer: the last
+    moment."""
 
     @wraps(build_pipeline)
-    def build_with_gates(self: Any) -> Any:
+    def build_with_gates(self: BaseTrainer) -> object:
         from ultralytics.utils import RANK
         from ultralytics.utils.torch_utils import unwrap_model
 
@@ -93,7 +100,7 @@ def builds(build_pipeline: Any) -> Any:
 
 
 @contextmanager
-def _asked_to_train(network: Any) -> Iterator[None]:
+def _asked_to_train(network: object) -> Iterator[None]:
     token = _asked.set(network if isinstance(network, nn.Module) else None)
     try:
         yield
@@ -101,7 +108,7 @@ def _asked_to_train(network: Any) -> Iterator[None]:
         _asked.reset(token)
 
 
-def _give_gates(trainer: Any, network: nn.Module | None) -> None:
+def _give_gates(trainer: BaseTrainer, network: nn.Module | None) -> None:
     """Let the network that `trainer` built have the gates of `network`."""
     from ultralytics.utils import LOGGER
 
@@ -118,7 +125,7 @@ def _give_gates(trainer: Any, network: nn.Module | None) -> None:
     )
 
 
-def _network_in_file(trainer: Any) -> nn.Module | None:
+def _network_in_file(trainer: BaseTrainer) -> nn.Module | None:
     """The network in the file that `trainer` trains, if it does not begin with its weights."""
     from ultralytics.nn.tasks import load_checkpoint
 
@@ -139,5 +146,5 @@ def _check_not_lost(network: nn.Module, asked: nn.Module | None, file: object) -
         )
 
 
-def _resumes(trainer: Any) -> bool:
+def _resumes(trainer: BaseTrainer) -> bool:
     return bool(getattr(trainer, "resume", False))

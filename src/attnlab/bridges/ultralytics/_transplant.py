@@ -1,10 +1,16 @@
-"""The gates of one network in another one of the same blocks."""
+"""The gates of one network in another one of the same blocks; `load()` with gates.
+
+A network without gates takes those of the weights that it loads, then weights are copied by name.
+"""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
@@ -13,13 +19,16 @@ from attnlab.residuals import Attachment
 from attnlab.surgery.insertion import attachments
 from attnlab.surgery.insertion.host import attach
 
+if TYPE_CHECKING:
+    from ultralytics.nn.tasks import BaseModel
+
 
 def gates_of(network: object) -> dict[str, Attachment]:
-    """Its gates by name; none if it is not a network but the path to one."""
+    """Return the gates of a network by name; none if it is not a network but the path to one."""
     return dict(attachments(network)) if isinstance(network, nn.Module) else {}
 
 
-def transplant(source: Any, target: Any) -> None:
+def transplant(source: nn.Module, target: BaseModel) -> None:
     """Put copies of the gates of `source` into `target`."""
     copied = copy.deepcopy(list(gates_of(source).values()))  # once: stages share a gate
     _attach_all(copied, target)
@@ -27,7 +36,7 @@ def transplant(source: Any, target: Any) -> None:
         target.attention = source.attention
 
 
-def transplant_anew(source: Any, target: Any) -> None:
+def transplant_anew(source: BaseModel, target: BaseModel) -> None:
     """Put the gates of `source` into `target` with the values that they had at insertion."""
     found = gates_of(source)
     start = source.attention.start if hasattr(source, "attention") else {}
@@ -92,7 +101,7 @@ def _attach_all(gates: list[Attachment], target: nn.Module) -> None:
     if missing:
         raise InputError(
             f"The weights have {len(gates)} gates, and the network that they are loaded into has "
-            f"no {missing[0]!r}, behind which one of them acts: it is another "
+            f"no {missing[0]!r}, after which one of them acts: it is another "
             f"architecture. Train the one that the gates were put into, or load weights without "
             f"gates."
         )
@@ -107,3 +116,47 @@ def _has(network: nn.Module, name: str) -> bool:
     except AttributeError:
         return False
     return True
+
+
+_SIZE = 64
+"""Pixels of the example: the smallest that the strides of these networks divide evenly twice."""
+
+
+def example_for(network: torch.nn.Module) -> torch.Tensor:
+    """Return an image of noise, the same each time."""
+    channels = int(getattr(network, "yaml", {}).get("channels", 3))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(1, channels, _SIZE, _SIZE, generator=generator)
+    parameter = next(network.parameters())
+    return images.to(parameter.device, parameter.dtype)
+
+
+def loads(load: Callable[..., object]) -> Callable[..., object]:
+    """Return their `BaseModel.load`, with gates."""
+
+    @wraps(load)
+    def load_with_gates(
+        self: BaseModel, weights: nn.Module | dict[str, Any], verbose: bool = True
+    ) -> object:
+        found = (weights.get("ema") or weights["model"]) if isinstance(weights, dict) else weights
+        if isinstance(found, nn.Module):
+            check_norms(found)
+            if gates_of(found) and gates_of(self):
+                check_same_gates(found, self)
+            elif gates_of(found):
+                transplant(found, self)
+        return load(self, weights, verbose)
+
+    load_with_gates.keeps_gates = True  # type: ignore[attr-defined]
+    return load_with_gates
+
+
+def check_norms(network: nn.Module) -> None:
+    """Refuse norms with a gate inside: a trainer builds plain ones, a validation fuses them."""
+    norms = norms_with_gates(network)
+    if norms:
+        raise InputError(
+            f"The norm {norms[0]!r} has a gate inside (iebn), and Ultralytics fuses norms into the "
+            f"convolutions before them in every validation. Choose 'ie', the same gate after a "
+            f"layer."
+        )

@@ -13,8 +13,16 @@ import triton.language as tl
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.evolution import _span
-from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution._implementation import (
+    AttentionCall,
+    Implementation,
+    SpanCall,
+    computing,
+    planes,
+    span_gradients_by_primitives,
+    spanned_by_primitives,
+    thirds,
+)
 from attnlab.evolution._plain import Plain, Primitives, whole_batch
 from attnlab.evolution._triton.kernels.attention import attention_kernel
 from attnlab.evolution._triton.kernels.attention_backward import key_kernel, query_kernel
@@ -26,6 +34,8 @@ from attnlab.evolution.window import Sizes, Window
 
 DEEPEST = 128
 """Channels of a head that one program can hold; deeper attention is made of the primitives."""
+Arguments = dict[str, Any]
+"""What a kernel is started with, by the name of its parameter: tensors, numbers and types."""
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
@@ -83,108 +93,62 @@ class Triton(Implementation):
             )
         return out
 
-    def spanned_av(
-        self,
-        features: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        groups: int,
-        window: list[int],
-    ) -> Tensor:
-        return _span.forward(self, features, x, weight, bias, groups, window)
+    def spanned_av(self, call: SpanCall) -> Tensor:
+        return spanned_by_primitives(self, call)
 
-    def spanned_av_backward(
-        self,
-        grad: Tensor,
-        features: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        groups: int,
-        window: list[int],
-    ) -> list[Tensor]:
-        return _span.backward(self, grad, features, x, weight, bias, groups, window)
+    def spanned_av_backward(self, grad: Tensor, call: SpanCall) -> list[Tensor]:
+        return span_gradients_by_primitives(self, grad, call)
 
-    def attention(
-        self,
-        parts: list[Tensor],
-        bias: Tensor | None,
-        relative: list[Tensor],
-        heads: int,
-        scale: float,
-        mask: bool,
-        window: list[int],
-    ) -> tuple[Tensor, Tensor]:
-        query, key, value = map(planes, thirds(parts))
-        if _depth(key, value, heads) > DEEPEST:
-            return _UNFUSED.attention(parts, bias, relative, heads, scale, mask, window)
+    def attention(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
+        query, key, value = map(planes, call.operands())
+        if call.depth() > DEEPEST:
+            return _UNFUSED.attention(call)
         out = value.new_empty(query.shape[0], value.shape[1], *query.shape[2:])
         stats = torch.empty(
-            (query.shape[0], heads, 2, *query.shape[2:]),
+            (query.shape[0], call.heads, 2, *query.shape[2:]),
             dtype=computing(query.dtype),
             device=query.device,
         )
-        positions = Positions(bias, relative, Window.from_flat(window), stats)
-        shared = _attention_arguments(query, key, value, positions, heads, scale, window)
-        arguments = {**shared, "out": out, "stats": stats, "MASK": mask}
-        _by_pixels(attention_kernel, arguments, query, value, query.shape[2:], heads)
+        positions = Positions(call, stats)
+        shared = _attention_arguments(query, key, value, positions, call)
+        arguments = {**shared, "out": out, "stats": stats, "MASK": call.mask}
+        _by_pixels(attention_kernel, arguments, call, query.shape[2:])
         return out, stats
 
-    def attention_backward(
-        self,
-        grad: Tensor,
-        stats: Tensor,
-        parts: list[Tensor],
-        bias: Tensor | None,
-        relative: list[Tensor],
-        heads: int,
-        scale: float,
-        mask: bool,
-        window: list[int],
-    ) -> list[Tensor]:
-        query, key, value = map(planes, thirds(parts))
-        if _depth(key, value, heads) > DEEPEST:
-            return _UNFUSED.attention_backward(
-                grad, stats, parts, bias, relative, heads, scale, mask, window
-            )
+    def attention_backward(self, grad: Tensor, stats: Tensor, call: AttentionCall) -> list[Tensor]:
+        query, key, value = map(planes, call.operands())
+        if call.depth() > DEEPEST:
+            return _UNFUSED.attention_backward(grad, stats, call)
         grad, stats = planes(grad), stats.contiguous()
-        gradients = [t.new_empty(t.shape) for t in parts]
+        gradients = [t.new_empty(t.shape) for t in call.parts]
         to_query, to_key, to_value = thirds(gradients)
-        positions = Positions(bias, relative, Window.from_flat(window), stats)
-        deltas = stats.new_empty(query.shape[0], heads, *query.shape[2:])
-        shared = _attention_arguments(query, key, value, positions, heads, scale, window)
+        positions = Positions(call, stats)
+        deltas = stats.new_empty(query.shape[0], call.heads, *query.shape[2:])
+        shared = _attention_arguments(query, key, value, positions, call)
         shared |= {"grad": grad, "grad_batch": grad.stride(0), "stats": stats, "deltas": deltas}
-        arguments = {
-            **shared,
-            "q_grad": to_query,
-            "q_grad_batch": to_query.stride(0),
-            "MASK": mask,
-        }
-        _by_pixels(query_kernel, arguments, query, value, query.shape[2:], heads)
-        arguments = {
-            **shared,
+        to_queries = {"q_grad": to_query, "q_grad_batch": to_query.stride(0), "MASK": call.mask}
+        _by_pixels(query_kernel, {**shared, **to_queries}, call, query.shape[2:])
+        to_keys = {
             "k_grad": to_key,
             "v_grad": to_value,
             "k_grad_batch": to_key.stride(0),
             "v_grad_batch": to_value.stride(0),
         }
-        _by_pixels(key_kernel, arguments, query, value, key.shape[2:], heads)
+        _by_pixels(key_kernel, {**shared, **to_keys}, call, key.shape[2:])
         if positions.given:
-            arguments = {
-                **shared,
+            to_positions = {
                 "bias_grad": positions.bias_sums,
                 "embedding_grad": positions.embedding_sums,
-                "MASK": mask,
+                "MASK": call.mask,
             }
-            taps = Window.from_flat(window).taps
-            _by_pixels(position_kernel, arguments, query, value, query.shape[2:], heads, taps)
+            taps = call.shape.taps
+            _by_pixels(position_kernel, {**shared, **to_positions}, call, query.shape[2:], taps)
         return gradients + positions.gradients()
 
 
 def _sizes(
     channels: int, size: Sequence[int], out_size: Sequence[int], window: list[int]
-) -> dict[str, Any]:
+) -> Arguments:
     """Sizes and window with three axes, as every kernel takes them."""
     planes_of_group = max(channels, Window.from_flat(window).taps)
     if planes_of_group * max(math.prod(size), math.prod(out_size)) >= 2**31:
@@ -209,15 +173,10 @@ def _sizes(
 
 
 def _attention_arguments(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    positions: Positions,
-    heads: int,
-    scale: float,
-    window: list[int],
-) -> dict[str, Any]:
+    query: Tensor, key: Tensor, value: Tensor, positions: Positions, call: AttentionCall
+) -> Arguments:
     """What the four attention kernels share."""
+    heads = call.heads
     return {
         "q": query,
         "k": key,
@@ -230,16 +189,16 @@ def _attention_arguments(
         "heads": heads,
         "depth": query.shape[1] // heads,
         "value_depth": value.shape[1] // heads,
-        "SCALE": scale,
+        "SCALE": call.scale,
         "HAS_BIAS": positions.has_bias,
         "HAS_RELATIVE": positions.has_relative,
         "COMPUTE": _TYPES[computing(query.dtype)],
         "BLOCK_V": power(value.shape[1] // heads),
-        **_sizes(_depth(key, value, heads), key.shape[2:], query.shape[2:], window),
+        **_sizes(call.depth(), key.shape[2:], query.shape[2:], call.window),
     }
 
 
-def _by_channels(kernel: Any, arguments: dict[str, Any], out: Tensor, groups: int) -> Tensor:
+def _by_channels(kernel: Any, arguments: Arguments, out: Tensor, groups: int) -> Tensor:
     """One program per group, block of channels and block of output pixels."""
     channels, pixels = out.shape[1] // groups, math.prod(out.shape[2:])
     arguments |= {
@@ -259,31 +218,20 @@ def _by_channels(kernel: Any, arguments: dict[str, Any], out: Tensor, groups: in
 
 
 def _by_pixels(
-    kernel: Any,
-    arguments: dict[str, Any],
-    query: Tensor,
-    value: Tensor,
-    size: Sizes,
-    heads: int,
-    taps: int | None = None,
+    kernel: Any, arguments: Arguments, call: AttentionCall, size: Sizes, taps: int | None = None
 ) -> None:
     """One program per head and block of pixels; or per head and tap, which loops over pixels."""
-    depth = _depth(query, value, heads)
-    pixels, images = math.prod(size), query.shape[0] * heads
+    first = call.parts[0]
+    pixels, images = math.prod(size), first.shape[0] * call.heads
 
     def programs(blocks: Blocks) -> int:
         return images * (triton.cdiv(pixels, blocks.pixels) if taps is None else taps)
 
-    with _on(query):
-        launch(kernel, arguments, programs, depth, pixels, whole=True)
+    with _on(first):
+        launch(kernel, arguments, programs, call.depth(), pixels, whole=True)
 
 
-def _depth(key: Tensor, value: Tensor, heads: int) -> int:
-    """Channels of a head, whichever has more."""
-    return max(key.shape[1], value.shape[1]) // heads
-
-
-def _on(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+def _on(tensor: Tensor) -> contextlib.AbstractContextManager[object]:
     """Triton starts kernels on the current device, whatever the tensors are on."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnlab.evolution._implementation import AttentionCall
 from attnlab.evolution.window import Window
 
 
@@ -12,15 +13,14 @@ class Positions:
     """`bias` (heads, taps) and `embedding` (heads, taps, depth), with room for their gradients.
 
     The embedding of a tap joins those of its offsets along the axes. Sums are per image and head;
-    `stats` says where and in which type they are made. Where a term is missing a tensor that is not
+    `stats` says where and in which type they are made. If a term is missing, a tensor that is not
     read stands in for it.
     """
 
-    def __init__(
-        self, bias: Tensor | None, relative: list[Tensor], window: Window, stats: Tensor
-    ) -> None:
+    def __init__(self, call: AttentionCall, stats: Tensor) -> None:
+        bias, relative, window = call.bias, call.relative, call.shape
         self.has_bias, self.has_relative = bias is not None, bool(relative)
-        self._given = ([] if bias is None else [bias]) + relative
+        self._given = call.positions
         self._window = window
         self.bias = stats if bias is None else bias.to(stats.dtype).contiguous()
         self.embedding = self.embedding_sums = self.bias_sums = stats
@@ -37,7 +37,8 @@ class Positions:
         return bool(self._given)
 
     def gradients(self) -> list[Tensor]:
-        """Of the bias, if there is one, and of the embeddings, from the sums."""
+        """Return the gradients of the bias, if there is one, and of the embeddings, from the
+        sums."""
         found = [self.bias_sums.sum(0)] if self.has_bias else []
         if self.has_relative:
             found += _apart(self.embedding_sums.sum(0), self._window)
@@ -56,7 +57,7 @@ def _joined(relative: list[Tensor], window: Window) -> Tensor:
 
 
 def _apart(gradient: Tensor, window: Window) -> list[Tensor]:
-    """The adjoint of `_joined`."""
+    """Take the gradient apart: the adjoint of `_joined`."""
     pieces = gradient.unflatten(1, window.kernel_size).chunk(window.axes, dim=-1)
     found = []
     for axis, piece in enumerate(pieces):

@@ -43,7 +43,7 @@ def fixed(channels: int, pixels: int, whole: bool) -> Blocks:
 
 
 def candidates(channels: int, pixels: int, whole: bool) -> list[Blocks]:
-    """What is worth timing, the fixed choice first."""
+    """Return the blocks that are worth timing, the fixed choice first."""
     first = fixed(channels, pixels, whole)
     wides = [first.channels] if whole else [8, 16, 32]
     found = [

@@ -1,4 +1,4 @@
-"""The operators beside others on one device, in turns, and beside the limits of that device."""
+"""The operators and others on one device, timed interleaved, and the limits of that device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def numbers(self) -> int:
-        """Of one feature map."""
+        """The numbers of one feature map."""
         return self.batch * self.channels * self.size**2
 
     def maps_shape(self) -> tuple[int, ...]:
@@ -47,19 +47,19 @@ class Case:
 
 
 @dataclass(frozen=True)
-class TimedContestant:
+class PeerTimes:
     """One way to compute an operator on one device."""
 
     operator: str
     name: str
     forward: float | None = None
-    """Seconds."""
+    """Seconds of a forward pass."""
     both: float | None = None
     """Seconds of forward with backward to all operands."""
     inside: float | None = None
     """Largest difference to ours relative to its largest number, where no window is cut."""
     border: float | None = None
-    """The same elsewhere."""
+    """The largest difference where a window is cut."""
     remark: str = ""
     """Why it was not run, or not backwards."""
 
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 def least_work(case: Case, operator: str, backward: bool, itemsize: int) -> Work:
-    """Of a forward pass, or of forward with backward."""
+    """Return the least work of a forward pass, or of forward with backward."""
     x, maps = case.numbers, torch.Size(case.maps_shape()).numel()
     products = 2 * case.kernel_size**2 * x
     if operator == "involution":
@@ -83,10 +83,10 @@ def least_work(case: Case, operator: str, backward: bool, itemsize: int) -> Work
     return Work(itemsize * x * (12 if backward else 4), products * (2 + 4 if backward else 2))
 
 
-def compare(
+def race(
     case: Case, device: torch.device, dtype: torch.dtype, blocks: int = 9
-) -> Iterator[TimedContestant]:
-    """Every way to compute involution and local attention, ours first."""
+) -> Iterator[PeerTimes]:
+    """Time every way to compute involution and local attention, ours first."""
     made = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -102,6 +102,17 @@ def compare(
     yield from _compare("attention", peers, (x, key, value), gradient, case, blocks)
 
 
+@dataclass
+class _Entry:
+    """A peer in the contest, as far as it runs here."""
+
+    forward: Callable[[], Tensor] | None = None
+    both: Callable[[], object] | None = None
+    inside: float | None = None
+    border: float | None = None
+    remark: str = ""
+
+
 def _compare(
     operator: str,
     builders: dict[str, Callable[[], Peer]],
@@ -109,47 +120,55 @@ def _compare(
     gradient: Tensor,
     case: Case,
     blocks: int,
-) -> Iterator[TimedContestant]:
-    forwards: dict[str, Callable[[], object]] = {}
-    boths: dict[str, Callable[[], object]] = {}
-    differences: dict[str, tuple[float | None, float | None]] = {}
-    remarks: dict[str, str] = dict.fromkeys(builders, "")
+) -> Iterator[PeerTimes]:
+    entries: dict[str, _Entry] = {}
     expected: Tensor | None = None
     for name, build in builders.items():
-        try:
-            peer = build()
-            inputs = peer.prepare(*operands)
-            forward, both = _runs(peer, inputs, gradient)
-            out = peer.restore(forward())
-            expected = out if expected is None else expected
-            differences[name] = _differences(out, expected, case.kernel_size // 2)
-            forwards[name] = forward
-        except Exception as error:
-            if name == OURS:
-                raise
-            remarks[name] = _why(error)
-            continue
-        try:
-            both()
-            boths[name] = both
-        except Exception as error:
-            if name == OURS:
-                raise
-            remarks[name] = f"no backward pass: {_why(error)}"
-    device = gradient.device
-    forward_seconds = median_seconds(forwards, device, blocks)
-    both_seconds = median_seconds(boths, device, blocks)
-    for name in builders:
-        inside, border = differences.get(name, (None, None))
-        yield TimedContestant(
+        entries[name], out = _entered(name, build, operands, gradient, expected, case)
+        expected = out if expected is None else expected
+    forwards = {name: each.forward for name, each in entries.items() if each.forward}
+    boths = {name: each.both for name, each in entries.items() if each.both}
+    forward_seconds = median_seconds(forwards, gradient.device, blocks)
+    both_seconds = median_seconds(boths, gradient.device, blocks)
+    for name, entry in entries.items():
+        yield PeerTimes(
             operator,
             name,
             forward_seconds.get(name),
             both_seconds.get(name),
-            inside,
-            border,
-            remarks[name],
+            entry.inside,
+            entry.border,
+            entry.remark,
         )
+
+
+def _entered(
+    name: str,
+    build: Callable[[], Peer],
+    operands: tuple[Tensor, ...],
+    gradient: Tensor,
+    expected: Tensor | None,
+    case: Case,
+) -> tuple[_Entry, Tensor | None]:
+    """Run a peer once, compare its result with ours; what fails is left out with a remark, unless
+    it is ours."""
+    entry, out = _Entry(), None
+    try:
+        peer = build()
+        forward, both = _runs(peer, peer.prepare(*operands), gradient)
+        out = peer.restore(forward())
+        ours = out if expected is None else expected
+        entry.inside, entry.border = _differences(out, ours, case.kernel_size // 2)
+        entry.forward = forward
+        both()
+        entry.both = both
+    except Exception as error:
+        if name == OURS:
+            raise
+        entry.remark = _why(error)
+        if entry.forward is not None:
+            entry.remark = f"no backward pass: {entry.remark}"
+    return entry, out
 
 
 def _why(error: Exception) -> str:
@@ -160,7 +179,7 @@ def _why(error: Exception) -> str:
 def _runs(
     peer: Peer, inputs: tuple[Tensor, ...], gradient: Tensor
 ) -> tuple[Callable[[], Tensor], Callable[[], object]]:
-    """Without gradients, and with backward to all inputs."""
+    """Return two runs: without gradients, and with backward to all inputs."""
 
     def forward() -> Tensor:
         with torch.no_grad():
@@ -176,7 +195,7 @@ def _runs(
 
 
 def _differences(out: Tensor, ours: Tensor, reach: int) -> tuple[float | None, float | None]:
-    """Inside and at the border; None where there are no such pixels."""
+    """Return the differences inside and at the border; None if there are no such pixels."""
     apart = (out.double() - ours.double()).abs() / ours.double().abs().max()
     whole = torch.zeros_like(apart, dtype=torch.bool)
     height, width = ours.shape[2:]

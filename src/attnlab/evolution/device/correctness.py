@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.evolution._kernels import choose, use_native
-from attnlab.evolution.attention import local_attention
+from attnlab.evolution._kernels import kernel_for, use_native
+from attnlab.evolution.attention import Boundary, local_attention
 from attnlab.evolution.primitives import av, qk, sc, spanned_av
 from attnlab.evolution.window import Window
 
@@ -84,7 +84,7 @@ def check(
     """Every operator on every edge and its types, one after the other."""
     for name, edge in edges.items():
         for dtype in edge.dtypes:
-            kernel = choose(device.type, dtype).kernel
+            kernel = kernel_for(device.type, dtype).kernel
             for operator, (function, inputs) in cases(edge).items():
                 with contextlib.nullcontext() if edge.timed else _untimed(kernel):
                     error, repeats = _try(function, [t.to(dtype) for t in inputs], device, runs)
@@ -117,16 +117,9 @@ def cases(edge: Edge) -> dict[str, tuple[Function, list[Tensor]]]:
     weight, offsets = random(groups * window.taps, 3), random(groups * window.taps)
     features = random(2, 3, *out)
 
-    def attention(boundary: str) -> Function:
+    def attention(boundary: Boundary) -> Function:
         return lambda q, k, v, b, *r: local_attention(
-            q,
-            k,
-            v,
-            heads,
-            window,
-            bias=b,
-            relative=r,
-            boundary=boundary,  # type: ignore[arg-type]
+            q, k, v, heads, window, bias=b, relative=r, boundary=boundary
         )
 
     return {

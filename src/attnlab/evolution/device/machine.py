@@ -1,4 +1,5 @@
-"""The device that is tried: whether it is there, what it is, and how time is taken on it."""
+"""The device that is tried: whether it is there, what it is, how time is taken on it, and what it
+can do at most (bytes moved and products summed per second)."""
 
 from __future__ import annotations
 
@@ -7,17 +8,18 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from attnlab._errors import OptionError
-from attnlab.evolution._kernels import DTYPES, choose
+from attnlab.evolution._kernels import DTYPES, kernel_for
 
 _PACKAGES = ("attnlab", "torch", "triton", "natten")
 
 
-def place(name: str) -> torch.device:
-    """The device called `name`; an error where this machine has none."""
+def device_named(name: str) -> torch.device:
+    """The device called `name`; an error if this machine has none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = ["cpu"] + ([] if accelerator is None else [accelerator.type])
     kind, _, index = name.partition(":")
@@ -30,8 +32,8 @@ def place(name: str) -> torch.device:
     return torch.device(name)
 
 
-def facts(device: torch.device) -> dict[str, object]:
-    """What a reader of the numbers needs to know of the machine."""
+def machine_facts(device: torch.device) -> dict[str, object]:
+    """Return what a reader of the numbers needs to know of the machine."""
     versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
@@ -44,7 +46,7 @@ def facts(device: torch.device) -> dict[str, object]:
         "system": platform.platform(),
         "packages": versions,
         "threads": torch.get_num_threads(),
-        "kernels": [str(choose(device.type, dtype)) for dtype in DTYPES],
+        "kernels": [str(kernel_for(device.type, dtype)) for dtype in DTYPES],
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -75,7 +77,7 @@ def median_seconds(
     blocks: int = 9,
     seconds_per_block: float = 0.02,
 ) -> dict[str, float]:
-    """Seconds of a call of each, the median of blocks that take turns."""
+    """Return the seconds of a call of each: the median of blocks, which are interleaved."""
 
     def block(run: Callable[[], object], calls: int) -> float:
         start = clock(device)
@@ -92,3 +94,34 @@ def median_seconds(
         for name, run in runs.items():
             found[name].append(block(run, calls[name]))
     return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a device, measured and not taken from a data sheet."""
+
+    bytes_per_second: float
+    """The bytes that a copy moves, reading and writing counted."""
+    flops_per_second: float
+    """The rate of a product of square matrices in the storage type; float32 without TF32."""
+
+    def floor(self, moved: float, flops: float) -> float:
+        """Seconds that no kernel which moves and computes this much can beat."""
+        return max(moved / self.bytes_per_second, flops / self.flops_per_second)
+
+
+def limits(device: torch.device, dtype: torch.dtype, megabytes: int, side: int) -> Limits:
+    """Copy `megabytes`, and multiply matrices of `side` × `side`."""
+    block = torch.zeros(megabytes * 2**20 // dtype.itemsize, dtype=dtype, device=device)
+    target = torch.empty_like(block)
+    matrix = torch.randn(side, side, device=device).to(dtype)
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        seconds = median_seconds(
+            {"copy": lambda: target.copy_(block), "product": lambda: matrix @ matrix}, device
+        )
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    moved = 2 * block.numel() * dtype.itemsize
+    return Limits(moved / seconds["copy"], 2 * side**3 / seconds["product"])

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Peer:
 
 
 def unfold_involution(maps: Tensor, x: Tensor, size: int) -> Tensor:
-    """As the authors' portable code aggregates."""
+    """Aggregate as the authors' portable code does."""
     batch, groups, _, height, width = maps.shape
     windows = F.unfold(x, size, padding=size // 2)
     windows = windows.view(batch, groups, -1, size * size, height, width)
@@ -64,7 +64,7 @@ def unfold_attention(query: Tensor, key: Tensor, value: Tensor, heads: int, size
 
 
 def involution_peers(size: int) -> dict[str, Callable[[], Peer]]:
-    """Of `av` with a centred window."""
+    """Return the ways to compute `av` with a centred window."""
     window = Window.centred(size)
 
     def unfold(maps: Tensor, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def involution_peers(size: int) -> dict[str, Callable[[], Peer]]:
 
 
 def attention_peers(heads: int, size: int) -> dict[str, Callable[[], Peer]]:
-    """Of `local_attention` with a centred window."""
+    """Return the ways to compute `local_attention` with a centred window."""
     window = Window.centred(size)
 
     def ours(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def _compiled(function: Function, plain: bool = False) -> Function:
     """`function` through torch's compiler; `plain` without this package's own kernels."""
     if interpreting():
         raise NotHereError("Triton interprets, and the compiler needs it to compile")
-    compiled = torch.compile(function, dynamic=False)
+    compiled: Function = torch.compile(function, dynamic=False)
     if not plain:
         return compiled
 
@@ -117,14 +117,14 @@ def _compiled(function: Function, plain: bool = False) -> Function:
 
 def flex(heads: int, size: int) -> Peer:
     """torch's flex_attention with a mask of the neighbourhood, which leaves out what is outside."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-    attend: Any = _compiled(flex_attention)
-    masks: dict[tuple[int, int, torch.device], Any] = {}
+    attend = _compiled(cast("Function", flex_attention))
+    masks: dict[tuple[int, int, torch.device], BlockMask] = {}
     reach = size // 2
 
-    def mask_of(height: int, width: int, device: torch.device) -> Any:
-        def near(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
+    def mask_of(height: int, width: int, device: torch.device) -> BlockMask:
+        def near(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             rows = (query // width - key // width).abs() <= reach
             return rows & ((query % width - key % width).abs() <= reach)
 

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ STORAGE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "
 _POINTER, _INT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
-class Problem(ctypes.Structure):
+class NativeProblem(ctypes.Structure):
     """Sizes and window, passed to every kernel."""
 
     _fields_ = [
@@ -48,17 +47,17 @@ class Problem(ctypes.Structure):
     ]
 
 
-def problem(
+def native_problem(
     batch: int,
     groups: int,
     size: Sequence[int],
     out_size: Sequence[int],
     window: list[int],
     accumulate: bool = False,
-) -> Problem:
+) -> NativeProblem:
     """The problem for one call, on as many threads as torch uses. Kernels read it only.
 
-    InputError where sizes and window do not fit: a kernel would read what is not there.
+    Raise InputError if sizes and window do not fit: a kernel would read what is not there.
 
     A sequence is an image of one row. Of a video this is the problem of one frame: the window is
     that of rows and columns, and the planes of a channel are as far apart as its frames are long.
@@ -76,7 +75,7 @@ def _problem(
     window: tuple[int, ...],
     accumulate: bool,
     threads: int,
-) -> Problem:
+) -> NativeProblem:
     parts = Window.from_flat(window)
     expected = parts.output_size(*size)
     if expected != out_size:
@@ -89,7 +88,7 @@ def _problem(
         for part, one in zip(parts, (1, 1, 1, 0), strict=True)
         for number in ((one,) * missing + part)[-2:]
     ]
-    return Problem(
+    return NativeProblem(
         batch,
         groups,
         *((1,) * missing + size)[-2:],
@@ -108,7 +107,7 @@ def window_taps(window: list[int]) -> int:
     return math.prod(window[: len(window) // 4])
 
 
-class Attention(ctypes.Structure):
+class NativeAttention(ctypes.Structure):
     """What attention adds: depths, scale, border, and the position terms (addresses or None)."""
 
     _fields_ = [
@@ -125,8 +124,8 @@ class Attention(ctypes.Structure):
 
 _OPERAND = [_POINTER, _INT]
 _FOUR, _THREE = _OPERAND * 4, [_POINTER] * 3
-_ATTENTION = [ctypes.POINTER(Attention), *_OPERAND, *_OPERAND, *_OPERAND]
-_SIGNATURES: dict[str, list[Any]] = {
+_ATTENTION = [ctypes.POINTER(NativeAttention), *_OPERAND, *_OPERAND, *_OPERAND]
+_SIGNATURES: dict[str, list] = {
     "av": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "qk": [_INT, *_OPERAND, *_OPERAND, _POINTER],
     "sc": [_INT, *_OPERAND, *_OPERAND, _POINTER],
@@ -142,6 +141,6 @@ def declare(library: ctypes.CDLL) -> None:
     for name, arguments in _SIGNATURES.items():
         for storage in STORAGE.values():
             function = getattr(library, f"attnlab_{name}_{storage}")
-            function.argtypes = [ctypes.POINTER(Problem), *arguments]
+            function.argtypes = [ctypes.POINTER(NativeProblem), *arguments]
             function.restype = None
     library.attnlab_vector_bytes.restype = ctypes.c_int

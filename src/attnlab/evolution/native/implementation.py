@@ -10,12 +10,19 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.evolution._implementation import Implementation, computing, planes, thirds
+from attnlab.evolution._implementation import (
+    AttentionCall,
+    Implementation,
+    SpanCall,
+    computing,
+    planes,
+    thirds,
+)
 from attnlab.evolution._plain import Plain, Primitives
-from attnlab.evolution._shift import blocks
-from attnlab.evolution.native import span
-from attnlab.evolution.native.abi import STORAGE, Attention, problem, window_taps
-from attnlab.evolution.native.frames import av_frames, qk_frames, sc_frames
+from attnlab.evolution._torch_forms import blocks
+from attnlab.evolution.native import composed
+from attnlab.evolution.native.abi import STORAGE, NativeAttention, native_problem, window_taps
+from attnlab.evolution.native.composed import av_frames, qk_frames, sc_frames
 from attnlab.evolution.window import Window
 
 
@@ -94,7 +101,7 @@ class Native(Implementation):
         channels = second.shape[1] // groups
 
         def call(to: Tensor, first: Tensor, second: Tensor, add: bool) -> None:
-            sizes = problem(second.shape[0], groups, size, out_size, window, add)
+            sizes = native_problem(second.shape[0], groups, size, out_size, window, add)
             addresses = (*operand(first), *operand(second), to.data_ptr())
             self._call(name, dtype, out_size[-1], sizes, channels, *addresses)
 
@@ -109,24 +116,21 @@ class Native(Implementation):
         self,
         name: Literal["spanned_av", "spanned_sc"],
         out: Tensor,
-        features: Tensor,
         second: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        groups: int,
-        window: list[int],
+        call: SpanCall,
     ) -> None:
-        """`av` or `sc` of images or sequences into a contiguous tensor, with maps that are made
-        from features where they are used."""
-        rows = groups * window_taps(window)
+        """`av` or `sc` of `second`, images or sequences, into a contiguous tensor, with maps that
+        are made from features where they are used."""
+        features, weight, bias = call.features, call.weight, call.bias
+        rows = call.groups * window_taps(call.window)
         if (
             weight.shape != (rows, features.shape[1])
             or (bias is not None and bias.shape != (rows,))
             or len(features) != len(second)
-            or second.shape[1] % groups
+            or second.shape[1] % call.groups
         ):
             given = [weight, features, second] if bias is None else [weight, bias, features, second]
-            raise _misfit(name, groups, window_taps(window), *given)
+            raise _misfit(name, call.groups, window_taps(call.window), *given)
         features, second = planes(features.to(out.dtype)), planes(second.to(out.dtype))
         kept = [
             None if t is None else t.to(computing(out.dtype)).contiguous() for t in (weight, bias)
@@ -136,8 +140,8 @@ class Native(Implementation):
             name,
             out.dtype,
             features.shape[-1],
-            problem(len(out), groups, size, features.shape[2:], window),
-            out.shape[1] // groups,
+            native_problem(len(out), call.groups, size, features.shape[2:], call.window),
+            out.shape[1] // call.groups,
             features.shape[1],
             *(None if t is None else t.data_ptr() for t in kept),
             *operand(features),
@@ -145,54 +149,26 @@ class Native(Implementation):
             out.data_ptr(),
         )
 
-    def spanned_av(
-        self,
-        features: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        groups: int,
-        window: list[int],
-    ) -> Tensor:
-        return span.forward(self, features, x, weight, bias, groups, window)
+    def spanned_av(self, call: SpanCall) -> Tensor:
+        return composed.spanned_av_in_blocks(self, call)
 
-    def spanned_av_backward(
-        self,
-        grad: Tensor,
-        features: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        groups: int,
-        window: list[int],
-    ) -> list[Tensor]:
-        return span.backward(self, grad, features, x, weight, bias, groups, window)
+    def spanned_av_backward(self, grad: Tensor, call: SpanCall) -> list[Tensor]:
+        return composed.span_gradients_in_blocks(self, grad, call)
 
-    def attention(
-        self,
-        parts: list[Tensor],
-        bias: Tensor | None,
-        relative: list[Tensor],
-        heads: int,
-        scale: float,
-        mask: bool,
-        window: list[int],
-    ) -> tuple[Tensor, Tensor]:
-        if parts[0].dim() == 5:
-            return self._by_primitives().attention(
-                parts, bias, relative, heads, scale, mask, window
-            )
-        query, key, value = map(planes, thirds(parts))
+    def attention(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
+        if call.parts[0].dim() == 5:
+            return self._by_primitives().attention(call)
+        query, key, value = map(planes, call.operands())
         batch, size = query.shape[0], query.shape[2:]
         out = value.new_empty(batch, value.shape[1], *size)
-        stats = value.new_empty(batch, heads, 2, *size, dtype=computing(value.dtype))
-        kept = _positions(bias, relative, stats.dtype)
+        stats = value.new_empty(batch, call.heads, 2, *size, dtype=computing(value.dtype))
+        kept = _positions(call, stats.dtype)
         self._call(
             "attention",
             query.dtype,
             size[-1],
-            problem(batch, heads, key.shape[2:], size, window),
-            _settings(query, value, kept, heads, scale, mask),
+            native_problem(batch, call.heads, key.shape[2:], size, call.window),
+            _settings(query, value, kept, call),
             *operand(query),
             *operand(key),
             *operand(value),
@@ -201,34 +177,21 @@ class Native(Implementation):
         )
         return out, stats
 
-    def attention_backward(
-        self,
-        grad: Tensor,
-        stats: Tensor,
-        parts: list[Tensor],
-        bias: Tensor | None,
-        relative: list[Tensor],
-        heads: int,
-        scale: float,
-        mask: bool,
-        window: list[int],
-    ) -> list[Tensor]:
-        if parts[0].dim() == 5:
-            return self._by_primitives().attention_backward(
-                grad, stats, parts, bias, relative, heads, scale, mask, window
-            )
-        gradients = [torch.empty(t.shape, dtype=t.dtype) for t in parts]
-        query, key, value = map(planes, thirds(parts))
+    def attention_backward(self, grad: Tensor, stats: Tensor, call: AttentionCall) -> list[Tensor]:
+        if call.parts[0].dim() == 5:
+            return self._by_primitives().attention_backward(grad, stats, call)
+        gradients = [torch.empty(t.shape, dtype=t.dtype) for t in call.parts]
+        query, key, value = map(planes, call.operands())
         grad, stats, batch = planes(grad), stats.contiguous(), query.shape[0]
-        kept = _positions(bias, relative, stats.dtype)
+        kept = _positions(call, stats.dtype)
         # One sum per image and head: the total does not depend on the number of threads.
         sums = [None if t is None else stats.new_empty(batch, *t.shape) for t in kept]
         self._call(
             "attention_backward",
             query.dtype,
             query.shape[-1],
-            problem(batch, heads, key.shape[2:], query.shape[2:], window),
-            _settings(query, value, kept, heads, scale, mask),
+            native_problem(batch, call.heads, key.shape[2:], query.shape[2:], call.window),
+            _settings(query, value, kept, call),
             *operand(query),
             *operand(key),
             *operand(value),
@@ -237,9 +200,8 @@ class Native(Implementation):
             *(item for g in thirds(gradients) for item in operand(g)),
             *(None if t is None else t.data_ptr() for t in sums),
         )
-        given = ([] if bias is None else [bias]) + relative
         totals = [t.sum(0) for t in sums if t is not None]
-        return gradients + [s.to(t.dtype) for s, t in zip(totals, given, strict=True)]
+        return gradients + [s.to(t.dtype) for s, t in zip(totals, call.positions, strict=True)]
 
     def _by_primitives(self) -> Plain:
         """Attention of videos: an image at a time, with its maps in memory."""
@@ -264,27 +226,20 @@ def _misfit(name: str, groups: int, taps: int, *tensors: Tensor) -> InputError:
     return InputError(f"{name} of {groups} groups and {taps} taps got shapes {shapes}.")
 
 
-def _positions(
-    bias: Tensor | None, relative: list[Tensor], compute: torch.dtype
-) -> list[Tensor | None]:
+def _positions(call: AttentionCall, compute: torch.dtype) -> list[Tensor | None]:
     """Bias, row and column embedding as the kernels read them; None where there is none."""
-    given = [bias, *[None] * (2 - len(relative)), *relative]
+    given = [call.bias, *[None] * (2 - len(call.relative)), *call.relative]
     return [None if t is None else t.to(compute).contiguous() for t in given]
 
 
 def _settings(
-    query: Tensor,
-    value: Tensor,
-    positions: list[Tensor | None],
-    heads: int,
-    scale: float,
-    mask: bool,
-) -> Attention:
+    query: Tensor, value: Tensor, positions: list[Tensor | None], call: AttentionCall
+) -> NativeAttention:
     """The C structure; it holds addresses, so `positions` must outlive the call."""
     addresses = (None if t is None else t.data_ptr() for t in positions)
-    depths = (query.shape[1] // heads, value.shape[1] // heads)
-    row = positions[1]
-    return Attention(*depths, 0 if row is None else row.shape[1], scale, mask, *addresses)
+    depths = (query.shape[1] // call.heads, value.shape[1] // call.heads)
+    row = 0 if positions[1] is None else positions[1].shape[1]
+    return NativeAttention(*depths, row, call.scale, call.mask, *addresses)
 
 
 def operand(tensor: Tensor) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, OptionError
 from attnlab._files import write_whole
 from attnlab.data import Batch, Facts
-from attnlab.data.decode import decoded
-from attnlab.data.pictures import as_tensor, png, scaled
+from attnlab.data.pictures import as_tensor, decoded, png, scaled
 from attnlab.subject.run import load_network, read_facts, read_task
 from attnlab.surgery.folding import has_constant_gates
 from attnlab.surgery.folding.fold import fold

@@ -71,7 +71,11 @@ def write_file_page(file: str | Path, out: Path) -> Path:
     result = result_kind(kind)
     if result is not None:
         content = {name: value for name, value in found.items() if name != "format"}
-        return write_result_page(result.from_content(content), out)
+        try:
+            made = result.from_content(content)
+        except InputError as error:
+            raise InputError(f"{str(path)!r} is not as attnlab wrote it. {error}") from None
+        return write_result_page(made, out)
     # "attnlab fold 2": the number is the version.
     known = [name for name in FORMATS if name.rpartition(" ")[0] == kind.rpartition(" ")[0]]
     if known:

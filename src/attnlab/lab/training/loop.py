@@ -21,7 +21,7 @@ from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Batch, Data, load_data
-from attnlab.data.batches import check_batches, training_chunks
+from attnlab.data.batches import check_batch_size, training_chunks
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.batch_noise import check_batch_noise
 from attnlab.lab.training.config import RunConfig
@@ -101,7 +101,7 @@ def train(
     # Before any process is started: errors are plain, and processes share one copy of the images.
     data = load_data(config.data)
     build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
-    check_batches(data.facts.train, config.recipe, devices)
+    check_batch_size(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
     check_stored(folder, config, identity)
     job = _Job(config, identity, folder, data, threads, progress, each_epoch, trackers, group)

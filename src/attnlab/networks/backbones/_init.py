@@ -10,7 +10,7 @@ from torch import nn
 def initialise(network: nn.Module) -> None:
     """Draw every Conv2d weight from N(0, 2 / (kh · kw · out_channels)); norms become the identity.
 
-    The fan-out ignores groups, as in the code behind the papers. Linear layers and convolution
+    The fan-out ignores groups, as in the papers' code. Linear layers and convolution
     biases keep PyTorch's own initial values.
     """
     for module in network.modules():

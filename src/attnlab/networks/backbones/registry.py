@@ -9,11 +9,9 @@ from torch import nn
 
 from attnlab._checked import check_whole
 from attnlab._errors import OptionError, check_options, unknown_name
-from attnlab.networks.backbones.acnet import basic_acnet, bottleneck_acnet
-from attnlab.networks.backbones.mobilenet import MobileNetV1
-from attnlab.networks.backbones.repvgg import RepVGG
+from attnlab.networks.backbones.mobile import MobileNetV1, ShuffleNetV2
+from attnlab.networks.backbones.reparameterized import RepVGG, basic_acnet, bottleneck_acnet
 from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet
-from attnlab.networks.backbones.shufflenet import ShuffleNetV2
 from attnlab.networks.backbones.style import FastStyle
 from attnlab.networks.backbones.vgg import VGG19
 

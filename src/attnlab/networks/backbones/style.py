@@ -1,13 +1,13 @@
 """The usual network of fast style transfer (Johnson et al., ECCV 2016; Ulyanov et al., 2016).
 
 A 9×9 convolution, two that halve the size, residual blocks, twice nearest enlargement and a
-convolution, a 9×9 convolution to three channels. Reflected borders; norm and ReLU behind every
-convolution but the last, and a norm without ReLU behind a block's second one. With width 32 and
+convolution, a 9×9 convolution to three channels. Reflected borders; norm and ReLU after every
+convolution but the last, and a norm without ReLU after a block's second one. With width 32 and
 five blocks it is the network of the public example, except that a sigmoid makes the picture (0 to
 1) where that has none.
 
 With batch norm a picture depends, in training, on the others of its batch; with instance norm it
-never does. ASR's authors compare the two, and batch norm with ASR behind every norm, in their
+never does. ASR's authors compare the two, and batch norm with ASR after every norm, in their
 supplement (G).
 """
 
@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from attnlab._errors import InputError, OptionError, unknown_name
 
 SMALLEST = 16
-"""Of height and width: the reflected border of the 9×9 convolutions and of the smallest map."""
+"""The least height and width: the reflected border of the 9×9 convolutions and of the smallest
+map."""
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,
@@ -64,7 +65,7 @@ class FastStyle(nn.Module):
 
     @property
     def attention_sites(self) -> tuple[str, ...]:
-        """Behind every norm."""
+        """The sites after every norm."""
         return tuple(
             name
             for name, module in self.named_modules()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TypeGuard
 
 from torch import Tensor
 
@@ -19,11 +19,11 @@ _AVERAGED = "n_averaged"  # how many torch's AveragedModel took; its tensors are
 
 
 class WeightsNote(UserWarning):
-    """What of a file of weights was taken."""
+    """Warns which part of a file of weights was taken."""
 
 
-def is_state(content: Any) -> bool:
-    """Whether it is tensors by name."""
+def is_state(content: object) -> TypeGuard[Mapping[str, Tensor]]:
+    """Whether `content` is tensors by name."""
     return (
         isinstance(content, Mapping)
         and all(isinstance(name, str) for name in content)
@@ -31,15 +31,16 @@ def is_state(content: Any) -> bool:
     )
 
 
-def entry_of(content: Mapping[str, Any], source: str) -> dict[str, Tensor] | None:
+def entry_of(content: Mapping[str, object], source: str) -> dict[str, Tensor] | None:
     """The tensors of the network in a checkpoint that holds more; None if there are none."""
-    found = [name for name in ENTRIES if is_state(content.get(name)) and content[name]]
+    found = {name: state for name in ENTRIES if is_state(state := content.get(name)) and state}
     if not found:
         return None
-    others = " and ".join(map(repr, found[1:]))
+    first, *rest = found
+    others = " and ".join(map(repr, rest))
     instead = f" It has weights in {others}, too." if others else ""
-    warnings.warn(f"Took {found[0]!r} of {source!r}.{instead}", WeightsNote, stacklevel=2)
-    return dict(content[found[0]])
+    warnings.warn(f"Took {first!r} of {source!r}.{instead}", WeightsNote, stacklevel=2)
+    return dict(found[first])
 
 
 def without_prefix(

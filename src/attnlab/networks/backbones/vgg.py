@@ -21,7 +21,7 @@ HIDDEN = 4096
 
 
 class VGG19(nn.Module):
-    """VGG19-BN."""
+    """VGG19 with a BatchNorm after each convolution."""
 
     def __init__(self, num_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """The texts that a `.safetensors` file has beside its tensors."""
+    """The texts that a `.safetensors` file has next to its tensors."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -156,7 +156,7 @@ def _heads(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[
 
 
 def _is_classifier_alone(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
-    """Whether all that differs in shape counts classes: the last layer, and heads beside it."""
+    """Whether all that differs in shape counts classes: the last layer, and heads next to it."""
     others = _of_another_shape(expected, state)
     counts = {(expected[name].shape[:1], state[name].shape[:1]) for name in others}
     ends_with_it = others[-1:] == list(expected)[-1:]

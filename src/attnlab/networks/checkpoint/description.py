@@ -69,13 +69,15 @@ class Description:
     affine: list[str] = field(default_factory=list)
     """Norms that a fold gave affine parameters."""
     place: Literal["auto", "branch", "norm"] = "branch"
-    """As given to `insert`, whose own default is `auto`; runs have the same default as this."""
+    """The place as given to `insert`, whose own default is `auto`; runs have the same default as
+    this."""
     shared: bool = False
     """Whether the chosen blocks of a stage have one gate in common, as given to `insert`."""
     noise: dict[str, Any] | None = None
-    """In the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b": 0.8}`."""
+    """The noise in the norms of the network, as a run has it: `{"kind": "constant", "a": 0.8, "b":
+    0.8}`."""
     preprocessing: Preprocessing | None = None
-    """How images were prepared when it was trained; None where that is not known."""
+    """How images were prepared when it was trained; None if that is not known."""
     shortened: dict[str, str] = field(default_factory=dict)
     """After steps were removed, what took the place of which module: `{"layer1.2": "identity"}`."""
 
@@ -149,7 +151,7 @@ class Description:
     @property
     def own_classes(self) -> list[str]:
         """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
-        return own_classes(self.model, self.gate)
+        return foreign_classes(self.model, self.gate)
 
     def example(self, network: nn.Module, batch: int = 1) -> Tensor:
         """An input of the described size for `network`, the same each time."""
@@ -166,7 +168,7 @@ class Description:
         return f"Description({', '.join([repr(self.model), *changed])})"
 
     def to_json(self) -> str:
-        """What a file holds."""
+        """Return the fields that a file holds."""
         try:
             return json.dumps({"model": self.model, **self._changed(), **self._prepared()})
         except TypeError as error:
@@ -185,7 +187,7 @@ class Description:
         return {name: v for name, v in values.items() if v != getattr(default, name)}
 
 
-def own_classes(model: str, gate: str | None) -> list[str]:
+def foreign_classes(model: str, gate: str | None) -> list[str]:
     """The classes that are not attnlab's among a network and its gates."""
     library, _, _ = model.rpartition(":")
     gates = [] if gate is None else re.split(r"[+:*]", gate)

@@ -1,22 +1,76 @@
-"""The three primitives as one multiply and one sum over views: the form for compilers.
+"""The three primitives in torch, in two forms: shifts for eager torch, views for compilers.
 
-Eager torch would materialise the K² copies; a compiler fuses views, product and sum into one gather
-loop without atomics. Unrolled shifts compile to the same speed forward but take minutes.
+Shifts are one multiply-accumulate per tap. Memory is O(input): the K² shifted copies of `unfold`
+never exist. On a CPU each sample is finished before the next begins, so that the K² passes over it
+stay in cache (about twice as fast as passes over the whole batch).
 
-The views are made of `unfold` and `diagonal`, never of `as_strided`: a compiler may lay a tensor
-out differently from the strides it was traced with (channels last behind a convolution), and then
-`as_strided` reads the wrong numbers without a word.
+Views are one multiply and one sum. Eager torch would materialise the K² copies; a compiler fuses
+views, product and sum into one gather loop without atomics. Unrolled shifts compile to the same
+speed forward but take minutes. The views are made of `unfold` and `diagonal`, never of
+`as_strided`: a compiler may lay a tensor out differently from the strides it was traced with
+(channels last after a convolution), and then `as_strided` reads the wrong numbers without a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import EllipsisType
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab.evolution.window import Sizes, Window
+
+
+def blocks(batch: int, device: torch.device) -> Iterator[slice]:
+    """Parts of the batch to work on together; an empty batch is one empty part."""
+    step = 1 if device.type == "cpu" else max(batch, 1)
+    for start in range(0, max(batch, 1), step):
+        yield slice(start, start + step)
+
+
+def av_shift(maps: Tensor, x: Tensor, window: Window) -> Tensor:
+    """`av` without autograd: maps (B, G, taps, *out), x (B, C, *size)."""
+    groups, out_size = maps.shape[1], maps.shape[3:]
+    out = x.new_zeros(x.shape[0], groups, x.shape[1] // groups, *out_size)
+    for block in blocks(x.shape[0], x.device):
+        padded = F.pad(x[block], window.pad()).unflatten(1, (groups, -1))
+        for tap, shift in enumerate(window.shifts(*out_size)):
+            out[block].addcmul_(maps[block, :, tap].unsqueeze(2), padded[shift])
+    return out.flatten(1, 2)
+
+
+def qk_shift(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
+    """`qk` without autograd: q (B, C, *out), x (B, C, *size)."""
+    out_size = q.shape[2:]
+    out = x.new_empty(x.shape[0], groups, window.taps, *out_size)
+    for block in blocks(x.shape[0], x.device):
+        padded = F.pad(x[block], window.pad()).unflatten(1, (groups, -1))
+        queries = q[block].unflatten(1, (groups, -1))
+        product = torch.empty_like(queries)
+        for tap, shift in enumerate(window.shifts(*out_size)):
+            torch.mul(queries, padded[shift], out=product)
+            torch.sum(product, 2, out=out[block, :, tap])
+    return out
+
+
+def sc_shift(maps: Tensor, y: Tensor, size: Sizes, window: Window) -> Tensor:
+    """`sc` without autograd: maps (B, G, taps, *out), y (B, C, *out)."""
+    groups, out_size = maps.shape[1], maps.shape[3:]
+    padded_size = [n + 2 * padding for n, padding in zip(size, window.padding, strict=True)]
+    inside: tuple[EllipsisType | slice, ...] = (
+        ...,
+        *(slice(p, p + n) for n, p in zip(size, window.padding, strict=True)),
+    )
+    out = y.new_empty(*y.shape[:2], *size)
+    for block in blocks(y.shape[0], y.device):
+        grouped = y[block].unflatten(1, (groups, -1))
+        padded = y.new_zeros(*grouped.shape[:3], *padded_size)
+        for tap, shift in enumerate(window.shifts(*out_size)):
+            padded[shift].addcmul_(maps[block, :, tap].unsqueeze(2), grouped)
+        out[block] = padded[inside].flatten(1, 2)
+    return out
 
 
 def _padded(x: Tensor, around: Iterable[tuple[int, int]]) -> Tensor:
