@@ -19,6 +19,8 @@ from attnlab._errors import (
 )
 from attnlab.gates import GATES
 
+ON_VECTOR = ", ".join(name for name, info in GATES.items() if info.on_vector)
+
 
 @pytest.fixture(scope="module")
 def net() -> nn.Module:
@@ -44,8 +46,7 @@ def test_all_can_be_caught_by_their_public_base() -> None:
         ),
         (
             "asr",
-            "'asr' needs the attention module to learn, as in 'asr:se'. It takes: "
-            f"{', '.join(name for name, info in GATES.items() if info.on_vector)}.",
+            f"'asr' needs the attention module to learn, as in 'asr:se'. It takes: {ON_VECTOR}.",
         ),
         (
             "ars:se",
@@ -74,7 +75,7 @@ def test_wrong_gate_name(net: nn.Module, gate: str, message: str) -> None:
             "asr:cbam",
             {},
             "'asr:cbam' does not exist: its gate differs from pixel to pixel, so it cannot be one "
-            "constant per channel. ASR takes: se, eca, sem, srm, ie, spa, ese, ge, gc, gct.",
+            f"constant per channel. ASR takes: {ON_VECTOR}.",
         ),
         (
             "asr:se*0",

@@ -20,7 +20,7 @@ from attnlab._errors import (
 )
 from attnlab._imported import import_from, imported, own_folders
 from attnlab.cli import main
-from attnlab.gates import VectorGate, build_gate, parse_gate
+from attnlab.gates import GATES, VectorGate, build_gate, parse_gate
 from attnlab.lab.measures import measure_run
 from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.networks.checkpoint import Description, load, save
@@ -123,7 +123,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(OptionError, lambda: build_gate("asr:their_code.Halving", 3)) == (
         "'asr:their_code.Halving' does not exist: it is not a VectorGate. "
-        "ASR takes: se, eca, sem, srm, ie, spa, ese, ge, gc, gct."
+        f"ASR takes: {', '.join(name for name, info in GATES.items() if info.on_vector)}."
     )
     assert message(UnknownNameError, lambda: create("their_nets.Small")) == (
         "There is no module 'their_nets' for the network 'their_nets.Small'. Install it, or put "
