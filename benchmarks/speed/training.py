@@ -23,7 +23,7 @@ from attnlab.data import Facts, load_data
 from attnlab.data.batches import training_chunks
 from attnlab.lab.training import RunConfig
 from attnlab.lab.training.loop import train_epoch
-from attnlab.lab.training.reporters import Calls
+from attnlab.lab.training.reporters import CallReporter
 from attnlab.lab.training.state import build_state
 from attnlab.subject.building import build_network
 from attnlab.tasks import Task, build_task
@@ -58,7 +58,7 @@ def _ours(config: RunConfig) -> Epoch:
     fabric = Fabric(accelerator="cpu", devices=1)
     data, task = load_data(config.data), _task(config)
     state = build_state(fabric, config, build_network(config, task, SIZE))
-    show = Calls(lambda _: None)
+    show = CallReporter(lambda _: None)
     epochs = iter(range(config.recipe.epochs))
 
     def run() -> tuple[float, float]:

@@ -13,8 +13,9 @@ import tyro
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.instruments.removal import RANKINGS, Trial, removal_order
-from attnlab.instruments.removal.figures import shorten_figure
+from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_order
+from attnlab.instruments.removal.figures import accuracy_figure
+from attnlab.instruments.removal.result import RemovalCurve, RemovalPoint
 from attnlab.lab.training import RunConfig, train
 from attnlab.page.plot import write_svg
 from benchmarks._common import Table, read_json, settings, write_json
@@ -76,7 +77,7 @@ def _public_images(cifar10: Path, part: str, number: int) -> list[tuple[Tensor, 
 
 def _measured(case: ShortenCase) -> Found:
     """Return scores, what each step matters alone, and hits per image and depth, by ranking."""
-    ranked, judged = Trial(case.network, case.images), Trial(case.network, case.test)
+    ranked, judged = (RemovalTrial(case.network, each) for each in (case.images, case.test))
     labels = judged.labels
     assert labels is not None
     known: dict[frozenset[Any], list[int]] = {}
@@ -181,13 +182,17 @@ def _figure(curves: Found) -> Found:
     panels = []
     for network, by_ranking in curves.items():
         drawn = [
-            {
-                "ranking": name,
-                "points": [{"removed": n, "accuracy": a} for n, a in enumerate(row["accuracy"])],
-            }
+            RemovalCurve(
+                name,
+                RANKINGS[name].says,
+                tuple(
+                    RemovalPoint(number, "", "", None, None, 0.0, value)
+                    for number, value in enumerate(row["accuracy"])
+                ),
+            )
             for name, row in by_ranking.items()
         ]
-        figure = shorten_figure({"curves": drawn}, "accuracy", network)
+        figure = accuracy_figure(drawn, network)
         panels.append({**figure, "width": 250, "height": 170})
     return {"concat": panels, "columns": 2}
 

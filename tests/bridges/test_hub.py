@@ -59,7 +59,15 @@ def table() -> StudyTable:
         for label, values in (("plain", plain), ("SE", se))
     )
     group = Group("digits resnet20", "digits", "resnet20", rows)
-    return StudyTable("demo", "demo", 0.95, (metric,), (group,), "", "", ())
+    return StudyTable(
+        study="demo",
+        title="demo",
+        level=0.95,
+        metrics=(metric,),
+        groups=(group,),
+        paper_source="",
+        paper_note="",
+    )
 
 
 def test_round_trip_to_the_bit(tmp_path: Path) -> None:

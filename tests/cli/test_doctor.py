@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from attnlab.cli import main
 
-module = sys.modules["attnlab.cli.doctor"]  # the attribute of that name is the command
+module = importlib.import_module("attnlab.cli.doctor")
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,7 +10,7 @@ from tests.surgery.insertion.networks import InPlaceBlock, Plain
 from torch import nn
 
 import attnlab
-from attnlab.instruments.maps import attention_maps
+from attnlab.instruments.maps.measure import maps
 from attnlab.instruments.stiffness import step_indices
 
 IMAGES = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -84,5 +84,5 @@ def test_attention_maps(way):
     network = attnlab.create(
         "timm:vit_tiny_patch16_224", 5, img_size=32, depth=2, embed_dim=24, num_heads=2
     ).eval()
-    want, got = (attention_maps(each, [IMAGES]) for each in (network, compiled(network, way)))
+    want, got = (maps(each, [IMAGES]) for each in (network, compiled(network, way)))
     assert got.layers == want.layers
