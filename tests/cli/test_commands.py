@@ -74,8 +74,8 @@ def test_unknown_option_is_answered_with_the_nearest(
     )  # the frame depends on encoding
     assert words == (
         "Unrecognized options Unrecognized options: --modle, resnet20 Perhaps you meant: "
-        "--model STR a network of attnlab, 'timm:NAME' or 'torchvision:NAME'. (default: "
-        "resnet20) For full helptext, run attnlab try --help"
+        "--model {None}|STR of a file that does not say which network it belongs to, the name of "
+        "the network. (default: None) For full helptext, run attnlab try --help"
     )
 
 

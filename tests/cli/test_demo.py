@@ -32,4 +32,4 @@ def test_demo() -> None:
     assert "Every copy has all state-dict keys of the network: True" in shown
     assert "State-dict keys are those of the network before insertion: True" in shown
     assert "→ 272,474 (-2,709)" in shown
-    assert "attnlab try eca --model timm:resnet50" in shown
+    assert "attnlab try eca timm:resnet50" in shown

@@ -121,7 +121,8 @@ def test_broken_required_part_fails(
         if name == "torchvision":
             raise RuntimeError("operator torchvision::nms does not exist\nmore")
 
-    monkeypatch.setattr(module.importlib, "import_module", broken)
+    fake = SimpleNamespace(import_module=broken, metadata=importlib.metadata)
+    monkeypatch.setattr(module, "importlib", fake)
     pretend(monkeypatch, torchvision="0.29.2")
     code, shown = run(capsys)
     assert code == 1

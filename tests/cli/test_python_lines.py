@@ -95,7 +95,7 @@ TABLE = [
     Entry("try eca --where 'layer1.0.bn2 layer3.2.bn2'", "assert len(receipt.sites) == 2"),
     Entry("stiffness resnet20 --data digits --limit 8 --out a", read("tns", "a/stiffness.json")),
     Entry(
-        "stiffness resnet20 --weights w.pt --attention se --size 16 --batch 3 --limit 7 --si 1 "
+        "stiffness resnet20 --weights w.pt --gate se --size 16 --batch 3 --limit 7 --si 1 "
         "--convention paper --out b",
         read("tns", "b/stiffness.json") + "; assert result.nsi[1].si is not None",
     ),
@@ -105,7 +105,7 @@ TABLE = [
         "'c/{name}/stiffness.json'))['tns'] for name in ('resnet20', 'resnet32')]",
     ),
     Entry(
-        "stiffness resnet20 resnet32 resnet44 --limit 4 --accuracy 91.7,92.6,93.1",
+        "stiffness resnet20 resnet32 resnet44 --limit 4 --accuracy 91.7 92.6 93.1",
         "assert [row.accuracy for row in comparison.rows] == [91.7, 92.6, 93.1]",
     ),
     Entry("stripe resnet20 --gate se --data digits --limit 6 --out d", STRIPE.format("d")),

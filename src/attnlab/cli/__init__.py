@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name in ("-h", "--help"):
             print(DESCRIPTION, end="")
+            raise SystemExit(0)
         else:
             raise unknown_name("command", name, COMMANDS)
     except AttnlabError as error:

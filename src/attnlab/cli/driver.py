@@ -83,6 +83,8 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
         check_drawing(output.out)
         process.prepare()
         asked = Asking(instrument, sources, changed(opening), changed(chosen), changed(comparing))
+        for name in asked.compared if len(sources) == 1 else ():
+            raise OptionError(f"--{name} compares networks, and there is one: give several.")
         subjects, found = [], []
         for source, subject in asked.subjects():
             subjects.append(subject)
@@ -97,7 +99,7 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
             print()
             print_python(*asked.python())
 
-    run.__doc__ = inspect.getdoc(measure)
+    run.__doc__ = _with_example(inspect.getdoc(measure) or "", instrument.example)
     run.__annotations__ = {
         "sources": Annotated[
             tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help=SOURCES, metavar="NETWORK")
@@ -333,6 +335,12 @@ def in_python(options: Mapping[str, Any]) -> str:
     """Keyword arguments as they are written in Python, each after a comma."""
     texts = {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
     return "".join(f", {name}={value!r}" for name, value in texts.items())
+
+
+def _with_example(text: str, example: str) -> str:
+    """The help of a command: what its function says before its arguments, and an example."""
+    before, _, _ = text.partition("Args:\n")
+    return before if "Examples:\n" in before else f"{before.rstrip()}\n\nExamples:\n  {example}"
 
 
 def _flat(options: Any) -> Any:

@@ -19,12 +19,9 @@ from torch import Tensor
 from attnlab._errors import InputError
 from attnlab.residuals.selection import Call
 from attnlab.surgery.answer import Answer, is_number, leaves
+from attnlab.surgery.words import largest_in_words
 
 ON_META = "the network is on the meta device"
-TOTAL_CHANGE = "total change of the output"
-"""What `total_change` is called."""
-MEAN_IMAGE_CHANGE = "mean change of the output per image"
-"""What `mean_image_change` is called."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,6 @@ def largest_change(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float | None, fl
         return largest, size, []
     where = "at other places than before" if largest == inf else "both times"
     return largest, size, [f"{odd} of {total} values are not finite, {where}"]
-
-
-def largest_in_words(largest: float, relative: float) -> str:
-    """`max |Δ| 3.22 (0.864 of max |y|)`."""
-    return f"max |Δ| {largest:.3g} ({relative:.3g} of max |y|)"
 
 
 def total_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:

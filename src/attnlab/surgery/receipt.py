@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import nn
+from typing import TYPE_CHECKING, ClassVar
 
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
-from attnlab.surgery.change import largest_in_words
+from attnlab.surgery.words import largest_in_words
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True, kw_only=True)

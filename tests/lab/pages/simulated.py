@@ -256,7 +256,7 @@ def _write_run(
     _write_history(folder, entry, curve, metric, gates, own, channels)
     note = ("The network has gates; convention 'state' counts states.",) if gated else ()
     measured: dict[str, dict[str, Any] | None] = {
-        "stiffness": _stiffness(own, blocks, sites, gain),
+        "stiffness": stiffness_content(own, blocks, sites, gain),
         "stripe": _stripe(gates, asr) if gated else None,
         "fold": _fold(sites, last) if asr else None,
     }
@@ -311,7 +311,7 @@ def _write_history(
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in history))
 
 
-def _stiffness(
+def stiffness_content(
     own: np.random.Generator, blocks: Sequence[str], sites: Sequence[str], gain: float
 ) -> dict[str, Any]:
     steps = []

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 from scipy.stats import kendalltau
-from tests.lab.pages.simulated import REGRESSION, TOP1
+from tests.lab.pages.simulated import REGRESSION, TOP1, stiffness_content
 
 from attnlab.instruments import block_figures
 from attnlab.instruments.place.section_figures import PlacedPoint, placements_figure
+from attnlab.instruments.stiffness import StiffestStep, StiffnessResult
 from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
@@ -30,6 +32,13 @@ ROWS = [
     figures.ForestRow("sge", 0.2, 0.1, 0.3, "before correction only", {0: 0.15, 1: 0.25}),
     figures.ForestRow("srm", 0.2, None, None, "no interval", {0: 0.2}),
 ]
+
+
+def measured(**changed: object) -> StiffnessResult:
+    """A measurement, with some fields changed."""
+    content = stiffness_content(np.random.default_rng(0), ["1.0", "1.1", "2.1"], [], 0.0)
+    content.pop("format")
+    return replace(StiffnessResult.from_content(content), **changed)
 
 
 def _places(svg: str, label: str) -> tuple[float, float]:
@@ -80,7 +89,7 @@ def test_axes_and_marks_are_in_the_metric_and_say_its_direction():
             ("mean |error| mm, mean over seeds", "se, does not fold: 0.3035 mm at 2 ms per image"),
         ),
         "curves": (
-            figures.curves_figure([figures.Curve("se", curve, curve, curve)], [], metric),
+            figures.curves_figure([figures.MetricCurve("se", curve, curve, curve)], [], metric),
             ("mean |error| mm, test images", "se: 0.3035 mm after epoch 2"),
         ),
         "stiffness": (
@@ -132,7 +141,9 @@ def test_labels_of_points_in_one_place_go_to_different_sides():
 
 
 def test_curves_have_one_line_each_and_a_rule_per_drop():
-    curves = [figures.Curve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")]
+    curves = [
+        figures.MetricCurve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")
+    ]
     spec = figures.curves_figure(curves, [2, 3], TOP1)
     assert spec["layer"][0]["data"]["values"] == [{"drop": 2}, {"drop": 3}]
     svg = to_svg(spec)
@@ -157,10 +168,15 @@ def test_surfaces_are_cut_where_nothing_is_left_and_share_their_colours():
     degrees = tuple(0.5 * n for n in range(9))
     surface = [[1.0 if i < 2 and j < 3 else 0.0 for j in range(9)] for i in range(9)]
     half = [[value / 2 for value in row] for row in surface]
-    degrees_and_tns = {"relative_degrees": degrees, "absolute_degrees": degrees, "tns": 1.5}
     rows = surface_multiple(
         {
-            name: {**degrees_and_tns, "surface": values, "proportion": values}
+            name: measured(
+                relative_degrees=degrees,
+                absolute_degrees=degrees,
+                tns=1.5,
+                surface=values,
+                proportion=values,
+            )
             for name, values in {"plain": surface, "se": half}.items()
         }
     )
@@ -230,9 +246,12 @@ def test_rank_sentence_with_ties_and_without_information():
 def test_the_stiffest_block_is_what_each_measurement_says():
     """Not the largest mean NSI, nor a block that does not count."""
     blocks = {"1.0": (9.0, False), "1.1": (1.0, True), "2.1": (2.0, True)}
-    steps = [{"label": label, "mean": mean, "kept": kept} for label, (mean, kept) in blocks.items()]
+    step = measured().nsi[0]
+    steps = tuple(
+        replace(step, label=label, mean=mean, kept=kept) for label, (mean, kept) in blocks.items()
+    )
     first, second, neither = (
-        {"nsi": steps, "stiffest": label and {"label": label, "share": 0.6}}
+        measured(nsi=steps, stiffest=label and StiffestStep(label, f"layer{label}", 0.6))
         for label in ("1.1", "2.1", None)  # None where no step is kept
     )
     assert stiffest_counts([first, first]) == [("1.0", 0), ("1.1", 2), ("2.1", 0)]

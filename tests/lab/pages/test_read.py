@@ -37,7 +37,7 @@ def test_a_page_needs_no_network_and_no_task(tmp_path):
     command = [sys.executable, "-c", _FORBIDDEN, str(tmp_path), study.name, str(page)]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert done.stderr == ""
-    assert done.stdout.split() == ["instruments", "lab", "page", "results", "False"]
+    assert done.stdout.split() == ["instruments", "lab", "page", "results", "surgery", "False"]
     assert page.is_file()
 
 
@@ -114,9 +114,9 @@ def test_the_page_does_not_call_gates_constant_on_one_image(tmp_path):
     before = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
     assert "different" not in before["Is it constant?"].answer
     for entry in study.runs:
-        file = tmp_path / entry.folder / "measured" / "gates.json"
+        file = tmp_path / entry.folder / "measured" / "stripe.json"
         if file.is_file() and (content := json.loads(file.read_text()))["found"]:
-            content["found"]["different"] = 1
+            content["found"]["different_images"] = 1
             file.write_text(json.dumps(content))
     sections = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
     assert sections["Is it constant?"].answer == (

@@ -112,9 +112,9 @@ def test_macs_have_digits_enough_to_differ() -> None:
 
 
 def test_data_are_called_by_their_own_name(tmp_path: Path) -> None:
-    assert data_title({"name": "folder", "root": "/some/photos"}) == "photos"
-    assert data_title({"name": "npz", "root": "cells.npz"}) == "cells"
-    assert data_title({"name": "digits", "root": None}) == "digits"
+    assert data_title("folder", "/some/photos") == "photos"
+    assert data_title("npz", "cells.npz") == "cells"
+    assert data_title("digits", None) == "digits"
     study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
     record = read_record(tmp_path, study.name)
     (group,) = record.table.groups

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnlab.page.plot import Spec
 from attnlab.page.raster import raster_figure
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 if TYPE_CHECKING:
     from attnlab.instruments.maps.result import LayerMaps

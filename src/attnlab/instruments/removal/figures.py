@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attnlab.page.plot import Spec
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 if TYPE_CHECKING:
     from attnlab.instruments.removal.result import RemovalCurve, RemovalPoint

@@ -10,7 +10,7 @@ from attnlab.results.origin import (
     provenance_chips,
     provenance_section,
 )
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 _LEAD = (
     "One line per ranking, which gives up one step after the other; `output` and `loss` measure "

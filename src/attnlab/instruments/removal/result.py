@@ -10,7 +10,7 @@ from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 
 @dataclass(frozen=True)

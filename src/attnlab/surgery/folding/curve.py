@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnlab.surgery.change import TOTAL_CHANGE
+from attnlab.surgery.words import TOTAL_CHANGE
 
 WORDS = {
     "output": TOTAL_CHANGE,

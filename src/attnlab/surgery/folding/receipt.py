@@ -10,7 +10,7 @@ from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.surgery.folding.curve import WORDS, Curve
 from attnlab.surgery.receipt import Receipt, shortened
-from attnlab.surgery.repair import Repair
+from attnlab.surgery.repair.result import Repair
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab.residuals.example import Example, call
 from attnlab.surgery.answer import leaves
 from attnlab.surgery.repair._progress import Progress, identity_of
+from attnlab.surgery.repair.result import Repair
 
 Moving = Literal["taken", "all"]
 
@@ -62,20 +63,6 @@ class Lesson(NamedTuple):
 
     inputs: Example
     answers: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class Repair:
-    """What a repair did."""
-
-    epochs: int
-    moving: str
-    parameters: int
-    """How many numbers could move."""
-    losses: tuple[float, ...]
-    """Mean of every epoch: the squared change of the output, relative."""
-    seconds: float
-    """Of all epochs, those before a stop as well."""
 
 
 def distil(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE
 from attnlab.surgery.receipt import Receipt
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 from attnlab.timing import Latency
 
 _TIE = 1e-8

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
 from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals import StepKey
-from attnlab.surgery.change import MEAN_IMAGE_CHANGE, mean_image_change
+from attnlab.surgery.change import mean_image_change
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 
 def output_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
