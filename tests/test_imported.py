@@ -193,7 +193,7 @@ def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
     train(config, tmp_path / "run", threads=1, progress=lambda _: None)
     folded = measure_run(tmp_path / "run", only=["fold"])["fold"]
     assert folded.found is not None
-    assert folded.found["error"] < 1e-10
+    assert folded.found["float64_change"] < 1e-10
     network = load_network(tmp_path / "run")
     assert network.head.out_features == 10
     main(["fold", str(tmp_path / "run"), "-o", str(tmp_path / "plain.safetensors")])

@@ -92,7 +92,8 @@ def test_gates_go_into_the_backbone():
     with pytest.raises(SelectionError, match=r"There is no residual step in 'rpn'"):
         gates("in:rpn")
     with pytest.raises(
-        SelectionError, match=r"expected stages:, blocks:, every:, code:, random: or norms behind"
+        SelectionError,
+        match=r"expected stages:, blocks:, .*, any: or norms behind",
     ):
         gates("in:backbone.body layer1.0")
 

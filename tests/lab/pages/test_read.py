@@ -120,8 +120,8 @@ def test_the_page_does_not_call_gates_constant_on_one_image(tmp_path):
             file.write_text(json.dumps(content))
     sections = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
     assert sections["Is it constant?"].answer == (
-        "Only 1 different image was seen: with fewer than 8 it cannot be said whether a gate is "
-        "the same for every image."
+        "Only one image, or copies of one, was seen, so nothing can be said about whether it "
+        "depends on the image: give at least 8 different ones."
     )
 
 

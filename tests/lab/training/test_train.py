@@ -132,8 +132,8 @@ def test_synchronised_norms_keep_the_gates(attention: str) -> None:
     images = torch.randn(2, 3, 8, 8)
     outputs, norms = [], []
     for synchronised in (False, True):
-        config = small(attention=attention, recipe={"sync_batchnorm": synchronised})
-        network = build_network(config, task, (3, 8, 8)).eval()
+        config = small(attention=attention)
+        network = build_network(config, task, (3, 8, 8), sync_batchnorm=synchronised).eval()
         with torch.no_grad():
             outputs.append(network(images))
         found = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]

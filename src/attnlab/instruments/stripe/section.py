@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from attnlab.instruments.block_figures import heat_figure, some_of
+from attnlab.instruments.enough import ENOUGH, too_few_inputs
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.history import GateHistory
 from attnlab.instruments.stripe.result import ALIKE, StripeResult
@@ -37,10 +38,20 @@ def gates_section(record: StudyRecord) -> Section:
         "its place and fold away; 1 and above, it depends on the image as much as on the channel. "
         "An empty field: no gate."
     )
+    fewest = min(found.different_images for found in _measured(record))
+    if fewest < ENOUGH:
+        again = f"Measure again on at least {ENOUGH} different images: measure.images."
+        return Section("Is it constant?", lead, parts, too_few_inputs(fewest, "image"), again)
     constant, alike, vary = _kinds(record)
     return Section(
         "Is it constant?", lead, parts, _answer(constant, alike, vary), _to_do(constant, alike)
     )
+
+
+def _measured(record: StudyRecord) -> list[StripeResult]:
+    """What was measured of all runs."""
+    rows = ((group, row.label) for group in record.table.groups for row in group.rows)
+    return [found for row in rows for found in record.measured(*row, StripeResult)]
 
 
 def _kinds(record: StudyRecord) -> tuple[list[str], list[str], list[str]]:

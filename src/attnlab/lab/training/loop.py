@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -108,13 +107,13 @@ def train(
     measured = source_config(config)
     if measured is not None:
         below = folder / "source" if source is None else Path(source)
-        job = replace(job, placement=_placed(job, measured, below, devices))
+        job = job._replace(placement=_placed(job, measured, below, devices))
     return _launch(job, devices)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What each process of a run is given."""
+class _Job(NamedTuple):
+    """What each process of a run is given. A tuple: Fabric rebuilds the fields of what it hands to
+    other processes, which a frozen dataclass refuses."""
 
     config: RunConfig
     identity: Identity
