@@ -179,7 +179,7 @@ TABLE = [
     Entry("report measured/stiffness.json -o p.html", same=("p.html",)),
     Entry(
         "compare logs.csv --metric top1 --by model --looked -o q.html",
-        "assert found.table.sequential",
+        "assert found.judged.sequential",
     ),
     Entry("study plan small.toml"),
     Entry("study run small.toml"),
