@@ -876,7 +876,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-none",
         lambda x: attnlab.stripe(None, x.images),
-        "Expected the network to be a path but got None.",
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "stripe-plain",
@@ -891,7 +891,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "maps-none",
         lambda x: attnlab.maps(None, x.images),
-        "Expected the network to be a path but got None.",
+        "Expected a network: a name, a file of weights, the folder of a run, or a ",
     ),
     (
         "maps-loader-empty",
@@ -1495,7 +1495,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "measure-name",
         lambda x: attnlab.lab.measures.measure_run(x.tmp, only=["stifness"]),
-        "Unknown measurement 'stifness'. Did you mean 'stiffness'? Expected one o",
+        "Unknown measurement 'stifness'. Did you mean 'stiffness' or 'stripe'? Expect",
     ),
     (
         "measure-dir",

@@ -194,7 +194,6 @@ COMMANDS = {
     "place resnet20 --budget 2 --data fake --limit 4 --size 16": WORKS,
     "place resnet20 --budget 2 --data fake --limit 4 --out where": DRAWS,
     "noise resnet20 --data digits": "scikit-learn study",
-    "noise resnet20 --data fake --limit 8 --draws 2": "scipy study",
     "noise resnet20 --data fake --out noise": DRAWS,
     "dynamics theorem2": "scipy dynamics",
     "dynamics three-body": "scipy dynamics",

@@ -196,7 +196,7 @@ def test_a_run_with_both_trains_loads_and_folds(tmp_path: Path) -> None:
     assert folded.found["float64_change"] < 1e-10
     network = load_network(tmp_path / "run")
     assert network.head.out_features == 10
-    main(["fold", str(tmp_path / "run"), "-o", str(tmp_path / "plain.safetensors")])
+    main(["fold", str(tmp_path / "run"), "--trust", "-o", str(tmp_path / "plain.safetensors")])
     plain = attnlab.create("their_code.Small", 10, tmp_path / "plain.safetensors").eval()
     images = torch.randn(2, 3, 8, 8)
     with torch.no_grad():

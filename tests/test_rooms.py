@@ -20,7 +20,7 @@ KNOWS = {
     "residuals": {"gates"},
     # A receipt is a result: it shows itself as a table and as a page.
     "surgery": {"gates", "page", "residuals", "results"},
-    "evolution": {"residuals", "surgery"},
+    "evolution": {"surgery"},
     "testing": {"gates", "surgery"},
     "networks": {"residuals", "surgery"},
     # Images are prepared as a network was trained with them.
