@@ -76,7 +76,8 @@ def test_squeeze_and_excitation(between):
     (row,) = receipt.rows
     assert row.into == ("branch.norm.weight", "branch.norm.bias")
     assert row.undone_by == ("branch.squeeze.weight",)
-    assert "→ branch.norm.weight, branch.norm.bias, 1/gate → branch.squeeze.weight" in str(row)
+    shown = receipt.table().to_markdown()
+    assert "branch.norm.weight, branch.norm.bias, 1/gate: branch.squeeze.weight" in shown
     assert type(receipt).from_json(receipt.to_json()) == receipt
 
 

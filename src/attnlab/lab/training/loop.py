@@ -265,18 +265,19 @@ def _epoch(
             processes=fabric.world_size,
             channels_last=recipe.channels_last,
         )
-    return EpochRecord(
+    record = EpochRecord(
         epoch=epoch + 1,
         lr=trained.lr,
         train_loss=trained.loss,
         train={**trained.figures},
-        loss_parts=trained.parts,
         train_seconds=trained.seconds,
         data_seconds=trained.waited,
         images_per_second=trained.images / trained.seconds,
         test=tested,
         seconds=perf_counter() - began,
     )
+    # Not said of a loss that is one thing: what is not said is not written.
+    return record.model_copy(update={"loss_parts": trained.parts}) if trained.parts else record
 
 
 class TrainedEpoch(NamedTuple):
