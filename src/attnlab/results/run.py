@@ -110,16 +110,11 @@ class StoredRun:
 
     def measured_result(self, kind: type[R]) -> R | None:
         """The result of an instrument; None where it was not measured, or does not apply."""
-        if kind not in self._results:
-            measured = self.measurements.get(kind.instrument())
-            self._results[kind] = None if measured is None else found_result(measured)
-        found = self._results[kind]
+        name = kind.instrument()
+        if self.measured(name) is None:
+            return None
+        found = self._validated[name][1]
         return found if isinstance(found, kind) else None
-
-    @cached_property
-    def _results(self) -> dict[type[Result], Result | None]:
-        """What was read already: the sections of a page ask for the same results again."""
-        return {}
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:
@@ -152,6 +147,7 @@ class StoredRun:
     def write_measured(self, found: Measured) -> Path:
         """Store a measurement, in the place of an earlier one."""
         path = self.directory / MEASURED / f"{found.measurement}.json"
+        self._validated.pop(found.measurement, None)
         return write_whole(path, found.model_dump_json(indent=1) + "\n")
 
     def _problems(self, *names: str) -> Iterator[DamagedFileError]:
@@ -225,13 +221,22 @@ class StoredRun:
         path = self.directory / MEASURED / f"{name}.json"
         if not path.is_file():
             return None
-        found = read_object(path, _AGAIN)
-        with reading(path, _AGAIN):
-            measured = Measured(**found)
-            result = found_result(measured)
-        for file in () if result is None else result.files():
-            check_picture(self.directory / file, _AGAIN)
-        return measured
+        # Read once: to validate every measurement of 150 runs takes seconds, and a page asks for
+        # damage, notes and results one after the other.
+        if name not in self._validated:
+            found = read_object(path, _AGAIN)
+            with reading(path, _AGAIN):
+                measured = Measured(**found)
+                result = found_result(measured)
+            for file in () if result is None else result.files():
+                check_picture(self.directory / file, _AGAIN)
+            self._validated[name] = measured, result
+        return self._validated[name][0]
+
+    @cached_property
+    def _validated(self) -> dict[str, tuple[Measured, Result | None]]:
+        """The measurements that were read, each with its result."""
+        return {}
 
     def _measurement_names(self) -> list[str]:
         return sorted(file.stem for file in (self.directory / MEASURED).glob("*.json"))
