@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.data import load_data
 from attnlab.data.batches import Chunk
-from attnlab.lab.training.directory import read_config
+from attnlab.lab.training.surroundings import read_config
 from attnlab.surgery.repair import Distil, Lesson, distil
 from attnlab.timing import latency
 from benchmarks._common import machine, read_json, settings, write_json

@@ -15,16 +15,16 @@ from torch import nn
 import attnlab
 from attnlab.data import load_data
 from attnlab.instruments.block_figures import heat_figure
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.stiffness import regular_grid
 from attnlab.instruments.stiffness.section import nsi_cells
 from attnlab.instruments.stripe import GateHistory
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.result import StripeResult
 from attnlab.lab.measures.epoch import epoch_record
-from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
+from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.lab.pages.figures import forest_figure
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.study import LocalExecutor, load_study, run_study
 from attnlab.lab.training import RunConfig, identify, load_network, train
 from attnlab.page.plot import BLUE, GREY, ORANGE, Spec

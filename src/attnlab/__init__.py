@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnlab.instruments.stiffness.measure import stiffness as stiffness
     from attnlab.instruments.stripe.measure import stripe as stripe
     from attnlab.lab.comparison.compare import compare as compare
-    from attnlab.lab.pages.report import report as report
+    from attnlab.lab.pages.write import report as report
     from attnlab.networks.checkpoint import load as load
     from attnlab.networks.checkpoint import save as save
     from attnlab.networks.create import create as create
@@ -74,7 +74,7 @@ _NAMES = {
     "maps": "attnlab.instruments.maps.measure",
     "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",
-    "report": "attnlab.lab.pages.report",
+    "report": "attnlab.lab.pages.write",
     "shorten": "attnlab.instruments.removal.shorten",
     "stripe": "attnlab.instruments.stripe.measure",
     "capture": "attnlab.instruments.stiffness.capture",

@@ -21,8 +21,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from attnlab._cache import cache_folder
 from attnlab._errors import InputError
+from attnlab._folders import cache_folder
 
 _GRAIN = 2 * 10**9
 """Nanoseconds that a file must have been left alone; FAT's time stamps are the coarsest, 2 s."""

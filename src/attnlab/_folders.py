@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -43,3 +45,9 @@ def handed_on(
         return sorted(homes)
 
     return attribute, names
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/attnlab`, else `~/.cache/attnlab`; it need not be there yet."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "attnlab"

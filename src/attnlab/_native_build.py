@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnlab._cache import cache_folder
+from attnlab._folders import cache_folder
 from attnlab._native_variants import Variant
 
 FLAGS = (

@@ -93,7 +93,7 @@ def test_a_measurement_is_the_same_for_every_kind_of_source(command, folder, cap
 
 
 def test_the_command_and_the_study_have_one_tns(folder, capsys):
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.instruments.stiffness import StiffnessResult
     from attnlab.lab.measures import measure_run
     from attnlab.results import StoredRun

@@ -17,7 +17,7 @@ from torchvision.ops import FrozenBatchNorm2d
 
 import attnlab
 from attnlab._errors import InputError, OptionError, SelectionError, UnknownNameError
-from attnlab.residuals.trunk import trunk
+from attnlab.residuals.choose import trunk
 from attnlab.surgery.insertion import attachments
 from attnlab.tasks._detectors import HeldBatchNorm2d, transfer
 

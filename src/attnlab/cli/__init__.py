@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
-from attnlab.cli._provenance import as_command
+from attnlab.cli.driver import as_command
 from attnlab.instruments.registry import INSTRUMENTS
 
 _UNUSABLE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)

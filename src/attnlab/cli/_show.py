@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
 
 from attnlab._extras import check_extra
 
@@ -15,13 +19,14 @@ if TYPE_CHECKING:
 
     from attnlab.page.tables import Table as PageTable
 
+
 Justify = Literal["left", "right"]
 _WIDTH_OF_A_FILE = 140
 
 
 def console() -> Console:
     """Standard output; where that is not a terminal, wide enough that no row of a table breaks."""
-    from attnlab.cli._console import PlainConsole
+    from attnlab.cli._show import PlainConsole
 
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
     return PlainConsole(width=width, highlight=False, markup=False, emoji=False)
@@ -71,3 +76,10 @@ def print_python(*lines: str) -> None:
     print("In Python:")
     for line in lines:
         print(f"  {line}")
+
+
+class PlainConsole(Console):
+    """Text as it is given."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

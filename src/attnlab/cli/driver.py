@@ -7,8 +7,11 @@ keyword arguments are the options, their docstrings the help. So a new instrumen
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +20,6 @@ import tyro
 from docstring_parser import parse
 
 from attnlab._errors import OptionError
-from attnlab.cli._provenance import command_line
 from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 if TYPE_CHECKING:
@@ -25,6 +27,25 @@ if TYPE_CHECKING:
     from attnlab.networks.checkpoint import Description
     from attnlab.results.base import Result
     from attnlab.subject import Subject
+
+
+_COMMAND: ContextVar[str] = ContextVar("command", default="")
+
+
+@contextmanager
+def as_command(arguments: Sequence[str]) -> Iterator[None]:
+    """What is made inside was made by `attnlab ARGUMENTS`."""
+    token = _COMMAND.set(shlex.join(["attnlab", *arguments]))
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def command_line() -> str:
+    """The command that is running; empty where none is."""
+    return _COMMAND.get()
+
 
 R = TypeVar("R", bound="Result")
 SOURCES = "names, files of weights, or folders of finished runs."

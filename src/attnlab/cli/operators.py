@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnlab._errors import OptionError
-from attnlab.cli._show import Justify, console, print_python, table
+from attnlab._files import write_whole
+from attnlab.cli._show import Justify, console, numbers_table, print_python, table
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnlab.evolution.device import Case, Checked, Limits, PeerTimes
 
 
 def operators(
@@ -51,7 +60,7 @@ def operators(
             f"Use {kernel_size + 1}."
         )
     if device is not None:
-        from attnlab.cli._operators_on import operators_on
+        from attnlab.cli.operators import operators_on
         from attnlab.evolution.device import Case
 
         operators_on(device, Case(batch, channels, size, kernel_size), dtype, time, out)
@@ -99,3 +108,158 @@ def operators(
 
 def _columns(*heads: str) -> list[tuple[str, Justify]]:
     return [(head, "left") for head in heads]
+
+
+_OURS = "attnlab"
+
+
+def operators_on(device: str, case: Case, dtype: str, time: bool, out: Path | None) -> None:
+    """Check and time the operators on `device`; print, and write what was found to `out`."""
+    import torch
+
+    from attnlab.evolution import Window
+    from attnlab.evolution.device import check, device_named, machine_facts
+
+    where, stored = device_named(device), getattr(torch, dtype)
+    Window.centred(case.kernel_size)  # raises where it is even, before minutes are spent
+    found: dict[str, Any] = {"machine": machine_facts(where)}
+    for name, value in found["machine"].items():
+        print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+    checked = list(check(where))
+    found["checks"] = [{**dataclasses.asdict(one), "right": one.right} for one in checked]
+    wrong = [one for one in checked if not one.right]
+    _show_checks(checked, wrong)
+    if time and not wrong:
+        found["times"] = [_race(each, where, stored) for each in _stages(case)]
+    if out is not None:
+        print(f"wrote {write_whole(out, json.dumps(found, indent=1) + chr(10))}")
+    _show_python(device, case, dtype, time)
+    if wrong:
+        raise SystemExit(1)
+
+
+def _stages(case: Case) -> list[Case]:
+    """The case, and those that follow it in a ResNet: twice the channels, half the size."""
+    stages = [case]
+    while len(stages) < 3 and stages[-1].size >= 4:
+        last = stages[-1]
+        stages.append(dataclasses.replace(last, channels=2 * last.channels, size=last.size // 2))
+    return stages
+
+
+def _show_checks(checked: Sequence[Checked], wrong: Sequence[Checked]) -> None:
+    groups: dict[tuple[str, str], list[Checked]] = {}
+    for one in checked:
+        groups.setdefault((one.operator, one.dtype), []).append(one)
+    rows = [
+        [
+            operator,
+            dtype,
+            f"{sum(one.right for one in ones)} of {len(ones)}",
+            f"{max(one.error for one in ones):.1e}",
+            f"{ones[0].tolerance:.0e}",
+            "yes" if all(one.repeats for one in ones) else "no",
+        ]
+        for (operator, dtype), ones in groups.items()
+    ]
+    heads = ("operator", "type", "right", "largest error", "allowed", "repeats to the bit")
+    columns = [(head, "left" if index < 2 else "right") for index, head in enumerate(heads)]
+    screen = console()
+    title = "Results and gradients against plain torch in float64"
+    screen.print(table(columns, rows, title))  # type: ignore[arg-type]
+    for one in wrong:
+        print(
+            f"WRONG: {one.operator}, {one.edge}, {one.dtype} on {one.kernel} kernels: error "
+            f"{one.error:.2e}, allowed {one.tolerance:.0e}, "
+            f"{'repeats' if one.repeats else 'does not repeat'}"
+        )
+    if wrong:
+        print(
+            "Nothing is timed. Until this is fixed, compute with plain torch: ATTNLAB_NATIVE=off, "
+            "or `with attnlab.evolution.use_native(False):`."
+        )
+
+
+def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    from attnlab.evolution.device import limits, race
+
+    accelerated = device.type != "cpu"
+    most = limits(device, dtype, 256 if accelerated else 32, 4096 if accelerated else 256)
+    rows = list(race(case, device, dtype))
+    _show_times(case, dtype, most, rows)
+    return {
+        "case": dataclasses.asdict(case),
+        "dtype": str(dtype).removeprefix("torch."),
+        "limits": dataclasses.asdict(most),
+        "rows": [
+            {**dataclasses.asdict(row), "floor": _floors(case, dtype, most, row)} for row in rows
+        ],
+    }
+
+
+def _floors(case: Case, dtype: torch.dtype, most: Limits, row: PeerTimes) -> list[float]:
+    """Seconds of the least work, forward and with backward."""
+    from attnlab.evolution.device import least_work
+
+    works = (least_work(case, row.operator, back, dtype.itemsize) for back in (False, True))
+    return [most.floor(work.moved, work.flops) for work in works]
+
+
+def _show_times(case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[PeerTimes]) -> None:
+    from attnlab.evolution.device import TOLERANCES
+
+    ours = {row.operator: row for row in rows if row.name == _OURS}
+    shown = []
+    for row in rows:
+        cells = [f"{row.operator}: {row.name}"]
+        times = zip(
+            (row.forward, row.both),
+            (ours[row.operator].forward, ours[row.operator].both),
+            _floors(case, dtype, most, row),
+            strict=True,
+        )
+        for seconds, mine, floor in times:
+            if seconds is None or mine is None:
+                cells += ["–", "–", "–"]
+            else:
+                cells += [f"{1e3 * seconds:.3f}", f"{seconds / mine:.2f}", f"{seconds / floor:.1f}"]
+        shown.append([*cells, _sameness(row, TOLERANCES[dtype])])
+    heads = ("", "forward ms", "/ ours", "/ floor", "with backward", "/ ours", "/ floor", "result")
+    stored = str(dtype).removeprefix("torch.")
+    title = (
+        f"{case.batch}×{case.channels}×{case.size}×{case.size}, window {case.kernel_size}, {stored}"
+    )
+    console().print(numbers_table(heads, shown, title))
+    print(
+        f"limits: {most.bytes_per_second / 1e9:.0f} GB/s copied, "
+        f"{most.flops_per_second / 1e12:.3g} TFLOP/s in a matrix product; the floor is the larger "
+        f"of the least bytes and the least FLOPs at these rates"
+    )
+
+
+def _sameness(row: PeerTimes, tolerance: float) -> str:
+    """What a peer computes, compared with ours."""
+    if row.forward is None:
+        return row.remark
+    near = 10 * tolerance  # both are rounded
+    inside = row.inside is None or row.inside <= near
+    border = row.border is None or row.border <= near
+    text = "the same" if inside and border else "another border" if inside else "ANOTHER RESULT"
+    return f"{text}; {row.remark}" if row.remark else text
+
+
+def _show_python(device: str, case: Case, dtype: str, time: bool) -> None:
+    lines = [
+        "import torch",
+        "from attnlab.evolution import device",
+        f"where = device.device_named({device!r})",
+        "assert all(one.right for one in device.check(where))",
+    ]
+    if time:
+        sizes = f"{case.batch}, {case.channels}, {case.size}, {case.kernel_size}"
+        lines += [
+            f"for row in device.race(device.Case({sizes}), where, torch.{dtype}):",
+            "    print(row)",
+        ]
+    print()
+    print_python(*lines)

@@ -114,7 +114,7 @@ shorten = opening_command(_shorten, ShortenSettings, with_output=True)
 def _check_images(subject: Subject, chosen: ShortenSettings) -> None:
     """Refuse a ranking without images, or by loss without labels, before anything is computed."""
     from attnlab.instruments.removal.rankings import ranking_named
-    from attnlab.instruments.removal.rankings.loss import require_labels
+    from attnlab.instruments.removal.rankings.influence import require_labels
 
     if isinstance(chosen.wanted, int):
         subject.images()

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from attnlab.cli._study_new import NewStudy, new_command
 from attnlab.cli._study_plan import PlanStudy, plan_command
 from attnlab.cli._study_run import RunStudy, run_command
 from attnlab.cli._study_show import MeasureStudy, ShowStudy, measure_command, show_command
 from attnlab.cli._study_status import ShowStatus, status_command
+
+
+@dataclass(frozen=True)
+class NewStudy:
+    """Write a study file to start from.
+
+    Examples:
+      attnlab study new mine.toml
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Where to; an existing file is not touched."""
+
+
+def new_command(action: NewStudy) -> None:
+    """Write it."""
+    from attnlab.lab.study.definition import new_study
+
+    path = new_study(action.path)
+    print(f"wrote {path}")
+    print(f"next: attnlab study plan {path}")
+
 
 Action = (
     Annotated[NewStudy, tyro.conf.subcommand("new")]

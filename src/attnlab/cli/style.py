@@ -95,7 +95,7 @@ def style(action: tyro.conf.OmitSubcommandPrefixes[Train | Apply]) -> None:
 
 def _train(action: Train) -> None:
     from attnlab._errors import OptionError
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.lab.training import RunConfig, train
 
@@ -109,7 +109,7 @@ def _train(action: Train) -> None:
     _print_pictures(action.out)
     print()
     print_python(
-        "from attnlab.instruments.config import MeasureConfig",
+        "from attnlab.instruments.measurement import MeasureConfig",
         "from attnlab.lab.measures import measure_run",
         "from attnlab.lab.training import RunConfig, train",
         f"result = train(RunConfig(**{settings}), {str(action.out)!r})",

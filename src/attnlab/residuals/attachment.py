@@ -15,9 +15,30 @@ from attnlab._errors import SiteError
 from attnlab.gates import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.known_padding import of_valid_tokens, padding_now
-from attnlab.residuals.layout import gate_to_layout, to_channel_first
 from attnlab.residuals.recorder import RecordedWhole
 from attnlab.residuals.site import Site
+
+
+def to_channel_first(features: Tensor, axis: int) -> Tensor:
+    """View `features` (channels on `axis`) as (B, C, H, W); tokens become a column of height N."""
+    seen = features.movedim(axis, 1)
+    while seen.ndim < 4:
+        seen = seen.unsqueeze(-1)
+    return seen if seen.ndim == 4 else seen.flatten(3)
+
+
+def gate_to_layout(gate: Tensor, features: Tensor, axis: int) -> Tensor:
+    """View the (B, C, H, W)-shaped `gate` (any axis may be 1) to broadcast to `features`."""
+    rank = features.ndim
+    if rank < 4:
+        placed = gate.flatten(rank - 1) if rank > 2 else gate[:, :, 0, 0]
+    elif rank == 4:
+        placed = gate
+    else:
+        behind = [n for d, n in enumerate(features.shape) if d not in (0, axis)]
+        sizes = behind[1:] if gate.shape[3] != 1 else [1] * (rank - 3)
+        placed = gate.unflatten(3, sizes)
+    return placed.movedim(1, axis)
 
 
 class Attachment(RecordedWhole, ABC):

@@ -12,8 +12,18 @@ from attnlab.residuals.example import Run
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
 from attnlab.residuals.steps import find_steps, no_steps_error, norms_before_activation
-from attnlab.residuals.trunk import trunk
 from attnlab.residuals.where import DRAWN, Where, lies_in, parse_where, select, split_inside
+
+_DETECTORS = "torchvision.models.detection."
+
+
+def trunk(model: nn.Module) -> str:
+    """The name of a torchvision detector's backbone without its pyramid, whose sums are not
+    residual steps; empty for any other network, all of which counts."""
+    if not any(each.__module__.startswith(_DETECTORS) for each in type(model).__mro__):
+        return ""
+    names = {name for name, _ in model.named_modules()}
+    return next((name for name in ("backbone.body", "backbone") if name in names), "")
 
 
 def find_sites(

@@ -11,3 +11,14 @@ OWN_CLASSES: dict[type[nn.Module], type[nn.Module]] = {}
 def own_class(module: nn.Module) -> type[nn.Module]:
     """The class that `module` had before gates came."""
     return OWN_CLASSES.get(type(module), type(module))
+
+
+def what_became_of(network: nn.Module, name: str) -> str:
+    """Whether it was taken away, or what it was exchanged for."""
+    now: object = network
+    for part in name.split("."):
+        now = now._modules.get(part) if isinstance(now, nn.Module) else None
+    if now is None:
+        return "taken away"
+    kind = type(now).__name__
+    return f"exchanged for {'an' if kind[0] in 'AEIOU' else 'a'} {kind}"

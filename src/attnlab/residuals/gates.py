@@ -12,8 +12,7 @@ from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.library import GateAt, OwnGates, gate_at
-from attnlab.residuals.position import position_of
-from attnlab.residuals.site import Position
+from attnlab.residuals.site import Position, position_of
 from attnlab.residuals.step import Step
 
 GateKind = Literal["inserted", "own", "norm"]

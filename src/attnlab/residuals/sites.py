@@ -15,8 +15,7 @@ from attnlab._errors import SelectionError, nearest
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.branch_end import BranchEnd, branch_end
 from attnlab.residuals.graph import Graph, Node
-from attnlab.residuals.position import position_of
-from attnlab.residuals.site import Place, Site
+from attnlab.residuals.site import Place, Site, position_of
 from attnlab.residuals.step import Step
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from attnlab._strict import Strict
+from attnlab.results.base import FORMATS, Result
 from attnlab.results.metric import Metric
-from attnlab.results.placement import PlacementRecord
+
+FILE = "placement.json"
+
+
+class PlacementRecord(Strict):
+    """What a word such as `stiffest:1` came to mean for one run, and what it was computed from."""
+
+    word: str
+    """As the study has it."""
+    where: str
+    """The blocks that it chose, for `insert`."""
+    source: str
+    """The id of the run that was measured."""
+    source_is: str
+    """That run in words."""
+    images: int
+    """How many training images it was measured on."""
+    quantity: str
+    """What the scores are."""
+    scores: dict[str, float | None]
+    """By block; None where it has none."""
+    reasons: tuple[str, ...]
+    """One line per block that was chosen, and one per margin."""
 
 
 class RunResult(Strict):
@@ -51,3 +74,30 @@ class RunResult(Strict):
         found = self.values[self.metric.name]
         assert found is not None
         return found
+
+
+class Measured(Strict):
+    """What was found, with the settings that it was measured with."""
+
+    measurement: str
+    settings: dict[str, Any] = {}
+    found: dict[str, Any] | None
+    """The instrument's result; None where it does not apply to the network; a note says why."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def found_result(measured: Measured) -> Result | None:
+    """What was found, as the result of its instrument; an error where it is not whole. None if
+    nothing was found, or if the instrument was not imported, so that its results are not known."""
+    if measured.found is None:
+        return None
+    content = dict(measured.found)
+    kinds = {kind.instrument(): kind for kind in FORMATS.values()}
+    kind = kinds.get(measured.measurement)
+    if kind is None:
+        return None
+    form = content.pop("format", None)
+    if form != kind.FORMAT:
+        raise ValueError(f"it has format {form!r}, expected {kind.FORMAT!r}")
+    return kind.validated(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,6 @@ from pydantic import BaseModel
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
-from attnlab.results._beside import check_picture, check_tensors
 from attnlab.results.base import Result
 from attnlab.results.damage import (
     DamagedFileError,
@@ -24,11 +24,42 @@ from attnlab.results.damage import (
 from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
-from attnlab.results.measured import Measured, found_result
-from attnlab.results.placement import FILE as PLACEMENT
-from attnlab.results.placement import PlacementRecord
-from attnlab.results.result import RunResult
+from attnlab.results.result import FILE as PLACEMENT
+from attnlab.results.result import Measured, PlacementRecord, RunResult, found_result
 from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings
+
+
+def check_tensors(path: Path, remedy: str) -> None:
+    """Whether the size of the file fits what it says that it holds; the numbers are not read."""
+    from safetensors import safe_open
+
+    with _tensors(path, remedy), safe_open(path, "np"):
+        pass
+
+
+def check_picture(path: Path, remedy: str) -> None:
+    from PIL import Image
+
+    if not path.is_file():
+        raise DamagedFileError(path, "it is not there", remedy)
+    try:
+        with Image.open(path) as picture:
+            picture.verify()
+    # ImportError: Ultralytics, once imported, looks for a package that reads what Pillow does not.
+    except (OSError, SyntaxError, ValueError, ImportError, Image.DecompressionBombError):
+        raise DamagedFileError(path, "it is not a whole picture", remedy) from None
+
+
+@contextmanager
+def _tensors(path: Path, remedy: str) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        with reading(path, remedy):
+            yield
+    except SafetensorError as error:
+        raise DamagedFileError(path, str(error).rstrip("."), remedy) from None
+
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)

@@ -16,8 +16,8 @@ from attnlab.networks.backbones.weights import load_weights
 from attnlab.networks.checkpoint import foreign_classes, options_for_loading, without_weights
 from attnlab.results import StoredRun
 from attnlab.results.damage import reading
-from attnlab.results.placement import FILE as PLACEMENT
 from attnlab.results.provenance import provenance
+from attnlab.results.result import FILE as PLACEMENT
 from attnlab.subject.building import build_network, description
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.subject.subject import Subject

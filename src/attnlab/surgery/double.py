@@ -24,3 +24,11 @@ def double_example(network: nn.Module, example: Example | None) -> Example:
 
 def _double(leaf: Any) -> Any:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def exchange(network: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put `new` wherever `old` is registered: a module may be shared."""
+    for module in list(network.modules()):
+        for name, child in list(module._modules.items()):
+            if child is old:
+                setattr(module, name, new)

@@ -15,8 +15,8 @@ import attnlab
 from attnlab._errors import OptionError
 from attnlab.data import load_data
 from attnlab.data.corruptions import CORRUPTIONS, CorruptedData
-from attnlab.instruments.config import MeasureConfig
 from attnlab.instruments.corruptions import CorruptionsResult, measure_corruptions
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.study import Study, run_study
 from attnlab.lab.training import load_network

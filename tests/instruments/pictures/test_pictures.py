@@ -12,7 +12,7 @@ from torch import nn
 
 from attnlab._errors import InputError, OptionError
 from attnlab.data import load_data
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.pictures import PicturesResult, draw_pictures
 from attnlab.lab.measures import apply_run, measure_run, missing
 from attnlab.lab.training import RunConfig, load_network, train

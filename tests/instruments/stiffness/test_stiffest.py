@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from attnlab import _errors
-from attnlab.instruments.stiffness.stiffest import stiffest
-from attnlab.instruments.stiffness.total import tns
+from attnlab.instruments.stiffness.total import stiffest, tns
 
 
 def test_by_hand():

@@ -14,7 +14,7 @@ import attnlab
 from attnlab._errors import InputError, UnknownNameError
 from attnlab.data import load_data
 from attnlab.instruments.classes import ClassesResult, measure_classes
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stripe import StripeResult
 from attnlab.lab.measures import measure_run, missing

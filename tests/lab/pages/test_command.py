@@ -207,7 +207,7 @@ def test_stripe_command_and_its_page(tmp_path, capsys):
 
 
 def test_stripe_of_a_run(tmp_path, capsys):
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.lab.measures.epoch import epoch_record
     from attnlab.lab.training import RunConfig, train
@@ -248,7 +248,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
 
 
 def test_iebn_of_a_run_is_seen_as_the_command_sees_it(tmp_path):
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.instruments.stripe import StripeResult
     from attnlab.lab.measures import measure_run
     from attnlab.lab.training import RunConfig, train

@@ -19,7 +19,7 @@ from attnlab.instruments.stiffness import StiffestStep, StiffnessResult
 from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
-from attnlab.lab.pages.cost_figure import CostPoint, cost_figure
+from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.page.plot import BLUE, GREY, RED, to_svg
 from attnlab.page.raster import raster_figure, raster_uri, viridis
 from attnlab.page.scatter import label_sides

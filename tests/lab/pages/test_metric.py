@@ -15,7 +15,7 @@ from tests.lab.pages.simulated import CLASSIFICATION, REGRESSION, Simulated, sim
 import attnlab
 from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.figures import forest_figure
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.lab.pages.write import write_study_page

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.lab.pages.simulated import simulate, write_failure
 
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.rendering import bold, inline_svg, minus
 from attnlab.results.record import find_study, read_record

@@ -114,7 +114,7 @@ def test_pictures_of_fewer_images_are_left_out(record: StudyRecord, tmp_path: Pa
     import shutil
     from dataclasses import replace
 
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.results import StoredRun
     from attnlab.results.record import RunRecord

@@ -14,7 +14,7 @@ from tests.lab.pages.simulated import Plan, make_table, simulate
 
 from attnlab.lab.pages.alerts import alerts, plan_alerts
 from attnlab.lab.pages.figures import forest_figure
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.lab.pages.write import write_study_page

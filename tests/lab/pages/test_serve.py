@@ -13,7 +13,7 @@ from tests.lab.pages.simulated import simulate
 
 import attnlab
 from attnlab._errors import InputError, OptionError
-from attnlab.cli._serve import server
+from attnlab.cli.report import server
 from attnlab.lab.pages.write import write_study_page
 
 

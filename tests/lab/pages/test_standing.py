@@ -12,7 +12,7 @@ from tests.lab.pages.simulated import BLOCKS, simulate
 
 from attnlab.instruments.place.section import placed_rows
 from attnlab.lab.pages.alerts import alerts
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.pages.study_page import study_page
 from attnlab.results import RunResult
 from attnlab.results.record import StudyRecord, read_record

@@ -17,8 +17,8 @@ from attnlab.cli import main
 from attnlab.lab.study import run_study, show_study, study_status
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
-from attnlab.results._beside import check_picture
 from attnlab.results.damage import DamagedFileError
+from attnlab.results.run import check_picture
 from attnlab.results.study import RunEntry, read_study
 
 STUDY = small_study(

@@ -8,7 +8,7 @@ import pytest
 
 from attnlab.data import Facts
 from attnlab.lab.study import list_studies, load_study, planned_runs
-from attnlab.lab.training.measured_where import stand_in_config
+from attnlab.lab.training.placement import stand_in_config
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 

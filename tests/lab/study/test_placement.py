@@ -25,7 +25,7 @@ from attnlab.lab.study.plan import refresh
 from attnlab.lab.study.show import markdown
 from attnlab.lab.study.store import Store
 from attnlab.lab.training import RunConfig, load_network, train
-from attnlab.lab.training.measured_where import source_config
+from attnlab.lab.training.placement import source_config
 from attnlab.results import StoredRun
 from attnlab.results.record import read_record
 from attnlab.surgery.insertion import attachments

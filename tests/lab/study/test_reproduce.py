@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attnlab.lab.study.bibliography import bibliography
-from attnlab.lab.study.plan import _commands
+from attnlab.lab.study.plan import _commands, bibliography
 
 
 def test_commands_name_the_study_as_it_can_be_run():

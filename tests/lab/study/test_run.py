@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from tests.lab.study._small import HereExecutor, small_study
 
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.study import (
     LocalExecutor,
     Store,

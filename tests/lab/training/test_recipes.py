@@ -10,9 +10,9 @@ from torch.optim import lr_scheduler
 
 from attnlab._errors import OptionError
 from attnlab.lab.training import Recipe, list_recipes, load_recipe
-from attnlab.lab.training.optimizer import build_optimizer
 from attnlab.lab.training.recipe import load_parts
 from attnlab.lab.training.schedule import learning_rate, warmup
+from attnlab.lab.training.state import build_optimizer
 
 # name: epochs, batch, optimizer, lr, weight decay, milestones (None: cosine), gamma
 TABLES = {

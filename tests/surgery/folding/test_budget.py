@@ -21,7 +21,7 @@ import attnlab
 from attnlab._errors import FoldError, InputError, OptionError, UnknownNameError
 from attnlab.networks.checkpoint import Description, save
 from attnlab.surgery.folding import FoldReceipt, cost_curve
-from attnlab.surgery.folding._greedy import greedy
+from attnlab.surgery.folding._choose import greedy
 from attnlab.surgery.folding.onnx import export_onnx
 from attnlab.surgery.insertion import attachments
 

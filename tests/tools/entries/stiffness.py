@@ -97,7 +97,7 @@ def spectrum() -> object:
 
 def of_given_nsi() -> object:
     from attnlab.instruments.stiffness import proportion_integral, tns, usable
-    from attnlab.instruments.stiffness.stiffest import stiffest
+    from attnlab.instruments.stiffness.total import stiffest
 
     generator = torch.Generator().manual_seed(4)
     values = torch.rand(6, 9, generator=generator, dtype=torch.float64)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from attnlab._errors import DoesNotApplyError
+from attnlab.data import class_names
 from attnlab.instruments.classes.result import ClassesResult
+from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.residuals.example import evaluating
 from attnlab.subject import Source, Subject, subject_of
+from attnlab.subject.run import read_network_config, read_task
+from attnlab.tasks import task_class
 
 MOST = 1000
 """Classes up to which the matrix is stored: a million numbers."""
@@ -54,3 +59,20 @@ def _answers(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]]:
             raise DoesNotApplyError("The task predicts no score per class.")
         found.append((batch.targets.cpu(), scores.argmax(1).cpu()))
     return found
+
+
+class ClassesMeasurement(Measurement):
+    """The confusion matrix of all test images, where the task has classes."""
+
+    name = "classes"
+
+    def applies(self, folder: Path) -> bool:
+        return task_class(read_task(folder)).targets == "class"
+
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        return {} if config.images else None
+
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> ClassesResult:
+        del config
+        data = read_network_config(folder).data
+        return measure_classes(subject, names=class_names(data, subject.images().facts.outputs))

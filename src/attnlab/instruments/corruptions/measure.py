@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -15,6 +16,7 @@ from attnlab.instruments.corruptions.result import (
     CorruptedFigures,
     CorruptionsResult,
 )
+from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.residuals.example import evaluating
 from attnlab.subject import Source, Subject, subject_of
 from attnlab.tasks import task_of_classes
@@ -81,3 +83,16 @@ def _figures(subject: Subject) -> ClassifierFigures:
     assert top1 is not None
     assert loss is not None
     return ClassifierFigures(top1, float(calibration.compute()), loss)
+
+
+class CorruptionsMeasurement(Measurement):
+    """top-1, calibration error and negative log-likelihood of clean and corrupted test images."""
+
+    name = "corruptions"
+
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        return {"images": config.corruptions} if config.corruptions else None
+
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> CorruptionsResult:
+        del folder
+        return measure_corruptions(replace(subject, limit=config.corruptions))

@@ -21,12 +21,13 @@ from torch import Tensor
 
 from attnlab._extras import needs
 from attnlab.instruments.dynamics import three_body
-from attnlab.instruments.dynamics.indices import (
+from attnlab.instruments.dynamics.problems import (
+    PROBLEMS,
     observed_stiffness_aware_index,
+    solve,
     stiffness_aware_index,
     stiffness_index,
 )
-from attnlab.instruments.dynamics.problems import PROBLEMS, solve
 
 
 class ExactEquality(NamedTuple):

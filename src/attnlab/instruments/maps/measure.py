@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves
 from attnlab._checked import check_batches, check_module
 from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.instruments.different import DifferentInputs
-from attnlab.instruments.maps._attention import MapKey, handling_maps
-from attnlab.instruments.maps._mean_maps import MeanMap, distance
+from attnlab.instruments.maps._attention import MapKey, MeanMap, distance, handling_maps
 from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult
 from attnlab.residuals.example import as_call, call, evaluating
 from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attnlab._errors import DoesNotApplyError, FoldError
 from attnlab._files import write_whole
 from attnlab.data.pictures import png
+from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.instruments.pictures.result import KeptPicture, PicturesResult
 from attnlab.residuals.example import evaluating
 from attnlab.subject import Source, Subject, subject_of
@@ -87,3 +88,15 @@ def _made(subject: Subject, network: nn.Module) -> list[_Made]:
             pairs = zip(found.inputs, found.outputs, strict=True)
             made += [_Made(image, picture) for image, picture in pairs]
     return made
+
+
+class PicturesMeasurement(Measurement):
+    """What the network makes of some test images, where its task makes pictures."""
+
+    name = "pictures"
+
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        return {"images": config.pictures} if config.pictures else None
+
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> PicturesResult:
+        return draw_pictures(replace(subject, limit=config.pictures), folder)

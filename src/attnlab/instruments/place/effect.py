@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.instruments.place.labelled import check_classes, classes_note, labelled
+from attnlab.instruments.place.gate_spread import check_classes, classes_note, labelled
 from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.residuals import Observer, SeenStep
 from attnlab.residuals.example import evaluating

@@ -17,7 +17,7 @@ from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.inputs import Sample, head, samples_of
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import check_labels, is_number, leaves
-from attnlab.surgery.shortening.leaving_out import LeavesOut
+from attnlab.surgery.shortening.check import LeavesOut
 from attnlab.surgery.shortening.operation import why_not
 
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from attnlab._checked import check_module
 from attnlab._errors import InputError
-from attnlab.instruments.stiffness.block_sums import BlockSums
+from attnlab.instruments.stiffness.block_sums import BlockSums, GateShown, gate_product
 from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
-from attnlab.instruments.stiffness.gate_product import GateShown, gate_product
 from attnlab.instruments.stiffness.granularity import Span
 from attnlab.instruments.stiffness.norms import norm, step_norms
 from attnlab.instruments.stiffness.plan import Plan, plan

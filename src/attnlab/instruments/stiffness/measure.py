@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,6 @@ from torch import Tensor, nn
 
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.instruments.stiffness._loading import batches
 from attnlab.instruments.stiffness.after import unexplained
 from attnlab.instruments.stiffness.capture import Captured, capture
 from attnlab.instruments.stiffness.choices import CONVENTIONS, Convention, Granularity, Tokens
@@ -25,11 +26,36 @@ from attnlab.instruments.stiffness.stages import kept_members
 from attnlab.instruments.stiffness.step_index import StepIndex, step_indices
 from attnlab.instruments.stiffness.tokens import check_tokens
 from attnlab.residuals.example import Example, call, evaluating
-from attnlab.residuals.inputs import Inputs, head
+from attnlab.residuals.inputs import Inputs, head, inputs_of
 from attnlab.subject import Source, subject_of
 
 if TYPE_CHECKING:
     from attnlab.instruments.stiffness.meters import MeteredStiffness
+
+
+def batches(
+    loader: Iterable[Any], model: nn.Module, progress: bool | None, number: int | None
+) -> Iterator[Inputs]:
+    """The inputs of every batch for `model`, with a progress bar on a terminal; of `number`
+    batches, if that is known."""
+    with _progress(loader, progress, number) as watched:
+        for batch in watched:
+            yield from inputs_of(batch, model)
+
+
+@contextmanager
+def _progress(
+    loader: Iterable[Any], wanted: bool | None, number: int | None
+) -> Iterator[Iterable[Any]]:
+    if wanted is None:
+        wanted = sys.stderr.isatty()
+    if not wanted:
+        yield loader
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield track(loader, description="stiffness", total=number, console=Console(stderr=True))
 
 
 class StiffnessWarning(UserWarning):

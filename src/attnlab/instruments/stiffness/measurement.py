@@ -6,8 +6,7 @@ import warnings
 from pathlib import Path
 
 from attnlab._errors import DoesNotApplyError, StepsNotFoundError
-from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.measurement import Measurement
+from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stiffness.result import StiffnessResult

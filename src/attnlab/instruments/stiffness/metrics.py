@@ -27,8 +27,7 @@ from attnlab.instruments.stiffness.grid import (
 )
 from attnlab.instruments.stiffness.quantiles import count_into, empty_histogram, quantile
 from attnlab.instruments.stiffness.stages import Stages, check_nsi, kept_steps, usable
-from attnlab.instruments.stiffness.stiffest import stiffest
-from attnlab.instruments.stiffness.total import tns
+from attnlab.instruments.stiffness.total import stiffest, tns
 
 
 class StiffnessMetric(Metric):

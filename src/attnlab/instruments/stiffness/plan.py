@@ -17,9 +17,9 @@ from attnlab.instruments.stiffness.norms import Activation
 from attnlab.instruments.stiffness.stages import Stages, kept_steps
 from attnlab.instruments.stiffness.tokens import check_tokens, chosen_tokens
 from attnlab.residuals import Step, StepKey, Watchable, watchable
+from attnlab.residuals.choose import trunk
 from attnlab.residuals.example import Example, as_call
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
-from attnlab.residuals.trunk import trunk
 from attnlab.residuals.where import lies_in
 
 

@@ -59,7 +59,7 @@ class StiffestStep:
 
 def most_often_stiffest(steps: Sequence[StepResult]) -> StiffestStep | None:
     """The step that is the stiffest of most inputs, the first if tied; None where no stage keeps a
-    step. What is stiffest of one input says `attnlab.instruments.stiffness.stiffest.stiffest`."""
+    step. What is stiffest of one input says `attnlab.instruments.stiffness.total.stiffest`."""
     step = max(steps, key=lambda step: step.stiffest_share)
     if step.stiffest_share == 0:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnlab.instruments.block_figures import some_of
-from attnlab.instruments.enough import ENOUGH
+from attnlab.instruments.different import ENOUGH
 from attnlab.instruments.stripe.figures import gates_figure, maps_figure, spread_figure
 from attnlab.instruments.stripe.result import ALIKE, StripeResult
 from attnlab.page.glossary import words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attnlab.instruments.enough import ENOUGH, too_few_inputs
+from attnlab.instruments.different import ENOUGH, too_few_inputs
 from attnlab.instruments.stripe import figures
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec

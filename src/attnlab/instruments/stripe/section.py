@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from attnlab.instruments.block_figures import heat_figure, some_of
-from attnlab.instruments.enough import ENOUGH, too_few_inputs
+from attnlab.instruments.different import ENOUGH, too_few_inputs
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.history import GateHistory
 from attnlab.instruments.stripe.result import ALIKE, StripeResult

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attnlab._errors import StepsNotFoundError
 from attnlab._spread import evenly_spread
 from attnlab.data import Data
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stripe import gate_means

@@ -9,19 +9,44 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from attnlab._errors import DoesNotApplyError, unknown_name
-from attnlab.instruments.classes.measurement import ClassesMeasurement
-from attnlab.instruments.config import MeasureConfig
-from attnlab.instruments.corruptions.measurement import CorruptionsMeasurement
-from attnlab.instruments.details.measurement import DetailsMeasurement
-from attnlab.instruments.measurement import Measurement
-from attnlab.instruments.pictures.measurement import PicturesMeasurement
+from attnlab._errors import DoesNotApplyError, FoldError, unknown_name
+from attnlab.instruments.classes.measure import ClassesMeasurement
+from attnlab.instruments.corruptions.measure import CorruptionsMeasurement
+from attnlab.instruments.details.measure import DetailsMeasurement
+from attnlab.instruments.measurement import MeasureConfig, Measurement
+from attnlab.instruments.pictures.measure import PicturesMeasurement
 from attnlab.instruments.stiffness.measurement import StiffnessMeasurement
-from attnlab.instruments.stripe.measurement import StripeMeasurement
-from attnlab.lab.measures.fold import FoldMeasurement
+from attnlab.instruments.stripe.measure import StripeMeasurement
+from attnlab.lab.training.evaluate import evaluate
 from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
 from attnlab.subject import Subject, open_run
+from attnlab.surgery.folding import FoldReceipt, has_constant_gates
+from attnlab.surgery.folding.fold import fold
+
+
+class FoldMeasurement(Measurement):
+    """The receipt of the fold, with the task's metrics without the gates."""
+
+    name = "fold"
+
+    def settings(self, config: MeasureConfig) -> dict[str, int] | None:
+        del config
+        return {}
+
+    def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> FoldReceipt:
+        del config, folder
+        if not has_constant_gates(subject.network):
+            raise DoesNotApplyError
+        try:
+            plain, receipt = fold(subject.network, example=next(subject.inputs(1)))
+        except FoldError as error:
+            raise DoesNotApplyError(f"Not folded: {str(error).splitlines()[0]}") from None
+        values = evaluate(
+            plain, subject.learned(), subject.images(), subject.batch_size, subject.device
+        )
+        return replace(receipt, values=values)
+
 
 MEASUREMENTS: dict[str, Measurement] = {
     each.name: each

@@ -7,7 +7,7 @@ from math import isfinite
 from attnlab.lab.comparison.columns import page_table, run_table, run_values
 from attnlab.lab.comparison.result import ComparisonResult
 from attnlab.lab.pages.figures import MetricCurve, curves_figure, forest_figure
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.help import forest_rows
 from attnlab.page.parts import (
     Chip,
     Code,

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from math import isfinite
 
-from attnlab.lab.pages.figures import forest_figure
-from attnlab.lab.pages.standing import forest_rows
+from attnlab.lab.pages.figures import ForestRow, forest_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
 from attnlab.results import Metric
 from attnlab.results.columns import delta_cell, interval_kind, summary_cell
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group, StudyRow
+
+
+def forest_rows(group: Group) -> list[ForestRow]:
+    """The modules of a group that can be compared, in the study's order. One whose difference is
+    not a number has no place in a picture; its reason is among the alerts."""
+    plain = group.plain
+    return [
+        ForestRow(
+            row.label,
+            compared.difference.mean,
+            compared.low,
+            compared.high,
+            compared.standing,
+            {seed: row.by_seed[seed] - plain.by_seed[seed] for seed in compared.difference.seeds},
+        )
+        for row in group.rows
+        if plain is not None
+        and (compared := row.comparison) is not None
+        and isfinite(compared.difference.mean)
+    ]
+
 
 _FULL, _HALF = 620, 330
 """Width of the inside of a figure that stands alone, and of one of two."""

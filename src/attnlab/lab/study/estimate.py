@@ -17,7 +17,7 @@ from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.measured_where import stand_in_config
+from attnlab.lab.training.placement import stand_in_config
 from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task

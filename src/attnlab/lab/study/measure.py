@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attnlab._errors import InputError, unknown_name
-from attnlab.instruments.config import MeasureConfig
+from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.measures import MEASUREMENTS, measure_run
 from attnlab.lab.study.plan import refresh, require_study
 from attnlab.lab.study.speed import time_study

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from filelock import FileLock
 
 from attnlab._errors import InputError
 from attnlab._files import unless_read_only
-from attnlab.lab.study.bibliography import bibliography
 from attnlab.lab.study.definition import Study, list_studies
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.history import seen_runs, stored_plans
@@ -29,6 +28,22 @@ from attnlab.results.study import (
 )
 from attnlab.results.table import StudyTable
 from attnlab.tasks import task_class
+
+
+def bibliography(gates: Iterable[str], *, stiffness: bool) -> str:
+    """Entries for gate names such as `se`, `asr:se*2`, `asr:se+se`; `stiffness` if TNS is shown.
+
+    The entries are those of the registry; a gate of the user's own has none there.
+    """
+    from attnlab.gates import REFERENCES
+
+    wanted = ["step"] if stiffness else []
+    for gate in gates:
+        base, _, inner = gate.partition(":")
+        names = [base, *inner.split("+")] if inner else base.split("+")
+        wanted += [name.split("*")[0] for name in names]
+    entries = (REFERENCES[name].bibtex() for name in wanted if name in REFERENCES)
+    return "\n".join(dict.fromkeys(entries))
 
 
 def stored_study(

@@ -54,7 +54,7 @@ class Job:
     @property
     def is_done(self) -> bool:
         """Whether it is trained, and all that was asked for is measured."""
-        from attnlab.instruments.config import MeasureConfig
+        from attnlab.instruments.measurement import MeasureConfig
         from attnlab.lab.measures import missing
 
         directory = Path(self.directory)
@@ -98,7 +98,7 @@ def work(job: Job, threads: int | None = None, starter: int | None = None) -> Ou
 
 
 def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
-    from attnlab.instruments.config import MeasureConfig
+    from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.lab.measures.epoch import epoch_record
     from attnlab.lab.tracking import TrackConfig
@@ -136,7 +136,7 @@ def _finish_source(
     """Of a `where` that asks for a measurement: the directory of the run that is measured, which is
     trained here unless it is finished; mostly it is a run of the study. None of any other."""
     from attnlab.lab.training import identify
-    from attnlab.lab.training.measured_where import source_config
+    from attnlab.lab.training.placement import source_config
 
     measured = source_config(config)
     if measured is None:

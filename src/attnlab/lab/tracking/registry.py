@@ -13,11 +13,9 @@ from pydantic import field_validator, model_validator
 from attnlab._errors import InputError, OptionError, check_options, unknown_name
 from attnlab._extras import MissingPackageError
 from attnlab._strict import Strict
-from attnlab.lab.tracking.csv_file import CsvTracker
-from attnlab.lab.tracking.mlflow_run import MlflowTracker
-from attnlab.lab.tracking.tensorboard import TensorBoardTracker
+from attnlab.lab.tracking.tensorboard import CsvTracker, TensorBoardTracker
 from attnlab.lab.tracking.tracker import TrackedRun, Tracker
-from attnlab.lab.tracking.wandb_run import WandbTracker
+from attnlab.lab.tracking.wandb_run import MlflowTracker, WandbTracker
 from attnlab.results.epoch import EpochRecord
 
 TRACKERS: dict[str, type[Tracker]] = {

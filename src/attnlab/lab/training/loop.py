@@ -22,26 +22,23 @@ from attnlab._seeds import derive
 from attnlab.data import Batch, Data, load_data
 from attnlab.data.batches import check_batch_size, training_chunks
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
-from attnlab.lab.training.batch_noise import check_batch_noise
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
-from attnlab.lab.training.directory import begin, write_metrics
 from attnlab.lab.training.evaluate import evaluate, in_layout, summed_over_processes
-from attnlab.lab.training.gate_norms import check_gate_norms
+from attnlab.lab.training.gate_norms import check_batch_noise, check_gate_norms
 from attnlab.lab.training.identity import Identity, check_stored, identify
-from attnlab.lab.training.measured_where import source_config
-from attnlab.lab.training.placement import choose_placement
+from attnlab.lab.training.placement import choose_placement, source_config
 from attnlab.lab.training.recipe import Recipe
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
 from attnlab.lab.training.schedule import base_rate, learning_rate, warmup
 from attnlab.lab.training.state import State, build_state, resume, save_state, synchronise_buffers
-from attnlab.lab.training.surroundings import deterministically, terminating
+from attnlab.lab.training.surroundings import begin, deterministically, terminating, write_metrics
 from attnlab.networks import checkpoint
 from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
 from attnlab.results import RunResult, StoredRun
 from attnlab.results.epoch import EpochRecord
-from attnlab.results.placement import PlacementRecord
+from attnlab.results.result import PlacementRecord
 from attnlab.subject.building import build_network, description
 from attnlab.subject.run import with_placement
 from attnlab.surgery.receipt import count_parameters

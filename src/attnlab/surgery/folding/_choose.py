@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf, isfinite
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -16,15 +20,82 @@ from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import calls_to_compare
 from attnlab.surgery.folding._cost import CostName, Judge
 from attnlab.surgery.folding._fit import fit
-from attnlab.surgery.folding._greedy import greedy
 from attnlab.surgery.folding._halves import Halves, Part, in_two
-from attnlab.surgery.folding._norms import Norms, Statistics
+from attnlab.surgery.folding._norms import Norms, Statistics, with_statistics
 from attnlab.surgery.folding._places import Held, Place, PlaceKey
-from attnlab.surgery.folding._simulation import Simulation
 from attnlab.surgery.folding._surgery import decide
 from attnlab.surgery.folding._taps import Holds, Tap
 from attnlab.surgery.folding.curve import Budget, Curve, CurvePoint
 from attnlab.surgery.repair import Lesson
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A network whose gates are watched, and constants that some of them can be held at."""
+
+    model: nn.Module
+    taps: Mapping[str, Tap]
+    gates: Mapping[PlaceKey, Sequence[str]]
+    """Of each place, by name."""
+    constants: Mapping[str, Tensor]
+    norms: Norms
+
+    @property
+    def images(self) -> int:
+        """On which the constants were made."""
+        return sum(part.images for part in self.norms.parts)
+
+    @contextmanager
+    def held(self, keys: Iterable[PlaceKey]) -> Iterator[None]:
+        """The gates of these places are constant."""
+        names = [name for key in keys for name in self.gates[key]]
+        try:
+            for name in names:
+                self.taps[name].held_at = self.constants[name]
+            yield
+        finally:
+            for name in names:
+                self.taps[name].held_at = None
+
+    @contextmanager
+    def moved_norms(self) -> Iterator[Statistics]:
+        """And the statistics of the norms follow; yields them."""
+        moved = self.norms.moved(self.model)
+        with with_statistics(self.model, moved):
+            yield moved
+
+    def joint_cost(self, judge: Judge, keys: Iterable[PlaceKey]) -> float:
+        """Of these together. Of the change of an output its square, which adds up where changes
+        have nothing to do with each other."""
+        with self.held(keys):
+            value = judge.judge(self.model).value
+        return value**2 if judge.cost == "output" else value
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def greedy(keys: Iterable[Key], cost: Callable[[frozenset[Key]], float]) -> list[Key]:
+    """All of `keys` in order: next comes the one that costs least together with those before.
+
+    Lazily: what a key added when it was last tried orders the trials, and one that is still the
+    cheapest after a fresh trial is taken. Where a key adds no less in larger company, that is the
+    order of trying all of them each time, with far fewer trials.
+    """
+    waiting = [(0.0, -1, number, key, 0.0) for number, key in enumerate(keys)]
+    heapq.heapify(waiting)
+    taken: list[Key] = []
+    before = 0.0
+    while waiting:
+        _, tried_with, number, key, together = heapq.heappop(waiting)
+        if tried_with == len(taken):
+            taken.append(key)
+            before = together
+            continue
+        together = cost(frozenset((*taken, key)))
+        added = together - before if isfinite(together) else inf
+        heapq.heappush(waiting, (added, len(taken), number, key, together))
+    return taken
 
 
 @dataclass(frozen=True)

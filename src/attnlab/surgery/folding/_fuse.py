@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Node, Ref
-from attnlab.surgery.exchange import exchange
+from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._flow import Flow, arguments
 from attnlab.surgery.folding._plan import foldable_parameters
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -15,11 +15,36 @@ from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Ref
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
-from attnlab.surgery.folding._frozen import frozen_scales
-from attnlab.surgery.folding._ids import Refusal, along
+from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
 from attnlab.surgery.folding._places import Place, PlaceKey
-from attnlab.surgery.folding._undo import undoing
-from attnlab.surgery.folding._walk import Demand, Scaling, walk_back
+from attnlab.surgery.folding._walk import Demand, Scaling, Undo, walk_back
+
+
+def undoing(flow: Flow, keep: int, foldable: Set[str], barriers: Set[int]) -> Undo:
+    """What finds the parameters that must be divided by the gates, so that a reader computes from
+    the scaled tensor what it did from the plain one."""
+
+    def undo(source: int, ids: Tensor, reader: int) -> Scaling:
+        scaled = torch.where(ids == NOT_READ, keep, ids)
+        demands, not_negative = walk_on(flow, source, scaled, keep, barriers, reader)
+        found = walk_back(flow, demands, keep, foldable, barriers)
+        return replace(found, not_negative=found.not_negative | not_negative)
+
+    return undo
+
+
+_BUFFERS = frozenset(("weight", "bias", "running_mean", "running_var"))
+
+
+def frozen_scales(network: nn.Module) -> Iterator[str]:
+    """The names of the buffers that scale and shift, of norms that are frozen."""
+    for name, module in network.named_modules():
+        stored = set(module._buffers) - module._non_persistent_buffers_set
+        if stored >= _BUFFERS and not module._parameters:
+            for buffer in ("weight", "bias"):
+                if module._buffers[buffer] is not None:
+                    yield f"{name}.{buffer}" if name else buffer
+
 
 Plan = dict[PlaceKey, Scaling | Refusal]
 """By the places' keys."""

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from attnlab._errors import FoldError
 from attnlab.residuals.example import Example
-from attnlab.surgery.exchange import exchange
-from attnlab.surgery.folding._affine import add_affine
+from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._places import Place
 from attnlab.surgery.folding._plan import Plan, factors, multiply, plan
+from attnlab.surgery.folding.structure import add_affine
 from attnlab.surgery.insertion import remove_attachments
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError, SiteError
-from attnlab.gates import BranchGate, Gate, StageGate, StepGate
+from attnlab.gates import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
 from attnlab.residuals.attachment import (
     BranchAttachment,
     OwnedAttachment,
@@ -19,7 +19,7 @@ from attnlab.residuals.attachment import (
 )
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._resolve import Resolved
-from attnlab.surgery.insertion.host import attach
+from attnlab.surgery.insertion.host import attach, attachments
 
 
 def attach_gate(
@@ -120,3 +120,47 @@ def _match(network: nn.Module, module: nn.Module, site: Site) -> None:
     reference = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
     module.to(reference.device, reference.dtype)
     module.train(host.training)
+
+
+_SMALL = 0.1
+"""Below this a note says how small a gate is."""
+
+
+def start_notes(network: nn.Module, sites: Sequence[Site]) -> list[str]:
+    """What to know of the constant gates at `sites`, which were just attached, as they start."""
+    chosen = {(site.home, site.label) for site in sites}
+    gates = [
+        attachment.gate_module
+        for _, attachment in attachments(network)
+        if (attachment.site.home, attachment.site.label) in chosen
+        and isinstance(attachment.gate_module, LearnedVectorGate)
+    ]
+    notes = []
+    with torch.no_grad():
+        first = [gate.constant().abs().mean() for gate in gates]
+    values = [value.item() for value in first if not value.is_meta]
+    if values and max(values) < _SMALL:
+        notes.append(
+            f"the gates start at {min(values):.3g} to {max(values):.3g}, so the network starts "
+            f"nearly without its branches, as with a layer scale: train it with Adam or AdamW; a "
+            f"trained network loses what it knows"
+        )
+    if any(_equal_units(gate) for gate in gates):
+        notes.append(
+            "all hidden units of a gate start equal and stay equal for ever (layer_initial): "
+            "layer_spread=0.5 lets them part and starts with the same gate, layer_initial=None "
+            "starts with random layers"
+        )
+    return notes
+
+
+def _equal_units(gate: nn.Module) -> bool:
+    """Whether a layer has several units, all with the same weights."""
+    return any(
+        layer.weight.ndim > 1
+        and not layer.weight.is_meta
+        and len(layer.weight) > 1
+        and bool((layer.weight == layer.weight[:1]).all())
+        for layer in gate.modules()
+        if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd)
+    )

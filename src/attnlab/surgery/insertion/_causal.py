@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from attnlab._errors import InputError, SiteError
 from attnlab.gates import BranchGate, StageGate, StepGate
+from attnlab.residuals.attachment import to_channel_first
 from attnlab.residuals.example import Example, Run, as_call, evaluating
-from attnlab.residuals.known_padding import mask_position
-from attnlab.residuals.layout import to_channel_first
+from attnlab.residuals.known_padding import mask_position, refuse_hidden_mask
 from attnlab.residuals.padding import NAME
 from attnlab.residuals.site import Site
 from attnlab.residuals.step import StepKey
@@ -206,3 +206,32 @@ def _changes(arguments: Any) -> Iterator[Callable[[int], Any]]:
             return tree_unflatten([*leaves[:number], other, *leaves[number + 1 :]], form)
 
         yield change
+
+
+def sites_over_tokens(
+    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
+) -> list[Site]:
+    """The sites at which the gate looks over all tokens; an error where it must not."""
+    tokens = [site for site in sites if is_token_site(site)]
+    if not tokens or not looks_over_tokens(item, tokens[0]):
+        return []
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
+    refuse_hidden_mask(network, example, item.label)
+    return tokens
+
+
+def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
+    """For the receipt."""
+    notes = []
+    if over_tokens and on_meta(network):
+        notes.append(
+            f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+            f"seen on the meta device"
+        )
+    if over_tokens and mask_position(network) is not None:
+        notes.append(
+            f"{item.label} looks over all tokens; those that are padding by the attention_mask of "
+            f"a call are left out"
+        )
+    return notes

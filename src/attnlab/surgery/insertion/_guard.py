@@ -19,7 +19,7 @@ from torch import nn
 from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.became import what_became_of
+from attnlab.residuals.classes import what_became_of
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 

@@ -14,7 +14,7 @@ from attnlab.residuals.sites import step_sites
 from attnlab.residuals.step import Step
 from attnlab.residuals.steps import find_steps
 from attnlab.residuals.where import Where, lies_in, select
-from attnlab.surgery.exchange import exchange
+from attnlab.surgery.double import exchange
 
 
 def replace_norms(

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab._errors import InputError, ShortenError
-from attnlab.residuals import Step
+from attnlab.residuals import Observer, SeenStep, Step, StepKey
 from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer
 from attnlab.surgery.change import change_between
 from attnlab.surgery.double import MOST_PARAMETERS, double_example
 from attnlab.surgery.receipt import count_parameters
-from attnlab.surgery.shortening.leaving_out import LeavesOut
 from attnlab.surgery.shortening.operation import Removal, named
+
+
+class LeavesOut(Observer):
+    """Adds zeros in the place of the branches of chosen steps."""
+
+    def __init__(self, keys: Collection[StepKey]) -> None:
+        self.keys = keys
+
+    def step_seen(self, seen: SeenStep) -> Tensor | None:
+        return torch.zeros_like(seen.branch) if seen.step.key in self.keys else None
+
 
 EXACT = 1e-12
 """The largest relative error in float64 that passes for exact."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,132 @@ from attnlab._errors import ShortenError
 from attnlab.gates import StageGate
 from attnlab.residuals import Step, Watchable, watchable
 from attnlab.residuals.example import Example, call, evaluating
-from attnlab.residuals.graph import Graph
+from attnlab.residuals.graph import Graph, Node
 from attnlab.surgery.insertion import attachments, remove_attachments
-from attnlab.surgery.shortening._block import empty_block
-from attnlab.surgery.shortening._branch import branch_nodes, end_of, modules_within, parameters_left
 from attnlab.surgery.shortening.stand_ins import outermost, take_out
+
+
+def branch_nodes(graph: Graph, step: Step) -> set[int]:
+    """The nodes that only the branch of `step` needs; none where something else reads it."""
+    if graph.readers(step.branch_node) != [step.graph_node]:
+        return set()
+    found = {step.branch_node}
+    # Nodes stand in the order of execution, so a node's readers are decided before it.
+    for index in range(step.branch_node - 1, -1, -1):
+        node = graph.nodes[index]
+        if node.data and node.operation != "input":
+            readers = graph.readers(index)
+            if readers and found.issuperset(readers):
+                found.add(index)
+    return found
+
+
+def modules_within(graph: Graph, nodes: set[int]) -> list[str]:
+    """The outermost modules all of whose work is among `nodes`."""
+    inside: dict[str, bool] = defaultdict(lambda: True)
+    for node in graph.nodes:
+        if node.data:
+            for name, _ in node.inside:
+                inside[name] &= node.index in nodes
+    whole = [name for name, within in inside.items() if within and name]
+    return [name for name in whole if not any(name.startswith(f"{other}.") for other in whole)]
+
+
+def end_of(graph: Graph, branch: Node, owner: str) -> str | None:
+    """The outermost module, called once, that the module `owner` runs and whose output is the
+    branch, or is but for its layout: zeros are zeros in any."""
+    names = [
+        name
+        for name, _ in branch.produced_by
+        if graph.calls[name] == 1 and name != owner and not f"{owner}.".startswith(f"{name}.")
+    ]
+    if names:
+        return names[-1]
+    if branch.kind != "layout" or len(branch.data_inputs) != 1:
+        return None
+    return end_of(graph, graph.nodes[branch.data_inputs[0]], owner)
+
+
+def parameters_left(graph: Graph, nodes: set[int], gone: list[str]) -> list[str]:
+    """Parameters that only `nodes` read, of modules that are not among those `gone`."""
+    read: dict[str, bool] = defaultdict(lambda: True)
+    for node in graph.nodes:
+        for index in node.inputs:
+            name = graph.nodes[index].name
+            if name:
+                read[name] &= node.index in nodes
+    return [
+        name
+        for name, only in read.items()
+        if only and not any(name.startswith(f"{module}.") for module in gone)
+    ]
+
+
+def empty_block(graph: Graph, step: Step, chosen: Sequence[Step]) -> tuple[str, str] | None:
+    """The outermost module of the step's block that only hands on what it is given when the
+    `chosen` steps are left out, and what takes its place: `identity` or `relu`."""
+    shortcuts = _sums_with_nothing(graph)
+    shortcuts |= {each.graph_node: each.shortcut_node for each in chosen}
+    for name, _ in graph.nodes[step.graph_node].inside:
+        if _is_block(name, step.name) and graph.calls[name] == 1:
+            word = _word(graph, name, shortcuts)
+            if word is not None:
+                return name, word
+    return None
+
+
+def _sums_with_nothing(graph: Graph) -> dict[int, int]:
+    """Additions of zeros, which steps that were removed before have left, and what they keep."""
+    return {
+        node.index: node.data_inputs[0]
+        for node in graph.nodes
+        if node.adds_same_shapes
+        and len(node.data_inputs) == 1
+        and any(graph.nodes[i].operation == "zeros_like" for i in node.inputs)
+    }
+
+
+def _is_block(name: str, block: str) -> bool:
+    return bool(block) and (name == block or name.startswith(f"{block}."))
+
+
+def _word(graph: Graph, name: str, shortcuts: Mapping[int, int]) -> str | None:
+    inside = {node.index for node in graph.nodes if (name, 0) in node.inside and node.data}
+    output = next((n for n in graph.nodes if (name, 0) in n.produced_by), None)
+    if output is None or output.index not in inside or _leaks(graph, inside, output):
+        return None
+    last = _followed(output.index, shortcuts)
+    if last not in inside:
+        return "identity"
+    node = graph.nodes[last]
+    if node.operation != "relu" or len(node.data_inputs) != 1:
+        return None
+    given = _followed(node.data_inputs[0], shortcuts)
+    if given in inside:
+        return None
+    # relu(relu(x)) is relu(x), to the last bit.
+    return "identity" if _not_negative(graph, given) else "relu"
+
+
+def _leaks(graph: Graph, inside: set[int], output: Node) -> bool:
+    """Whether something outside reads more of the module than its output."""
+    return any(
+        not inside.issuperset(graph.readers(index)) for index in inside if index != output.index
+    )
+
+
+def _followed(index: int, shortcuts: Mapping[int, int]) -> int:
+    """What an addition is when its branch is left out."""
+    while index in shortcuts:
+        index = shortcuts[index]
+    return index
+
+
+def _not_negative(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    while node.operation.startswith("max_pool") and len(node.data_inputs) == 1:
+        node = graph.nodes[node.data_inputs[0]]
+    return node.operation == "relu"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import RemovalTrial
+from attnlab.instruments.removal.trial import RemovalTrial, loss
 from attnlab.instruments.stiffness.plan import Plan
 from attnlab.residuals import Observer, SeenStep, StepKey
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.watching import watching
+from attnlab.surgery.change import mean_image_change
 from attnlab.surgery.shortening.operation import named
+from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 
 def influence(state: Tensor, following: Tensor, channel_axis: int) -> Float[Tensor, " vectors"]:
@@ -78,3 +80,40 @@ INFLUENCE = Ranking(
     influences,
     source="Men et al., ShortGPT, arXiv 2403.03853",
 )
+
+
+def output_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
+    """For each further step: `mean_image_change` from the whole network's output."""
+    scores = {}
+    for step in trial.candidates:
+        if step.key not in left_out:
+            after = trial.answers({*left_out, step.key})
+            scores[step.key] = mean_image_change(trial.before, after)
+    return scores
+
+
+OUTPUT = Ranking("output", MEAN_IMAGE_CHANGE, output_changes, again=True)
+
+
+def require_labels(trial: RemovalTrial) -> Tensor:
+    """The labels of the images; an `InputError` where there are none."""
+    if trial.labels is None:
+        raise InputError(
+            "The ranking 'loss' needs labels, and the images have none. Expected batches that are "
+            "pairs of images and classes (whole numbers), or a ranking without labels: by='output'."
+        )
+    return trial.labels
+
+
+def loss_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
+    """For each further step: the cross-entropy without it minus that of the whole network."""
+    labels = require_labels(trial)
+    whole = loss(trial.before, labels)
+    return {
+        step.key: loss(trial.answers({*left_out, step.key}), labels) - whole
+        for step in trial.candidates
+        if step.key not in left_out
+    }
+
+
+LOSS = Ranking("loss", "change of the loss", loss_changes, again=True, needs_labels=True)
