@@ -31,14 +31,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 def test_parts_are_those_of_the_package() -> None:
     """Every dependency in pyproject.toml is read, to the version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = module.parts(project["dependencies"])
+    found = module.requirements_of(project["dependencies"])
     required = {f"{part.name}>={part.minimum}" for part in found if part.required}
     assert required == set(project["dependencies"])
     assert [part.name for part in found[:3]] == ["torch", "torchvision", "timm"]
 
 
 def test_parts_of_extras_are_optional_and_development_is_left_out() -> None:
-    found = module.parts(
+    found = module.requirements_of(
         [
             "torch>=2.8",
             "scikit-learn>=1.6",

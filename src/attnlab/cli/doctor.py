@@ -51,7 +51,7 @@ _BFLOAT16 = (
 
 
 @dataclass(frozen=True)
-class Part:
+class Requirement:
     """A distribution that attnlab uses."""
 
     name: str
@@ -121,22 +121,24 @@ def diagnose() -> list[Finding]:
     except importlib.metadata.PackageNotFoundError:
         install = f"{shlex.quote(sys.executable)} -m pip install --editable ."
         return [*found, Finding("versions", "attnlab", "is not installed", install, True)]
-    found += [_part(part) for part in parts(requirements)]
+    found += [_part(part) for part in requirements_of(requirements)]
     if not any(finding.name == "torch" and finding.fix for finding in found):
         found += _machine()
     return found
 
 
-def parts(requirements: Iterable[str]) -> list[Part]:
+def requirements_of(requirements: Iterable[str]) -> list[Requirement]:
     """The distributions that `requirements` name, those for development left out."""
-    found: dict[str, Part] = {}
+    found: dict[str, Requirement] = {}
     for text in (*requirements, *_USED_WHERE_PRESENT):
         match = re.match(r"([\w.-]+?)>=([\d.]+)(?:.*extra == ['\"](\w+))?", text)
         if match is None:
             continue
         name, minimum, extra = match.groups()
         if extra not in ("dev", "docs") and name not in found:
-            found[name] = Part(name, minimum, extra is None and text not in _USED_WHERE_PRESENT)
+            found[name] = Requirement(
+                name, minimum, extra is None and text not in _USED_WHERE_PRESENT
+            )
     first = [name for name in PURPOSES if name in found]
     return [found[name] for name in dict.fromkeys((*first, *found))]
 
@@ -150,7 +152,7 @@ def _python() -> Finding:
     return Finding("versions", "python", f"{version}, but attnlab needs {wanted}", fix, True)
 
 
-def _part(part: Part) -> Finding:
+def _part(part: Requirement) -> Finding:
     section = "versions" if part.required else "optional"
     installed = _version(part.name)
     requirement = shlex.quote(f"{part.name}>={part.minimum}")

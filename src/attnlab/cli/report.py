@@ -46,7 +46,6 @@ def report(
             page of a study that runs refreshes itself. Ctrl-C ends it.
         port: of that address; 0 is any that is free.
     """
-    from attnlab._errors import OptionError
     from attnlab.lab.pages.run_page import is_run
     from attnlab.lab.pages.write import report as write_report
     from attnlab.results.record import RENDERED
@@ -66,8 +65,6 @@ def report(
     print_python("import attnlab", f"attnlab.report({given!r}, {str(out)!r}{chosen})")
     address = written.resolve().as_uri()
     if serve:
-        from attnlab.cli.report import ADDRESS, server
-
         serving = server(lambda: write_report(result, out, study), port)
         address = f"http://{ADDRESS}:{serving.server_port}/"
         print(f"serving {address} to this machine; Ctrl-C ends it", flush=True)

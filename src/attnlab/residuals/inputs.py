@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from attnlab._checked import check_batches
 from attnlab._errors import InputError
@@ -129,34 +129,3 @@ def number_of_inputs(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) ->
         if isinstance(value, list) and value and isinstance(value[0], Tensor):
             return len(value)
     return 0
-
-
-class DifferentInputs:
-    """How many inputs of a network's calls differ in a bit from all others, counted up to `most`:
-    beyond that nobody asks, and memory does not grow with the data."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._seen: set[bytes] = set()
-
-    @property
-    def number(self) -> int:
-        return len(self._seen)
-
-    def see(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-        """Take in the inputs of one call."""
-        number = number_of_inputs(arguments, keywords)
-        leaves = tree_leaves((arguments, dict(keywords)))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        batched = [t for t in tensors if t.ndim and len(t) == number]
-        listed = isinstance(next(iter(arguments), None), list)  # images of any sizes
-        for row in range(number):
-            if len(self._seen) == self.most:
-                return
-            parts = [tensors[row]] if listed else [tensor[row] for tensor in batched]
-            self._seen.add(b"".join(map(_bytes, parts)))
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().reshape(-1).contiguous()
-    return flat.view(torch.uint8).numpy().tobytes()

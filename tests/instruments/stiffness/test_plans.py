@@ -11,7 +11,7 @@ import attnlab
 from attnlab import _errors
 from attnlab.instruments.stiffness.capture import capture
 from attnlab.instruments.stiffness.conventions import nsi
-from attnlab.instruments.stiffness.plan import plan
+from attnlab.instruments.stiffness.plan import plan_steps
 
 # Steps per stage. Convolutional networks have one step per block (inverted residuals only where
 # the shape stays), transformers and mixers two (attention or mixing, MLP).
@@ -55,7 +55,7 @@ def steps_per_stage(found) -> list[int]:
 
 @pytest.mark.parametrize("name", TIMM)
 def test_timm(name):
-    found = plan(timm.create_model(name))
+    found = plan_steps(timm.create_model(name))
     assert steps_per_stage(found) == TIMM[name]
     assert found.kept.count(False) == len(TIMM[name])
 
@@ -71,23 +71,23 @@ def test_timm(name):
     ],
 )
 def test_torchvision(name, expected):
-    assert steps_per_stage(plan(torchvision.models.get_model(name))) == expected
+    assert steps_per_stage(plan_steps(torchvision.models.get_model(name))) == expected
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("resnet20", 3), ("resnet56", 9), ("resnet164", 18)])
 def test_own(name, blocks):
-    assert steps_per_stage(plan(attnlab.create(name))) == [blocks] * 3
+    assert steps_per_stage(plan_steps(attnlab.create(name))) == [blocks] * 3
 
 
 def test_description():
-    assert plan(attnlab.create("resnet20")).describe() == "3 stages of 3+3+3 steps"
+    assert plan_steps(attnlab.create("resnet20")).describe() == "3 stages of 3+3+3 steps"
 
 
 @pytest.mark.parametrize("name", ["torchvision:vgg11", "torchvision:densenet121"])
 def test_networks_without_steps_are_refused(name):
     model = attnlab.create(name)
     with pytest.raises(_errors.StepsNotFoundError) as error:
-        plan(model, torch.randn(1, 3, 64, 64))
+        plan_steps(model, torch.randn(1, 3, 64, 64))
     assert str(error.value) == (
         f"{type(model).__name__} has no residual step x + f(x), so it has no trajectory of states "
         f"and no stiffness: NSI compares a state with the next one of the same shape. (VGG has no "

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from attnlab import _errors
-from attnlab.instruments.stiffness.spectrum import stiffness_index
+from attnlab.instruments.stiffness.spectrum import krylov_stiffness_index
 
 
 def full_index(function, state: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ def branch(channels: int) -> nn.Sequential:
 def test_small_branches_against_all_eigenvalues(channels, side):
     function = branch(channels).double()
     state = torch.randn(3, channels, side, side, dtype=torch.float64)
-    found = stiffness_index(function, state)
+    found = krylov_stiffness_index(function, state)
     torch.testing.assert_close(found.value, full_index(function, state), rtol=5e-3, atol=0)
     assert (found.residual < 0.05).all()
 
@@ -43,7 +43,7 @@ def test_exact_when_the_space_is_complete():
     """32 dimensions, 50 vectors allowed: every eigenvalue is found to rounding."""
     function = branch(2).double()
     state = torch.randn(4, 2, 4, 4, dtype=torch.float64)
-    found = stiffness_index(function, state)
+    found = krylov_stiffness_index(function, state)
     torch.testing.assert_close(found.value, full_index(function, state), rtol=1e-9, atol=0)
     assert (found.residual < 1e-9).all()
 
@@ -51,7 +51,7 @@ def test_exact_when_the_space_is_complete():
 def test_the_real_part_counts_not_the_modulus():
     """A rotation of frequency 9 with damping 1 beside a decay of rate 2: SI is 2, not 9."""
     matrix = torch.tensor([[-1.0, 9, 0], [-9, -1, 0], [0, 0, -2]], dtype=torch.float64)
-    found = stiffness_index(lambda x: x @ matrix.T, torch.randn(5, 3, dtype=torch.float64))
+    found = krylov_stiffness_index(lambda x: x @ matrix.T, torch.randn(5, 3, dtype=torch.float64))
     torch.testing.assert_close(found.value, torch.full((5,), 2.0, dtype=torch.float64))
 
 
@@ -59,14 +59,14 @@ def test_float32_and_nonsymmetric():
     torch.manual_seed(3)
     matrix = torch.randn(200, 200) / 14 - torch.diag(torch.linspace(0, 40, 200))
     expected = torch.linalg.eigvals(matrix.double()).real.abs().max().float()
-    found = stiffness_index(lambda x: x @ matrix.T, torch.randn(2, 200))
+    found = krylov_stiffness_index(lambda x: x @ matrix.T, torch.randn(2, 200))
     torch.testing.assert_close(found.value.float(), expected.expand(2), rtol=5e-3, atol=0)
 
 
 def test_batch_and_single_inputs_agree():
     function, state = branch(3), torch.randn(4, 3, 6, 6)
-    together = stiffness_index(function, state).value
-    alone = torch.cat([stiffness_index(function, one[None]).value for one in state])
+    together = krylov_stiffness_index(function, state).value
+    alone = torch.cat([krylov_stiffness_index(function, one[None]).value for one in state])
     torch.testing.assert_close(together, alone, rtol=5e-3, atol=0)
 
 
@@ -74,13 +74,13 @@ def test_the_state_is_not_written_to():
     function = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(2, 2, 3, padding=1))
     state = torch.randn(2, 2, 5, 5)
     before = state.clone()
-    stiffness_index(function, state)
+    krylov_stiffness_index(function, state)
     assert torch.equal(state, before)
 
 
 def test_training_batchnorm_is_refused():
     with pytest.raises(_errors.InputError) as error:
-        stiffness_index(branch(3).train(), torch.randn(4, 3, 6, 6))
+        krylov_stiffness_index(branch(3).train(), torch.randn(4, 3, 6, 6))
     assert str(error.value) == (
         "The map of one input depends on the other inputs of the batch, as in BatchNorm in "
         "training mode, so there is no Jacobian per input. Call model.eval() first."
@@ -89,7 +89,7 @@ def test_training_batchnorm_is_refused():
 
 def test_shape_changes_are_refused():
     with pytest.raises(_errors.InputError) as error:
-        stiffness_index(nn.Conv2d(2, 4, 1), torch.randn(1, 2, 5, 5))
+        krylov_stiffness_index(nn.Conv2d(2, 4, 1), torch.randn(1, 2, 5, 5))
     assert str(error.value) == (
         "Expected a map from a state to a state but got (1, 2, 5, 5) to (1, 4, 5, 5): a step that "
         "changes the shape has no SI."
@@ -98,4 +98,4 @@ def test_shape_changes_are_refused():
 
 def test_a_map_without_gradient_is_refused():
     with pytest.raises(_errors.InputError, match="does not depend on its input"):
-        stiffness_index(lambda x: x.detach(), torch.randn(1, 3))
+        krylov_stiffness_index(lambda x: x.detach(), torch.randn(1, 3))

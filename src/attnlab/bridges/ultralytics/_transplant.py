@@ -17,7 +17,7 @@ from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals import Attachment
 from attnlab.surgery.insertion import attachments
-from attnlab.surgery.insertion.host import attach
+from attnlab.surgery.insertion.host import hang
 
 if TYPE_CHECKING:
     from ultralytics.nn.tasks import BaseModel
@@ -107,7 +107,7 @@ def _attach_all(gates: list[Attachment], target: nn.Module) -> None:
         )
     for gate in gates:
         parameter = next(target.parameters())
-        attach(target, gate.to(parameter.device, parameter.dtype))
+        hang(target, gate.to(parameter.device, parameter.dtype))
 
 
 def _has(network: nn.Module, name: str) -> bool:

@@ -24,7 +24,7 @@ from attnlab.bridges.ultralytics._transplant import check_norms, example_for, lo
 from attnlab.residuals import Attachment
 from attnlab.surgery.folding.fold import fold
 from attnlab.surgery.insertion import attachments, remove_attachments
-from attnlab.surgery.insertion.host import attach
+from attnlab.surgery.insertion.host import hang
 from attnlab.surgery.insertion.insert import REBUILT, insert
 from attnlab.surgery.receipt import Receipt
 
@@ -44,7 +44,7 @@ def fuses(fuse: Callable[..., BaseModel]) -> Callable[..., BaseModel]:
         moved = list(_take_off(network))
         fused = fuse(network, *args, **kwargs)
         for gate in moved:
-            attach(fused, gate)
+            hang(fused, gate)
         return fused
 
     return fuse_with_gates

@@ -10,7 +10,7 @@ from attnlab.instruments.place.result import BlockScore, Margin
 from attnlab.instruments.place.strategy import Placing, Scored
 
 
-def check_budget(asked: Placing, candidates: list[list[Block]], why: str = "") -> None:
+def check_number_of_blocks(asked: Placing, candidates: list[list[Block]], why: str = "") -> None:
     """Refuse a budget that the blocks do not allow."""
     reason = f" ({why})" if why else ""
     for group in candidates:
@@ -39,7 +39,7 @@ def chosen_by_score(asked: Placing, found: Scored) -> tuple[list[BlockScore], li
                 f"No block of {block_labels(before)} has a {found.quantity} ({unscored})."
             )
     left_out = len(best) < len(asked.blocks)
-    check_budget(asked, groups, unscored if left_out else "")
+    check_number_of_blocks(asked, groups, unscored if left_out else "")
     sign = 1 if found.largest else -1
     chosen: dict[Block, str] = {}
     margins = []

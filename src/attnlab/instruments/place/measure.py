@@ -12,7 +12,7 @@ from torch import nn
 from attnlab._checked import check_batches, check_module, check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab.instruments.place.block import find_blocks
-from attnlab.instruments.place.choose import check_budget, chosen_by_score
+from attnlab.instruments.place.choose import check_number_of_blocks, chosen_by_score
 from attnlab.instruments.place.gate_spread import SPREAD, spread_scores
 from attnlab.instruments.place.registry import strategy_named
 from attnlab.instruments.place.result import Placement
@@ -78,7 +78,7 @@ def _asked(
     example = _example(network, batches)
     blocks = find_blocks(network, example, where)
     asked = Placing(network, blocks, example, budget, per_stage, batches, gate)
-    check_budget(asked, asked.groups)
+    check_number_of_blocks(asked, asked.groups)
     return asked
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from attnlab.instruments.stiffness.measure import StiffnessWarning as StiffnessWarning
     from attnlab.instruments.stiffness.result import StiffestStep as StiffestStep
     from attnlab.instruments.stiffness.result import StiffnessResult as StiffnessResult
-    from attnlab.instruments.stiffness.spectrum import stiffness_index as stiffness_index
+    from attnlab.instruments.stiffness.spectrum import (
+        krylov_stiffness_index as krylov_stiffness_index,
+    )
     from attnlab.instruments.stiffness.stages import usable as usable
     from attnlab.instruments.stiffness.step_index import step_indices as step_indices
     from attnlab.instruments.stiffness.total import tns as tns
@@ -44,7 +46,7 @@ __getattr__, __dir__ = handed_on(
         "StiffestStep",
         "StiffnessResult",
     ),
-    spectrum=("stiffness_index",),
+    spectrum=("krylov_stiffness_index",),
     stages=("usable",),
     step_index=("step_indices",),
     total=("tns",),

@@ -16,7 +16,7 @@ from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
 from attnlab.instruments.stiffness.granularity import Span
 from attnlab.instruments.stiffness.norms import norm, step_norms
-from attnlab.instruments.stiffness.plan import Plan, plan
+from attnlab.instruments.stiffness.plan import Plan, plan_steps
 from attnlab.instruments.stiffness.stages import Stages
 from attnlab.instruments.stiffness.tokens import check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
@@ -221,6 +221,6 @@ def capture(
     """
     check_module(model)
     model = uncompiled(model)
-    captured = Captured(plan(model, example, granularity=granularity, tokens=tokens))
+    captured = Captured(plan_steps(model, example, granularity=granularity, tokens=tokens))
     with watching(model, captured, found=captured.plan.found):
         yield captured

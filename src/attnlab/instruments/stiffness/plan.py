@@ -69,7 +69,7 @@ class Plan:
         return f"{number} stage{'s' * (number > 1)} of {counts} {self.granularity}s"
 
 
-def plan(
+def plan_steps(
     model: nn.Module,
     example: Example | None = None,
     *,

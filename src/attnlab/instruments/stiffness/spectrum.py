@@ -35,7 +35,7 @@ class SpectralIndex(NamedTuple):
     """Dimension of the Krylov space: how many backward passes it took."""
 
 
-def stiffness_index(
+def krylov_stiffness_index(
     function: Callable[[Tensor], Tensor],
     state: Tensor,
     *,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.instruments.stiffness.plan import Plan, plan
+from attnlab.instruments.stiffness.plan import Plan, plan_steps
 from attnlab.instruments.stiffness.spectrum import FEWEST_VECTORS, SpectralIndex, transposed_index
 from attnlab.residuals import Observer, SeenStep, Step, StepKey
 from attnlab.residuals.example import Example, uncompiled
@@ -76,7 +76,7 @@ def step_indices(
     Args:
         model: in eval mode; batch statistics would couple the inputs.
         images: a few inputs; each costs `vectors` backward passes per branch.
-        vectors: dimension of the Krylov space, see `stiffness_index`.
+        vectors: dimension of the Krylov space, see `krylov_stiffness_index`.
         of: the map whose Jacobian is taken. `branch` is the right-hand side f ⊗ Δt of the step.
             `state` is x_{t+1} − x_t after the activation. After a ReLU every switched-off unit of
             that map has an eigenvalue of exactly −1, so that SI ≥ 1 whatever the network does.
@@ -97,7 +97,7 @@ def step_indices(
             f"Expected the network in eval mode but {training[0]!r} is a BatchNorm in training "
             f"mode, whose output for one input depends on all others. Call model.eval() first."
         )
-    found = plan(model, images[:1] if example is None else example)
+    found = plan_steps(model, images[:1] if example is None else example)
     rectified = [step for step in found.steps if found.activations[step.key] is torch.relu]
     if of == "state" and rectified and not accept_artefact:
         raise OptionError(

@@ -19,7 +19,7 @@ from attnlab.residuals.attachment import (
 )
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._resolve import Resolved
-from attnlab.surgery.insertion.host import attach, attachments
+from attnlab.surgery.insertion.host import attachments, hang
 
 
 def attach_gate(
@@ -44,14 +44,14 @@ def attach_gate(
             owner, scale = owners[stage]
             borrowed = _attachment(network, owner.gate_module, site, scale, owner)
             borrowed.over_tokens = site in over_tokens
-            attach(network, borrowed)
+            hang(network, borrowed)
             continue
         gate = item.build(site).requires_grad_(item.trainable)
         scale = _started(gate, start)
         attachment = _attachment(network, gate, site, scale)
         attachment.over_tokens = site in over_tokens
         owners[stage] = attachment, scale
-        attach(network, attachment)
+        hang(network, attachment)
 
 
 def _attach_stage_gates(
@@ -81,7 +81,7 @@ def _attach_stage_gates(
             )
             _match(network, attachment, site)
             attachment.over_tokens = site in over_tokens
-            attach(network, attachment)
+            hang(network, attachment)
 
 
 def _started(gate: nn.Module, start: str) -> float | None:

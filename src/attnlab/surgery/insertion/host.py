@@ -25,7 +25,7 @@ from attnlab.surgery.insertion._norms import plain_norms
 from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
 
 
-def attach(network: nn.Module, attachment: Attachment) -> None:
+def hang(network: nn.Module, attachment: Attachment) -> None:
     """Register `attachment` on its home in `network` and let it act at its site."""
     home = network.get_submodule(attachment.site.home)
     attribute = _free_attribute(home, attachment.site.attribute)

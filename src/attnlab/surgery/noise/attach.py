@@ -22,7 +22,7 @@ _HOOK = -1
 """The hook's key: one per network, however often noise is attached. Torch counts its own from 0."""
 
 
-class Guard:
+class NoiseGuard:
     """Forward pre-hook that looks for norms."""
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class Guard:
 def guard(network: nn.Module, norms: dict[str, nn.Module]) -> None:
     """Let `network` look for `norms`, before each run, from now on."""
     found = network._forward_pre_hooks.get(_HOOK)
-    if not isinstance(found, Guard):
-        found = network._forward_pre_hooks[_HOOK] = Guard()
+    if not isinstance(found, NoiseGuard):
+        found = network._forward_pre_hooks[_HOOK] = NoiseGuard()
     found.norms |= norms
     found.look(network)
 
@@ -76,7 +76,7 @@ def guarded(network: nn.Module) -> list[nn.Module]:
     return [
         norm
         for module in network.modules()
-        if isinstance(found := module._forward_pre_hooks.get(_HOOK), Guard)
+        if isinstance(found := module._forward_pre_hooks.get(_HOOK), NoiseGuard)
         for norm in found.norms.values()
     ]
 
@@ -85,7 +85,7 @@ def let_go(network: nn.Module) -> None:
     """Take off guards that have no noise to look for any more."""
     for module in network.modules():
         found = module._forward_pre_hooks.get(_HOOK)
-        if isinstance(found, Guard):
+        if isinstance(found, NoiseGuard):
             found.forget()
             if not found.norms:
                 del module._forward_pre_hooks[_HOOK]
