@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
-from attnlab.instruments.stiffness.plan import plan
+from attnlab.instruments.stiffness.plan import plan_steps
 from attnlab.residuals import Step, StepKey
 from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.inputs import Sample, head, samples_of
@@ -34,7 +34,7 @@ class RemovalTrial:
         self.network = network
         self.samples = samples_of(images, network, what)
         self.example = head(self.samples[0].inputs, 1) if example is None else example
-        self.plan = plan(network, self.example)
+        self.plan = plan_steps(network, self.example)
         self.found = self.plan.found
         self.reasons = {step.key: why_not(network, self.found, step) for step in self.found.steps}
         """Why a step cannot be removed; empty for one that can."""
