@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.instruments.stiffness import spectrum
-from attnlab.instruments.stiffness.plan import plan
+from attnlab.instruments.stiffness.plan import plan_steps
 from attnlab.instruments.stiffness.step_index import StepMaps, step_indices
 from attnlab.residuals.watching import watching
 from benchmarks._common import Table, interleave, timed, write_json
@@ -86,7 +86,7 @@ def index(
     net = attnlab.create(network, weights=weights, shortcut=shortcut).eval()
     images = torch.randn(inputs, 3, 32, 32)
     found = {each.step.label: each.spectral for each in step_indices(net, images)}
-    taken = plan(net)
+    taken = plan_steps(net)
     seen = StepMaps(taken, "branch")
     with watching(net, seen, found=taken.found), torch.enable_grad():
         net(images.requires_grad_(True))
