@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnlab.instruments.stiffness.capture import capture as capture
     from attnlab.instruments.stiffness.measure import stiffness as stiffness
     from attnlab.instruments.stripe.measure import stripe as stripe
+    from attnlab.instruments.trajectory.measure import trajectory as trajectory
     from attnlab.lab.comparison.compare import compare as compare
     from attnlab.lab.pages.write import report as report
     from attnlab.networks.checkpoint import load as load
@@ -79,6 +80,7 @@ _NAMES = {
     "stripe": "attnlab.instruments.stripe.measure",
     "capture": "attnlab.instruments.stiffness.capture",
     "stiffness": "attnlab.instruments.stiffness.measure",
+    "trajectory": "attnlab.instruments.trajectory.measure",
 }
 _ROOMS = {
     "bridges": "attnlab.bridges",

@@ -58,6 +58,7 @@ Examples:
   attnlab maps timm:NAME --data DIR           attention maps: do they depend on the input?
   attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
   attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
+  attnlab trajectory resnet20 --data digits   where the states of a network go, step by step
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers

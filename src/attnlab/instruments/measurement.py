@@ -30,6 +30,9 @@ class MeasureConfig(Strict):
     corruptions: NonNegativeInt = 0
     """On how many test images a classifier is tested under every corruption at five strengths, with
     its calibration; 0 leaves it out."""
+    trajectory: NonNegativeInt = 0
+    """On how many test images the trajectory is kept, for how near each network is to the best one;
+    64 are enough, 0 leaves it out."""
 
 
 class Measurement(ABC):

@@ -91,6 +91,13 @@ INSTRUMENTS: dict[str, Instrument] = {
             comparison="attnlab.instruments.noise.compare_noise",
             function="noise_response",
         ),
+        Instrument(
+            "trajectory",
+            "attnlab.instruments.trajectory.measure",
+            "where the states of a network go, step by step",
+            "attnlab trajectory resnet20 --data digits",
+            ("loader", "name"),
+        ),
     )
 }
 

@@ -17,6 +17,7 @@ from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.instruments.pictures.measure import PicturesMeasurement
 from attnlab.instruments.stiffness.measurement import StiffnessMeasurement
 from attnlab.instruments.stripe.measure import StripeMeasurement
+from attnlab.instruments.trajectory.measure import TrajectoryMeasurement
 from attnlab.lab.training.evaluate import evaluate
 from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
@@ -58,6 +59,7 @@ MEASUREMENTS: dict[str, Measurement] = {
         DetailsMeasurement(),
         PicturesMeasurement(),
         CorruptionsMeasurement(),
+        TrajectoryMeasurement(),
     )
 }
 """By name."""

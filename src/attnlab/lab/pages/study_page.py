@@ -15,6 +15,7 @@ from attnlab.instruments.stripe.section import gates_section
 from attnlab.lab.pages.alerts import alerts, checksums, plan_alerts
 from attnlab.lab.pages.cost import cost_section
 from attnlab.lab.pages.help import findings, help_section
+from attnlab.lab.pages.nearness import nearness_sections
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Chip, Code, Download, Folded, Notes, Page, Part, Section, Table
@@ -74,6 +75,7 @@ def study_page(record: StudyRecord, name: str = "report") -> Page:
         *([] if corruptions is None else [corruptions]),
         cost_section(record),
         stiffness_section(record),
+        *nearness_sections(record),
         *details_sections(record),
         gates_section(record),
         where_section(record),

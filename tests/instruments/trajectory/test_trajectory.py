@@ -1,0 +1,106 @@
+"""States by hooks and CKA by its textbook formula, and what the distances must not depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import attnlab
+from attnlab._errors import InputError
+from attnlab.instruments.trajectory import cka_distances, nsi_distances
+from attnlab.instruments.trajectory.similarity import gram, normalised
+
+
+def unbiased_hsic(k: np.ndarray, other: np.ndarray) -> float:
+    """Song et al. (2012), equation 5, term by term."""
+    n = len(k)
+    k, other = k - np.diag(np.diag(k)), other - np.diag(np.diag(other))
+    ones = np.ones(n)
+    trace = np.trace(k @ other)
+    sums = (ones @ k @ ones) * (ones @ other @ ones) / ((n - 1) * (n - 2))
+    return (trace + sums - 2 / (n - 2) * (ones @ k @ other @ ones)) / (n * (n - 3))
+
+
+def textbook_cka(x: torch.Tensor, y: torch.Tensor) -> float:
+    k, other = ((each @ each.T).numpy() for each in (x.double(), y.double()))
+    scale = unbiased_hsic(k, k) * unbiased_hsic(other, other)
+    return unbiased_hsic(k, other) / scale**0.5
+
+
+def ours(x: torch.Tensor, y: torch.Tensor) -> float:
+    return float(normalised(gram(x)) @ normalised(gram(y)))
+
+
+def test_products_give_the_textbook_cka() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(20, 7, dtype=torch.float64)
+    y = x @ torch.randn(7, 30, dtype=torch.float64) + torch.randn(20, 30, dtype=torch.float64)
+    assert ours(x, y) == pytest.approx(textbook_cka(x, y), abs=1e-12)
+
+
+def test_noise_has_nothing_in_common_with_noise() -> None:
+    torch.manual_seed(0)
+    assert abs(ours(torch.randn(64, 4096), torch.randn(64, 4096))) < 0.05
+
+
+def test_the_basis_does_not_matter() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(16, 12, dtype=torch.float64)
+    rotation, _ = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))
+    assert ours(x, 3 * x @ rotation + 5) == pytest.approx(1, abs=1e-12)
+
+
+def test_equal_states_have_no_direction() -> None:
+    assert not normalised(gram(torch.ones(10, 5))).any()
+
+
+class Twice(nn.Module):
+    """Two steps, one of them through a ReLU after the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.states: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x + self.one(x)
+        second = torch.relu(first + self.two(first))
+        self.states = [first.detach(), second.detach()]
+        return second
+
+
+def test_states_are_those_of_the_network() -> None:
+    torch.manual_seed(0)
+    network, x = Twice().eval(), torch.randn(12, 6)
+    found = attnlab.trajectory(network, [x])
+    network(x)
+    for step, state in zip(found.steps, network.states, strict=True):
+        assert step.products == pytest.approx(normalised(gram(state)).tolist(), rel=1e-5, abs=1e-7)
+    expected = ((network.states[0] - x).norm(dim=1) / x.norm(dim=1)).mean()
+    assert found.steps[0].nsi == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_distance_to_itself_is_zero_and_to_others_is_not() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 3, 32, 32)
+    one, other = (attnlab.trajectory(attnlab.create("resnet20"), [x]) for _ in range(2))
+    assert cka_distances(one, one) == pytest.approx([0] * 9, abs=1e-5)
+    assert min(cka_distances(one, other)) > 0.001
+    assert nsi_distances(one, one) == [0] * 9
+    assert type(one).from_json(one.to_json()) == one
+
+
+def test_other_images_are_refused() -> None:
+    torch.manual_seed(0)
+    network = attnlab.create("resnet20")
+    one, other = (attnlab.trajectory(network, [torch.randn(8, 3, 32, 32)]) for _ in range(2))
+    with pytest.raises(InputError, match="different images"):
+        cka_distances(one, other)
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_few_images_are_refused(number: int) -> None:
+    with pytest.raises(InputError, match=f"at least 8 images but got {number}"):
+        attnlab.trajectory(attnlab.create("resnet20"), [torch.randn(number, 3, 32, 32)])

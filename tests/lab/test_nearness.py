@@ -1,0 +1,83 @@
+"""Nearness of made-up trajectories whose distances are known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
+from attnlab.instruments.trajectory.similarity import gram, normalised
+from attnlab.lab.nearness import nearness
+
+
+def made(truth: torch.Tensor, noise: float, seed: int) -> TrajectoryResult:
+    """Three states: `truth` with noise of its own."""
+    draw = torch.Generator().manual_seed(seed)
+    steps = []
+    for label in ("1.0", "1.1", "1.2"):
+        state = truth + noise * torch.randn(truth.shape, generator=draw)
+        steps.append(TrajectoryStep(label, noise, tuple(normalised(gram(state)).tolist())))
+    return TrajectoryResult(
+        network="made", images=len(truth), images_checksum="same", steps=tuple(steps), seconds=0.0
+    )
+
+
+@pytest.fixture
+def study() -> tuple[dict[str, dict[int, TrajectoryResult]], dict[str, dict[int, float]]]:
+    truth = torch.randn(40, 20, generator=torch.Generator().manual_seed(0))
+    noises = {"best": 0.2, "near": 0.2, "a": 0.5, "b": 0.8, "c": 1.2, "far": 2.0}
+    trajectories = {
+        row: {s: made(truth, noise, 100 * n + s) for s in range(5)}
+        for n, (row, noise) in enumerate(noises.items())
+    }
+    values = {
+        row: dict.fromkeys(range(5), 0.9 - 0.05 * noise - 0.01 * (row != "best"))
+        for row, noise in noises.items()
+    }
+    return trajectories, values
+
+
+def test_the_best_row_is_the_truth_and_its_seeds_are_the_floor(study) -> None:
+    found = nearness(*study, higher_is_better=True)
+    assert found is not None
+    assert found.best == "best"
+    rows = {row.label: row for row in found.rows}
+    assert rows["best"].beyond is None
+    floor = rows["best"].distance
+    assert rows["far"].beyond is not None
+    assert rows["far"].beyond.mean == pytest.approx(rows["far"].distance - floor)
+    assert rows["far"].beyond.low > 0
+    assert rows["near"].beyond.low < 0 < rows["near"].beyond.high  # as near as its own seeds
+    assert [rows[r].distance for r in ("a", "b", "c", "far")] == sorted(
+        rows[r].distance for r in ("a", "b", "c", "far")
+    )
+
+
+def test_nearness_ranks_with_the_result(study) -> None:
+    found = nearness(*study, higher_is_better=True)
+    assert found is not None
+    test = found.tests[0]
+    assert test.kendall == pytest.approx(-1)
+    assert test.kendall_p == pytest.approx(2 / 120)
+
+
+def test_a_lower_metric_has_another_best_row(study) -> None:
+    found = nearness(*study, higher_is_better=False)
+    assert found is not None
+    assert found.best == "far"
+
+
+def test_without_a_second_seed_there_is_no_floor(study) -> None:
+    trajectories, values = study
+    alone = {row: {0: seeds[0]} for row, seeds in trajectories.items()}
+    assert nearness(alone, values, higher_is_better=True) is None
+
+
+def test_networks_of_one_seed_are_not_compared(study) -> None:
+    trajectories, values = study
+    trajectories["near"] = dict(trajectories["best"])  # seed by seed the very same networks
+    found = nearness(trajectories, values, higher_is_better=True)
+    assert found is not None
+    rows = {row.label: row for row in found.rows}
+    assert rows["near"].distance == pytest.approx(rows["best"].distance)
+    assert rows["near"].distance > 0.01
