@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnlab.lab.study import Executor, Study
+    from attnlab.lab.study.status import StudyStatus
     from attnlab.lab.study.worker import Outcome
 
 _TERMINATED = 143
@@ -51,6 +52,10 @@ class RunStudy:
     """This machine, a Ray cluster, or Slurm."""
     slots: int | None = None
     """local: runs at a time. One per GPU, or per core where there is none, if left out."""
+    threads: int | None = None
+    """Per process. They decide the bits of the weights, so runs with others are other runs. Those
+    of the study's file if left out, else OMP_NUM_THREADS, else those of its last plan, else the
+    cores divided among the slots; on ray and slurm --cpus."""
     cpus: int = 1
     """ray, slurm: per run."""
     gpus: int = 0
@@ -67,14 +72,15 @@ def run_command(action: RunStudy) -> None:
     from attnlab.lab.training.surroundings import terminating
 
     _check(action)
-    found = asked_study(action)
-    executor = _executor(action)
+    found, executor = _with_executor(action, asked_study(action))
     status = study_status(found, action.out)
     done = sum(run.state == "done" for run in status.runs)
     slots = executor.at_a_time or 1
     try:
         print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
-        print(f"on {executor.describe()}; results in {action.out}", flush=True)
+        threads = counted(found.threads or executor.threads, "thread")
+        print(f"on {executor.describe()}, {threads} each; results in {action.out}", flush=True)
+        _say_other_threads(found, action.out, status)
         # So that the runs are stopped as well.
         with terminating(), showing(found, action.out, slots, done) as report:
             if action.until_decided:
@@ -115,14 +121,17 @@ def _check(action: RunStudy) -> None:
         raise OptionError("--max-seeds is for --until-decided.")
     if action.max_seeds is not None:
         check_whole("--max-seeds", action.max_seeds, 1)
+    if action.threads is not None:
+        check_whole("--threads", action.threads, 1)
     for name, value, least in (("cpus", action.cpus, 1), ("gpus", action.gpus, 0)):
         check_whole(f"--{name}", value, least)
 
 
 def _print_python(action: RunStudy) -> None:
-    call = f"run_until_decided(study, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
+    study = "study" if action.threads is None else f"study.with_threads({action.threads})"
+    call = f"run_until_decided({study}, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
     if not action.until_decided:
-        call = f"run_study(study, {str(action.out)!r})"
+        call = f"run_study({study}, {str(action.out)!r})"
     print_study_python(action, f"attnlab.lab.study.{call}")
 
 
@@ -151,6 +160,33 @@ def _write_report(action: RunStudy, name: str) -> None:
 
     page = Store(action.out).study_directory(name) / "report.html"
     print(f"wrote {attnlab.report(action.out, page, name)}")
+
+
+def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:
+    """The study with the threads that its runs will have, and what works on it."""
+    from attnlab.lab.study import Store
+    from attnlab.lab.study.run import with_threads_of
+
+    found = found if action.threads is None else found.with_threads(action.threads)
+    executor = _executor(action)
+    return with_threads_of(found, Store(action.out.resolve()), executor), executor
+
+
+def _say_other_threads(found: Study, out: Path, status: StudyStatus) -> None:
+    """A run with other threads is another run, so what looks finished may be trained again."""
+    from attnlab.lab.study import Store
+    from attnlab.lab.study.history import runs_with_other_threads
+
+    store = Store(out.resolve())
+    others = runs_with_other_threads(store, [run.entry for run in status.runs])
+    for threads, number in sorted(others.items()):
+        are, do, them = ("is", "does", "it") if number == 1 else ("are", "do", "them")
+        print(
+            f"{counted(number, 'run')} {are} there with {counted(threads, 'thread')} per process, "
+            f"and {do} not count for {found.threads}: threads decide the bits of the weights. "
+            f"--threads {threads} goes on with {them}.",
+            flush=True,
+        )
 
 
 def _executor(action: RunStudy) -> Executor:

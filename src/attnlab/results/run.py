@@ -26,7 +26,7 @@ from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
 from attnlab.results.result import FILE as PLACEMENT
 from attnlab.results.result import Measured, PlacementRecord, RunResult, found_result
-from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings
+from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings, RunStarts
 
 
 def check_tensors(path: Path, remedy: str) -> None:
@@ -125,10 +125,15 @@ class StoredRun:
         """Facts about the images; None if they are not known."""
         return _whole(self._data, None)
 
-    @cached_property
+    @property
     def environment(self) -> RunEnvironment | None:
-        """The machine and the versions; None if they are not known."""
-        return _whole(self._environment, None)
+        """The machine and the versions of the last start; None if they are not known."""
+        return self.starts[-1] if self.starts else None
+
+    @cached_property
+    def starts(self) -> tuple[RunEnvironment, ...]:
+        """The machine and the versions of every start; none if they are not known."""
+        return _whole(self._starts, ())
 
     @property
     def failure(self) -> RunFailure | None:
@@ -200,7 +205,7 @@ class StoredRun:
             "config.json": self._config,
             IDENTITY: self._identity,
             "data.json": self._data,
-            "environment.json": self._environment,
+            "environment.json": self._starts,
             "metrics.jsonl": self._history,
             "failure.json": self._failure,
             **measured,
@@ -241,8 +246,9 @@ class StoredRun:
     def _data(self) -> RunData | None:
         return self._file("data.json", RunData, _LEFT_OUT)
 
-    def _environment(self) -> RunEnvironment | None:
-        return self._file("environment.json", RunEnvironment, _LEFT_OUT)
+    def _starts(self) -> tuple[RunEnvironment, ...]:
+        found = self._file("environment.json", RunStarts, _LEFT_OUT)
+        return () if found is None else found.starts
 
     def _failure(self) -> RunFailure | None:
         remedy = "Remove it; log.txt beside it says what happened."

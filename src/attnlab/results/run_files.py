@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Read(BaseModel):
@@ -49,7 +49,9 @@ class RunData(_Read):
 
 
 class RunEnvironment(_Read):
-    """environment.json: the machine and the versions."""
+    """The machine and the versions of one start of a run."""
+
+    when: float | None = None
 
     python: str = ""
     packages: dict[str, str] = {}
@@ -65,6 +67,12 @@ class RunEnvironment(_Read):
     def shown(self) -> dict[str, Any]:
         """All but the host and the command, which name a machine and its user."""
         return self.model_dump(exclude_unset=True, exclude={"command", "host"})
+
+
+class RunStarts(_Read):
+    """environment.json: every start of a run, the first one first."""
+
+    starts: tuple[RunEnvironment, ...] = Field(min_length=1)
 
 
 class RunFailure(_Read):

@@ -261,6 +261,8 @@ class StudyTable(Result):
     paper_note: str
     changes: tuple[str, ...] = ()
     """What happened to the study's plan after results had been seen."""
+    mixed: tuple[str, ...] = ()
+    """Versions of torch or attnlab that differ within a comparison."""
     sequential: bool = False
     """Whether verdicts are by the anytime intervals: seeds were added after a look."""
     planned: int = 0

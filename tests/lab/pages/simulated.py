@@ -278,7 +278,7 @@ def _write_run(
     facts = {"name": entry.cell.data, "checksum": entry.cell.data.encode().hex().ljust(64, "0")}
     for file, content in (
         ("config.json", {"backbone": "resnet20", "task": {"name": "made up"}}),
-        ("environment.json", environment),
+        ("environment.json", {"starts": [environment]}),
         ("data.json", facts),
     ):
         (folder / file).write_text(json.dumps(content))

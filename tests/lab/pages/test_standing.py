@@ -115,8 +115,8 @@ def test_weak_baseline_is_an_alert(tmp_path, above, weak):
 def test_mixed_commits_are_an_alert(tmp_path):
     study = simulate(tmp_path, data=("cifar10",), gains={"se": 0.4}, seeds=2, epochs=4)
     file = tmp_path / study.runs[0].folder / "environment.json"
-    environment = json.loads(file.read_text())
-    file.write_text(json.dumps({**environment, "commit": "f" * 40 + "+"}))
+    (start,) = json.loads(file.read_text())["starts"]
+    file.write_text(json.dumps({"starts": [{**start, "commit": "f" * 40 + "+"}]}))
     (alert,) = (a for a in alerts(read_record(tmp_path, study.name)) if "commits" in a.text)
     assert alert.text == "Runs come from 2 commits."
     assert alert.detail.startswith("a1b2c3d, fffffff+.")

@@ -34,7 +34,7 @@ class HereExecutor(Executor):
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         for job in jobs:
             self.given.append(job.label)
-            yield work(job, threads=1)
+            yield work(job)
 
     def describe(self) -> str:
         return "this process"

@@ -96,10 +96,12 @@ def test_a_killed_run_loses_nothing_else_and_resumes_to_the_same_weights(tmp_pat
 
 
 def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnlab.lab.study.executors.local.cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for module in ("executors.local", "threads"):
+        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
     assert (LocalExecutor().slots, LocalExecutor().threads) == (8, 1)
     assert LocalExecutor(slots=3).threads == 2
-    monkeypatch.setattr("attnlab.lab.study.executors.local._number_of_gpus", lambda: 2)
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 2)
     assert (LocalExecutor().slots, LocalExecutor().threads) == (2, 4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [_gpu(slot, 2) for slot in range(3)] == ["0", "1", "0"]
@@ -123,7 +125,7 @@ def test_a_run_has_its_threads_and_keeps_its_memory(
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"))
+    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"), 3)
     LocalExecutor(slots=1, threads=3)._start(job, 0)
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     Started.stdin = io.BytesIO()
@@ -185,7 +187,7 @@ def test_a_run_that_was_left_behind_has_its_slot_until_it_ends(
     """Never more processes than slots, the ones that a killed study left among them."""
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass  # so that no process has its number
-    jobs = [Job(name, name, "{}", "{}", str(tmp_path / name)) for name in ("left", "a", "b")]
+    jobs = [Job(name, name, "{}", "{}", str(tmp_path / name), 1) for name in ("left", "a", "b")]
     began: list[str] = []
 
     def start(self: LocalExecutor, job: Job, slot: int) -> _Running:

@@ -37,7 +37,7 @@ def test_jobs_run_and_failures_come_back(tmp_path: Path) -> None:
 
 def test_a_preempted_job_is_queued_again() -> None:
     submitit = pytest.importorskip("submitit", reason=REASON)
-    submission = Submission(Job("id", "label", "{}", "{}", "directory"), threads=2)
+    submission = Submission(Job("id", "label", "{}", "{}", "directory", 2))
     again = submission.checkpoint()
     assert isinstance(again, submitit.helpers.DelayedSubmission)
     assert again.function is submission

@@ -62,7 +62,7 @@ def test_a_job_of_a_study_has_its_trackers(tmp_path: Path) -> None:
     store.out.mkdir()
     (job,) = study_jobs(store, made, store.entries(planned_runs(made)))
     job = type(job)(**json.loads(job.to_json()))
-    assert work(job, threads=1).status == "done"
+    assert work(job).status == "done"
     assert (Path(job.directory) / "curves.csv").read_text().startswith("epoch,lr,train_loss,")
 
 

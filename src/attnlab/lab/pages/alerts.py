@@ -11,7 +11,8 @@ from attnlab.results.record import StudyRecord
 
 
 def plan_alerts(record: StudyRecord) -> list[Chip]:
-    """What belongs beside the verdict: whether it is of one plan, one set of data, and of now."""
+    """What belongs beside the verdict: whether it is of one plan, one set of data, one
+    version of what computed it, and of now."""
     table, found = record.table, []
     if not record.is_current:
         found.append(
@@ -33,7 +34,8 @@ def plan_alerts(record: StudyRecord) -> list[Chip]:
                     f"mix them, so no verdict on {data} holds.",
                 )
             )
-    return [*found, *(Chip(_sentence(change), "warn") for change in table.changes)]
+    said = (*table.changes, *table.mixed)
+    return [*found, *(Chip(_sentence(text), "warn") for text in said)]
 
 
 def checksums(record: StudyRecord) -> dict[str, list[str]]:

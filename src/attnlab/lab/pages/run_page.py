@@ -166,7 +166,7 @@ def _alerts(run: StoredRun) -> Section:
 
 
 def _reproduce(run: StoredRun) -> Section:
-    shown = {} if run.environment is None else run.environment.shown()
+    shown = [start.shown() for start in run.starts]
     data = "" if run.data is None else f"{run.data.name}, SHA-256 {run.data.checksum}"
     parts: list[Part | Folded] = [
         Text(f"Data: {data}"),

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._files import write_whole
@@ -111,6 +111,9 @@ class Axes(Strict):
     track: tuple[TrackConfig, ...] = ()
     """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
     any run."""
+    threads: PositiveInt | None = None
+    """Of each process that trains; part of every run. Those of the last plan if left out, or as
+    `attnlab study run` has them."""
     equivalence: EquivalenceConfig | None = None
     """Which row the others are to be as good as, and within what; for each group."""
 
@@ -168,6 +171,10 @@ class Study(Axes):
     def with_seeds(self, seeds: Sequence[int]) -> Study:
         """The same study over other seeds."""
         return self.model_copy(update={"seeds": tuple(seeds)})
+
+    def with_threads(self, threads: int) -> Study:
+        """The same study with so many threads per process: other runs."""
+        return self.model_copy(update={"threads": threads})
 
     @cached_property
     def has_plain(self) -> bool:

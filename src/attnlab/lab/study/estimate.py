@@ -15,6 +15,7 @@ from attnlab.data import Batch, Facts, load_data
 from attnlab.data.known import CIFAR, SETS
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
+from attnlab.lab.study.plan import extended
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.placement import stand_in_config
@@ -67,7 +68,7 @@ class PlannedStudy:
 def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> PlannedStudy:
     """What is done and what is left; measures steps for about `budget` seconds."""
     store = Store(Path(out))
-    runs = planned_runs(study)
+    runs = planned_runs(extended(store, study))
     estimates: dict[StudyCell, Estimate] = {}
     try:
         entries: dict[tuple[StudyCell, int], RunEntry] = {

@@ -9,6 +9,7 @@ from typing import Any
 from attnlab._errors import OptionError, nearest
 from attnlab.data import DataConfig
 from attnlab.lab.study.definition import Backbone, Dataset, Module, Study
+from attnlab.lab.study.threads import default_threads
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import Identity, identify
 from attnlab.residuals.where import parse_where
@@ -24,13 +25,14 @@ class PlannedRun:
 
     cell: StudyCell
     config: RunConfig
+    threads: int
     checksums: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Of data that were looked at for other runs of the same plan."""
 
     @cached_property
     def identity(self) -> Identity:
         """What it is made from now; data, weights and classes must be there."""
-        return identify(self.config, self.checksums)
+        return identify(self.config, self.checksums, threads=self.threads)
 
     @property
     def run_id(self) -> str:
@@ -45,16 +47,19 @@ class PlannedRun:
 
 
 def planned_runs(study: Study) -> list[PlannedRun]:
-    """Seed by seed, so that an unfinished study has whole pairs."""
+    """Seed by seed, so that an unfinished study has whole pairs. Without threads of its own, a
+    study has those of `default_threads`."""
     _check_yardstick(study)
+    threads = study.threads or default_threads()
     checksums: dict[str, str] = {}
     runs = [
-        PlannedRun(StudyCell(data.label, backbone.label, row, entry.is_plain), config, checksums)
+        PlannedRun(cell, config, threads, checksums)
         for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
         for row, entry, where in _rows(study)
         for config in [_config(study, data, backbone, entry, where, seed)]
+        for cell in [StudyCell(data.label, backbone.label, row, entry.is_plain)]
     ]
     _refuse_repeated(runs)
     _check_paper(study, runs)

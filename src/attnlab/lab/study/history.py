@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
-from attnlab.lab.study.store import Store
+from attnlab.lab.study.store import Store, is_finished
 from attnlab.lab.training.identity import Identity
-from attnlab.results.damage import DamagedFileError
+from attnlab.results.damage import DamagedFileError, read_object
+from attnlab.results.identity import FILE, run_id_of
 from attnlab.results.study import PlanRecord, Plans, RunEntry, read_plans, read_study
 
 
@@ -138,3 +140,27 @@ def _numbers(seeds: Sequence[int]) -> str:
     if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds))
+
+
+def runs_with_other_threads(store: Store, entries: Sequence[RunEntry]) -> Counter[int]:
+    """How many runs of a plan that are not finished are there with other threads, by how many
+    threads these have."""
+    wanted = {
+        _without_threads(entry.identity): entry.identity.get("threads")
+        for entry in entries
+        if not is_finished(store.out / entry.folder)
+    }
+    found: Counter[int] = Counter()
+    for file in store.out.glob(f"*/{FILE}") if wanted else ():
+        try:
+            identity = read_object(file, "")
+        except DamagedFileError:  # the state of the run tells it
+            continue
+        threads, key = identity.get("threads"), _without_threads(identity)
+        if key in wanted and threads != wanted[key] and is_finished(file.parent):
+            found[int(str(threads))] += 1
+    return found
+
+
+def _without_threads(identity: dict[str, Any]) -> str:
+    return run_id_of({name: value for name, value in identity.items() if name != "threads"})

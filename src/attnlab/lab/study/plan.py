@@ -107,6 +107,20 @@ def up_to_date(store: Store, name: str) -> tuple[StoredStudy, StudyTable]:
 
 
 def extended(store: Store, study: Study) -> Study:
+    """`study` as it was run last: with its threads, and with the seeds that were added to it."""
+    study = extended_seeds(store, study)
+    threads = planned_threads(store, study.name) if study.threads is None else None
+    return study if threads is None else study.with_threads(threads)
+
+
+def planned_threads(store: Store, name: str) -> int | None:
+    """The threads per process of the last plan of a study; None if there was none."""
+    plans = stored_plans(store, name).plans
+    found = plans[-1].runs[0].identity.get("threads") if plans else None
+    return found if isinstance(found, int) else None
+
+
+def extended_seeds(store: Store, study: Study) -> Study:
     """`study` with the seeds that `--until-decided` added to just this study, if it did."""
     plans = stored_plans(store, study.name).plans
     if not plans or not plans[-1].until_decided:

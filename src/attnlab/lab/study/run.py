@@ -13,7 +13,7 @@ from attnlab.lab.study.definition import Study
 from attnlab.lab.study.executors import Executor, LocalExecutor
 from attnlab.lab.study.grid import planned_runs
 from attnlab.lab.study.lock import is_claimed
-from attnlab.lab.study.plan import extended, write_plan
+from attnlab.lab.study.plan import extended_seeds, planned_threads, write_plan
 from attnlab.lab.study.speed import not_timed, time_study
 from attnlab.lab.study.store import Store
 from attnlab.lab.study.table import study_table
@@ -38,10 +38,10 @@ def run_study(
     once per call. The study's table is on disk, up to date with every run that ends.
     """
     check_trackers(study.track)
-    store = Store(Path(out).resolve())
-    study = extended(store, study)
+    store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
+    study = with_threads_of(extended_seeds(store, study), store, executor)
     planned = write_plan(store, study)
-    return _finish(store, study, planned, executor or LocalExecutor(), report)
+    return _finish(store, study, planned, executor, report)
 
 
 def run_until_decided(
@@ -60,7 +60,7 @@ def run_until_decided(
     check_whole("most_seeds", most_seeds, 1)
     check_trackers(study.track)
     store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
-    study = extended(store, study)
+    study = with_threads_of(extended_seeds(store, study), store, executor)
     outcomes: list[Outcome] = []
     while True:
         planned = write_plan(store, study, until_decided=True)
@@ -70,6 +70,16 @@ def run_until_decided(
         if failed or len(study.seeds) >= most_seeds or is_decided(study_table(store, planned)):
             return outcomes
         study = study.with_seeds((*study.seeds, max(study.seeds) + 1))
+
+
+def with_threads_of(study: Study, store: Store, executor: Executor) -> Study:
+    """`study` with the threads that its runs have. What it says itself goes first, then what the
+    executor was asked for, then its last plan, so that other slots or another machine go on with
+    the runs that are there; then what the executor takes by itself."""
+    if study.threads is not None:
+        return study
+    before = None if executor.threads_asked else planned_threads(store, study.name)
+    return study.with_threads(before or executor.threads)
 
 
 def is_decided(table: StudyTable) -> bool:
@@ -121,7 +131,7 @@ def _time(store: Store, study: Study, planned: StoredStudy, executor: Executor) 
     if not images:
         return
     if isinstance(executor, LocalExecutor):
-        time_study(store, planned, images, threads=executor.threads, again=False)
+        time_study(store, planned, images, threads=study.threads, again=False)
     else:
         not_timed(store, planned, f"the runs were made elsewhere: {executor.describe()}")
 
@@ -137,6 +147,7 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             run.config.to_json(),
             measure,
             str(store.out / entry.folder),
+            run.threads,
             folders,
             track,
             study.name,

@@ -66,7 +66,8 @@ def markdown(table: StudyTable) -> str:
 
 def study_footnotes(table: StudyTable) -> list[str]:
     """What must be known to read the table."""
-    lines = [*table.changes, *table.notes, *column_notes(table), *_missing_intervals(table)]
+    lines = [*table.changes, *table.mixed, *table.notes]
+    lines += [*column_notes(table), *_missing_intervals(table)]
     if table.paper_source:
         lines.append(f"paper: {table.paper_source}. {table.paper_note}".strip())
     return lines

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
+from attnlab._words import counted
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
@@ -97,6 +99,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
             *_damage(store, study, history),
         ),
         changes=history.changes,
+        mixed=tuple(mixed_versions(list(names), finished.values())),
         sequential=history.sequential,
         planned=len(study.runs),
         finished=tuple(one.entry.folder for one in finished.values()),
@@ -382,6 +385,30 @@ def _notes(
     if any(one.result.macs is None for one in finished.values()):
         notes.append("no MACs: how much is computed depends on what is found in an image")
     return notes
+
+
+_PACKAGES = ("torch", "attnlab")
+"""Whose version may change a result; those of others are in environment.json."""
+
+
+def mixed_versions(groups: Sequence[str], finished: Iterable[_Finished]) -> Iterator[str]:
+    """The versions that differ within a group, whose rows are compared with each other. A run that
+    went on under another version was made by both."""
+    runs = list(finished)
+    for group in groups:
+        starts = [each.run.starts for each in runs if each.entry.cell.group == group]
+        for package in _PACKAGES:
+            count = Counter(
+                version
+                for own in starts
+                for version in {start.packages.get(package, "unknown") for start in own}
+            )
+            if len(count) > 1:
+                found = (f"{each} ({counted(count[each], 'run')})" for each in sorted(count))
+                yield (
+                    f"runs of {group} that are compared were made with {package} "
+                    f"{' and '.join(found)}: a difference may be the versions'"
+                )
 
 
 def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:

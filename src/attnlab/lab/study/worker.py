@@ -41,6 +41,8 @@ class Job:
     config: str
     measure: str
     directory: str
+    threads: int
+    """Of its process."""
     folders: tuple[str, ...] = ()
     """That classes of the user's own are imported from, behind all others."""
     track: str = "[]"
@@ -72,7 +74,7 @@ class Outcome:
     message: str = ""
 
 
-def work(job: Job, threads: int | None = None, starter: int | None = None) -> Outcome:
+def work(job: Job, starter: int | None = None) -> Outcome:
     """Train and measure the job's run here, from its last checkpoint on, unless someone else does
     or did. `starter` is the process with which this one ends."""
     directory = Path(job.directory)
@@ -90,14 +92,14 @@ def work(job: Job, threads: int | None = None, starter: int | None = None) -> Ou
         if not claimed:
             return Outcome(job, "busy", owner(directory))
         try:
-            _train_and_measure(job, directory, threads)
+            _train_and_measure(job, directory)
         except Exception as error:
             return Outcome(job, "failed", _record(directory, error))
         (directory / "failure.json").unlink(missing_ok=True)
         return Outcome(job, "done")
 
 
-def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
+def _train_and_measure(job: Job, directory: Path) -> None:
     from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.lab.measures.epoch import epoch_record
@@ -110,28 +112,29 @@ def _train_and_measure(job: Job, directory: Path, threads: int | None) -> None:
         stored.check("result.json", "config.json", "identity.json")
     else:
         config = RunConfig.from_json(job.config)
-        now = identify(config).run_id
+        now = identify(config, threads=job.threads).run_id
         if now != job.run_id:
             raise InputError(
                 f"{job.label} was planned as run {job.run_id} and is {now} now: its data, weights "
                 f"or classes changed meanwhile. Run the study again, which plans it anew."
             )
         every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
-        source = _finish_source(config, directory, partial(train, each_epoch=every_epoch), threads)
+        train_source = partial(train, threads=job.threads, each_epoch=every_epoch)
+        source = _finish_source(config, directory, train_source, job.threads)
         train(
             config,
             directory,
-            threads=threads,
+            threads=job.threads,
             each_epoch=every_epoch,
             source=source,
             track=[TrackConfig(**each) for each in json.loads(job.track)],
             group=job.study,
         )
-    measure_run(directory, measure, threads=threads)
+    measure_run(directory, measure, threads=job.threads)
 
 
 def _finish_source(
-    config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int | None
+    config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int
 ) -> Path | None:
     """Of a `where` that asks for a measurement: the directory of the run that is measured, which is
     trained here unless it is finished; mostly it is a run of the study. None of any other."""
@@ -141,11 +144,11 @@ def _finish_source(
     measured = source_config(config)
     if measured is None:
         return None
-    source = directory.parent / identify(measured).run_id
+    source = directory.parent / identify(measured, threads=threads).run_id
     while not is_finished(source):
         with claim(source) as claimed:
             if claimed and not is_finished(source):
-                train(measured, source, threads=threads)
+                train(measured, source)
         if not claimed:
             time.sleep(_LOOK_UP)  # another process works on it
     return source

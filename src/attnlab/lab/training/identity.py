@@ -1,8 +1,9 @@
 """What a run is made from, and so which run it is.
 
 Its id covers what decides its weights and nothing else: the settings that differ from their
-defaults, the content of the data, of a file of weights and of the files of a task, and the source
-of every class that came in by a dotted path. A new setting with a default, another place of the
+defaults, the content of the data, of a file of weights and of the files of a task, the source of
+every class that came in by a dotted path, and the threads per process, which decide in which order
+sums are taken. A new setting with a default, another place of the
 data or another label give the same id; an edited gate or one image more give another.
 """
 
@@ -12,6 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
+from pydantic import PositiveInt
 
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError
@@ -35,6 +39,8 @@ class Identity(Strict):
     """Those that differ from their defaults."""
     data: str
     """The checksum of the data."""
+    threads: PositiveInt
+    """Of each process that trains it."""
     weights: str | None = None
     """That of the file of weights that the backbone starts from."""
     sources: dict[str, str] = {}
@@ -54,6 +60,8 @@ class Identity(Strict):
             if self.sources[what] != now.sources[what]:
                 kind, _, name = what.partition(" ")
                 found.append(f"the {kind}'s source changed ({name})")
+        if self.threads != now.threads:
+            found.append(f"threads per process were {self.threads}, are {now.threads}")
         before, after = dict(_flat(self.settings)), dict(_flat(now.settings))
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
@@ -62,9 +70,11 @@ class Identity(Strict):
         return found
 
 
-def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Identity:
+def identify(
+    config: RunConfig, checksums: dict[str, str] | None = None, *, threads: int | None = None
+) -> Identity:
     """The identity of a run; data, weights and classes must be there. `checksums` remembers those
-    of data for the next call."""
+    of data for the next call; `threads` are as they are now when None."""
     settings = config.model_dump(mode="json", exclude_defaults=True)
     settings.get("recipe", {}).pop("name", None)
     for place in ("root", "download"):
@@ -78,6 +88,7 @@ def identify(config: RunConfig, checksums: dict[str, str] | None = None) -> Iden
     return Identity(
         settings=settings,
         data=_data(config, {} if checksums is None else checksums),
+        threads=torch.get_num_threads() if threads is None else threads,
         weights=weights,
         sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
     )
@@ -104,7 +115,8 @@ def check_stored(folder: Path, config: RunConfig, identity: Identity) -> None:
     if stored is not None and stored.run_id != identity.run_id:
         raise InputError(
             f"{folder} holds run {stored.run_id}, expected {identity.run_id} ({config.label}): "
-            f"{'; '.join(stored.differences(identity))}. Use another directory."
+            f"{'; '.join(stored.differences(identity))}. Use another directory, or train it as it "
+            f"was begun."
         )
     changed = changed_defaults(folder, config)
     if changed:

@@ -68,7 +68,7 @@ def train(
 
     A directory with checkpoints is taken up where it stands, one with a result is not trained
     again. On the CPU the same config, with the same number of threads, gives the same weights to
-    the bit, however often it was stopped.
+    the bit, however often it was stopped. One that was begun with other threads is refused.
 
     Args:
         config: what to train.
@@ -90,7 +90,8 @@ def train(
     _check_arguments(config, folder, threads, devices)
     trackers = chosen(track)
     check_trackers(trackers)
-    identity = identify(config)
+    threads = torch.get_num_threads() if threads is None else threads
+    identity = identify(config, threads=threads)
     if (folder / "result.json").is_file():
         check_stored(folder, config, identity)
         return StoredRun(folder, identity.run_id).result
@@ -116,7 +117,7 @@ class _Job(NamedTuple):
     identity: Identity
     folder: Path
     data: Data
-    threads: int | None
+    threads: int
     progress: Progress | None
     each_epoch: EachEpoch | None
     trackers: Sequence[TrackConfig]

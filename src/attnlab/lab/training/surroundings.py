@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from attnlab._files import remove_partial, write_whole
 from attnlab.data import Facts
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import FILE, Identity, check_stored
+from attnlab.results import StoredRun
 from attnlab.results.damage import reading
 from attnlab.results.environment import environment
 from attnlab.results.epoch import EpochRecord
@@ -72,7 +74,10 @@ def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> 
     check_stored(folder, config, identity)
     write_whole(folder / "config.json", config.to_json() + "\n")
     write_whole(folder / FILE, identity.model_dump_json(indent=1) + "\n")
-    write_whole(folder / "environment.json", json.dumps(environment(), indent=1) + "\n")
+    # Every start is kept: a run that goes on under another version of torch is made by both.
+    earlier = [start.given() for start in StoredRun(folder).starts]
+    starts = [*earlier, {"when": time.time(), **environment()}]
+    write_whole(folder / "environment.json", json.dumps({"starts": starts}, indent=1) + "\n")
     write_whole(folder / "data.json", json.dumps(asdict(facts), indent=1) + "\n")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from attnlab._errors import OptionError
+from attnlab.lab.study.threads import default_threads, threads_of_environment
 from attnlab.lab.study.worker import Job, Outcome
 
 
@@ -18,6 +18,16 @@ class Executor(ABC):
         """How many, where that is known."""
         return None
 
+    @property
+    def threads(self) -> int:
+        """Threads per process of a study that says nothing about them."""
+        return default_threads()
+
+    @property
+    def threads_asked(self) -> bool:
+        """Whether somebody asked for these, so that a study that had others starts anew."""
+        return threads_of_environment() is not None
+
     @abstractmethod
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """An outcome for each job, as they come in."""
@@ -25,11 +35,6 @@ class Executor(ABC):
     @abstractmethod
     def describe(self) -> str:
         """One line for the log."""
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def missing_package(package: str, extra: str, instead: str) -> OptionError:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from attnlab._checked import check_whole
 from attnlab._words import counted
-from attnlab.lab.study.executors._base import Executor, cores
+from attnlab.lab.study.executors._base import Executor
 from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
 from attnlab.lab.study.store import write_failure
+from attnlab.lab.study.threads import cores, default_threads, number_of_gpus
 from attnlab.lab.study.worker import BUSY, Job, Outcome
 from attnlab.results import StoredRun
 
@@ -44,17 +45,26 @@ class _Running:
 
 
 class LocalExecutor(Executor):
-    """`slots` runs at a time: one per GPU, or one per core where there is none. The cores are
-    divided among the slots, and slot k uses GPU k modulo their number. A run that a killed study
+    """`slots` runs at a time: one per GPU, or one per core where there is none. Threads per
+    process are `threads`, else OMP_NUM_THREADS, else the cores divided among the slots. Slot k uses
+    GPU k modulo their number. A run that a killed study
     left behind has one of the slots until it has ended."""
 
     def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
         for name, value in (("slots", slots), ("threads", threads)):
             if value is not None:
                 check_whole(name, value, 1)
-        self.gpus = _number_of_gpus()
+        self.gpus = number_of_gpus()
         self.slots = slots or self.gpus or cores()
-        self.threads = threads or max(1, cores() // self.slots)
+        self._threads = threads
+
+    @property
+    def threads(self) -> int:
+        return self._threads or default_threads(self.slots)
+
+    @property
+    def threads_asked(self) -> bool:
+        return self._threads is not None or super().threads_asked
 
     @property
     def at_a_time(self) -> int:
@@ -62,8 +72,7 @@ class LocalExecutor(Executor):
 
     def describe(self) -> str:
         where = counted(self.gpus, "GPU") if self.gpus else "no GPU"
-        threads = counted(self.threads, "thread")
-        return f"this machine: {self.slots} at a time, {threads} each, {where}"
+        return f"this machine: {self.slots} at a time, {where}"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         queue = deque(jobs)
@@ -93,7 +102,7 @@ class LocalExecutor(Executor):
     def _start(self, job: Job, slot: int) -> _Running:
         directory = Path(job.directory)
         directory.mkdir(parents=True, exist_ok=True)
-        threads = dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
+        threads = dict.fromkeys(_THREAD_VARIABLES, str(job.threads))
         environment = _KEPT_MEMORY | os.environ | threads
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
@@ -148,12 +157,6 @@ def _stop(running: list[_Running]) -> None:
                 break
             except subprocess.TimeoutExpired:
                 one.process.terminate()
-
-
-def _number_of_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def _gpu(slot: int, number: int) -> str:

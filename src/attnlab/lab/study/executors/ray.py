@@ -51,6 +51,14 @@ class RayExecutor(Executor):
         self.gpus = gpus
         self._ray = _import_ray()
 
+    @property
+    def threads(self) -> int:
+        return self.cpus
+
+    @property
+    def threads_asked(self) -> bool:
+        return True
+
     def describe(self) -> str:
         where = self.address or "as RAY_ADDRESS says, or this machine"
         each = f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
@@ -68,7 +76,7 @@ class RayExecutor(Executor):
                 max_retries=_RETRIES,
                 scheduling_strategy="SPREAD",
             )
-            pending = {task.remote(job, self.cpus): job for job in jobs}
+            pending = {task.remote(job): job for job in jobs}
             head = _Head(ray.get_runtime_context().gcs_address)
             while pending:
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_UP)

@@ -18,12 +18,11 @@ Value = int | float | str | bool
 class Submission:
     """What submitit sends to the cluster, and sends again when Slurm takes the node back."""
 
-    def __init__(self, job: Job, threads: int) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self.threads = threads
 
     def __call__(self) -> Outcome:
-        return work(self.job, self.threads)
+        return work(self.job)
 
     def checkpoint(self) -> Any:
         import submitit
@@ -63,6 +62,14 @@ class SlurmExecutor(Executor):
         except (NameError, TypeError, RuntimeError) as error:
             raise OptionError(f"submitit: {error}") from None
 
+    @property
+    def threads(self) -> int:
+        return self.cpus
+
+    @property
+    def threads_asked(self) -> bool:
+        return True
+
     def describe(self) -> str:
         each = f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
         return f"submitit ({self.cluster}): {each} per run"
@@ -71,7 +78,7 @@ class SlurmExecutor(Executor):
         import submitit
 
         with self._executor.batch():  # one job array, not a flood of single jobs
-            submitted = [self._executor.submit(Submission(job, self.cpus)) for job in jobs]
+            submitted = [self._executor.submit(Submission(job)) for job in jobs]
         belongs = {id(handle): job for handle, job in zip(submitted, jobs, strict=True)}
         for handle in submitit.helpers.as_completed(submitted, poll_frequency=2):
             yield _outcome(handle, belongs[id(handle)])
