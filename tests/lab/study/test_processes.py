@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import os
 import signal
@@ -12,15 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 from tests.lab.study._small import small_study
 
 from attnlab.lab.study import LocalExecutor, Store, planned_runs, run_study
-from attnlab.lab.study.executors.local import _gpu, _Running
+from attnlab.lab.study.executors import _forks
+from attnlab.lab.study.executors.local import RunProcess, _gpu
 from attnlab.lab.study.lock import claim, is_claimed, is_left_behind
 from attnlab.lab.study.plan import write_plan
+from attnlab.lab.study.run import study_jobs
 from attnlab.lab.study.worker import Job, Outcome
 from attnlab.lab.training import train
 from attnlab.results.study import read_plans
@@ -109,27 +112,14 @@ def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [_gpu(slot, 2) for slot in range(3)] == ["4", "7", "4"]
 
 
-def test_a_run_has_its_threads_and_keeps_its_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_has_its_threads_and_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the user set about memory stays."""
-    given: list[dict[str, str]] = []
-
-    class Started:
-        stdin = io.BytesIO()
-
-        def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
-            given.append(env)
-
-    monkeypatch.setattr("attnlab.lab.study.executors.local.subprocess.Popen", Started)
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"), 3)
-    LocalExecutor(slots=1, threads=3)._start(job, 0)
+    given = [LocalExecutor(slots=1)._environment(0, 3)]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    Started.stdin = io.BytesIO()
-    LocalExecutor(slots=1, threads=3)._start(job, 0)
+    given.append(LocalExecutor(slots=1)._environment(0, 3))
     names = ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     assert [tuple(env[name] for name in names) for env in given] == [
         ("3", "17179869184", "33554432"),
@@ -190,10 +180,10 @@ def test_a_run_that_was_left_behind_has_its_slot_until_it_ends(
     jobs = [Job(name, name, "{}", "{}", str(tmp_path / name), 1) for name in ("left", "a", "b")]
     began: list[str] = []
 
-    def start(self: LocalExecutor, job: Job, slot: int) -> _Running:
+    def start(self: LocalExecutor, job: Job, *_: object) -> RunProcess:
         del self
         began.append(job.label)
-        return _Running(job, subprocess.Popen([sys.executable, "-c", "", job.label]), slot)
+        return subprocess.Popen([sys.executable, "-c", "", job.label])
 
     monkeypatch.setattr(LocalExecutor, "_start", start)
     holder = subprocess.Popen(
@@ -236,3 +226,89 @@ def until(true: Callable[[], bool], seconds: float = 600) -> None:
     while not true():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.1)
+
+
+def test_every_run_has_a_process_and_one_process_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def start(program: str, *rest: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(program)
+        return start_python(program, *rest, **named)
+
+    start_python = _forks.start_python
+    monkeypatch.setattr(_forks, "start_python", start)
+    study = small_study(seeds=2)
+    outcomes = run_study(study, tmp_path, LocalExecutor(slots=2, threads=1))
+    assert [outcome.status for outcome in outcomes] == ["done"] * 4
+    assert len(started) == 1
+    folders = [tmp_path / run.run_id for run in planned_runs(study)]
+    owners = [json.loads((folder / "owner.json").read_text()) for folder in folders]
+    assert len({owner["pid"] for owner in owners} | {os.getpid()}) == 5
+    assert {owner["starter"] for owner in owners} == {os.getpid()}
+    for run, folder in zip(planned_runs(study), folders, strict=True):
+        straight = tmp_path / "straight" / run.run_id
+        train(run.config, straight, threads=1, progress=lambda _: None)
+        assert sha256(folder / "model.safetensors") == sha256(straight / "model.safetensors")
+        assert " epoch 2/2 " in (folder / "log.txt").read_text()
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_what_runs_are_forked_from_has_one_thread_and_no_gpu() -> None:
+    """Threads do not survive a fork, and what they hold then is held for ever."""
+    program = (
+        "import os, random, torch\n"
+        "from attnlab.lab.study.fork_server import import_what_runs_need\n"
+        "before = torch.random.get_rng_state()\n"
+        "import_what_runs_need()\n"
+        "assert torch.random.get_rng_state().equal(before)\n"
+        "print(len(os.listdir('/proc/self/task')), torch.cuda.is_initialized())\n"
+    )
+    environment = LocalExecutor(slots=1, threads=1)._environment(0, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 False\n"
+
+
+def test_runs_whose_server_is_lost_fail_and_the_next_has_another(tmp_path: Path) -> None:
+    recipe = {"name": "digits", "epochs": 400, "batch_size": 50}
+    jobs = []
+    for study in (small_study(attention="se", recipe=recipe), small_study()):
+        store = Store(tmp_path)
+        jobs += study_jobs(store, study, store.entries(planned_runs(study)))[:1]
+    first, second = (Path(job.directory) for job in jobs)
+    until_lost = threading.Thread(target=lambda: lose_the_server(first))
+    until_lost.start()
+    outcomes = list(LocalExecutor(slots=1, threads=1).execute(jobs))
+    until_lost.join()
+    found = [(outcome.status, outcome.message) for outcome in outcomes]
+    assert found == [("failed", "its process was ended by SIGKILL"), ("done", "")]
+    assert (second / "result.json").is_file()
+    until(lambda: not is_claimed(first))
+    assert "the process that started this run is gone: stopped" in (first / "log.txt").read_text()
+
+
+def lose_the_server(folder: Path) -> None:
+    """Kill what the run in `folder` was forked from, when it has done an epoch."""
+    until(lambda: (folder / "metrics.jsonl").exists())
+    run = json.loads((folder / "owner.json").read_text())["pid"]
+    stat = Path(f"/proc/{run}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+
+def test_the_present_way_stays_where_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What CUDA set up does not survive a fork."""
+    monkeypatch.setattr("attnlab.lab.study.executors.local._number_of_gpus", lambda: 1)
+    executor = LocalExecutor(slots=1, threads=1)
+    assert not executor._forks
+    store, study = Store(tmp_path), small_study(attention="none")
+    jobs = study_jobs(store, study, store.entries(planned_runs(study)))
+    (outcome,) = executor.execute(jobs)
+    assert outcome.status == "done"

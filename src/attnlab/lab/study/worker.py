@@ -12,7 +12,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from attnlab._errors import AttnlabError, InputError
 from attnlab._imported import import_from
@@ -44,7 +44,7 @@ class Job:
     threads: int
     """Of its process."""
     folders: tuple[str, ...] = ()
-    """That classes of the user's own are imported from, behind all others."""
+    """That classes of the user's own are imported from, after all others."""
     track: str = "[]"
     """Trackers and their options."""
     study: str = ""
@@ -161,12 +161,12 @@ def _record(directory: Path, error: Exception) -> str:
     return message
 
 
-def _end_with(starter: int) -> None:
-    """End this process when the one that started it is gone, as if it had been asked to: what a
-    killed study leaves behind does not go on beside what is started next."""
+def _end_with(parent: int) -> None:
+    """End this process when the one that it was started from is gone, as if it had been asked to:
+    what a killed study leaves behind does not go on beside what is started next."""
 
     def watch() -> None:
-        while os.getppid() == starter:
+        while os.getppid() == parent:
             time.sleep(_LOOK_UP)
         print("the process that started this run is gone: stopped", file=sys.stderr, flush=True)
         while True:  # what a signal raises is ignored by Python in some places
@@ -176,16 +176,22 @@ def _end_with(starter: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def work_from_arguments() -> None:
-    """Of a process with a job on standard input, its directory and the process that started it as
-    arguments. It ends with that one.
+def work_on(job: str, parent: int, starter: int) -> NoReturn:
+    """Work on a job, given as JSON, and end the process. `parent` is the process that this one was
+    started from, with which it ends; `starter` is that of the queue, often the same.
 
     Exit code 0: the run is done. 75: another process works on it. Otherwise it failed, and
     failure.json says why.
     """
-    job, starter = Job(**json.loads(sys.stdin.read())), int(sys.argv[2])
-    _end_with(starter)
-    outcome = work(job, starter=starter)
+    _end_with(parent)
+    outcome = work(Job(**json.loads(job)), starter=starter)
     if outcome.status == "failed":
         print(outcome.message, file=sys.stderr)
     sys.exit({"done": 0, "busy": BUSY, "failed": 1}[outcome.status])
+
+
+def work_from_arguments() -> None:
+    """Work on the job on standard input in a process whose arguments are the job's directory and
+    the process that started it."""
+    starter = int(sys.argv[2])
+    work_on(sys.stdin.read(), starter, starter)
