@@ -208,24 +208,69 @@ def test_mixture_is_a_convolution_per_image():
         torch.testing.assert_close(out, F.conv2d(image[None], kernel, padding=1)[0], **CLOSE)
 
 
-def test_odconv_multiplies_four_attentions():
+def written_out(function, x, size, groups):
+    """ODConv one image, output channel and window at a time, with the attentions that it has."""
+    pad = size // 2
+    padded = F.pad(x, (pad,) * 4)
+    outputs, per_group = function.bank.shape[1:3]
+    each = outputs // groups
+    out = torch.zeros(len(x), outputs, *x.shape[2:], dtype=x.dtype)
+    for b in range(len(x)):
+        hidden = function.squeeze(x[b : b + 1].mean((2, 3), keepdim=True)).flatten()
+
+        def attention(layer, of=hidden):
+            return 1 / (1 + torch.exp(-(layer.weight @ of + layer.bias)))
+
+        channels = attention(function.channel)
+        share = torch.ones(1, dtype=x.dtype)
+        if function.expert is not None:
+            powers = torch.exp(function.expert.weight @ hidden + function.expert.bias)
+            share = powers / powers.sum()
+        kernel = sum(s * k for s, k in zip(share, function.bank, strict=True))
+        if function.space is not None:
+            kernel = kernel * attention(function.space).view(size, size)
+        for m in range(outputs):
+            first = m // each * per_group
+            mine = padded[b, first : first + per_group]
+            mine = mine * channels[first : first + per_group, None, None]
+            filters = 1.0 if function.filter is None else attention(function.filter)[m]
+            for i in range(x.shape[2]):
+                for j in range(x.shape[3]):
+                    window = mine[:, i : i + size, j : j + size]
+                    out[b, m, i, j] = filters * (window * kernel[m]).sum()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "groups", "experts", "missing"),
+    [
+        ((4, 6), 3, 1, 3, set()),
+        ((4, 6), 3, 2, 3, set()),
+        ((4, 6), 1, 1, 3, {"space"}),
+        ((4, 4), 3, 4, 3, {"filter"}),
+        ((4, 8), 3, 4, 3, set()),
+        ((4, 4), 1, 4, 3, {"filter", "space"}),
+        ((4, 6), 3, 1, 1, {"expert"}),
+        ((4, 6), 1, 1, 1, {"space", "expert"}),
+    ],
+)
+def test_odconv_has_the_attentions_of_its_kernel(channels, size, groups, experts, missing):
+    """No spatial attention of one pixel, no filter attention of depthwise kernels, none among
+    experts of one; the authors' code is the same to rounding."""
     torch.manual_seed(0)
-    function = randomised(ODConvFunction(4, 6, 3, experts=3))
-    layer = EvolutionConv2d(4, 6, 3, function, padding=1).eval()
-    x = torch.randn(2, 4, 5, 5, dtype=torch.float64)
-    hidden = function.squeeze(x.mean((2, 3), keepdim=True)).flatten(1)
-    filters, channels = function.filter(hidden).sigmoid(), function.channel(hidden).sigmoid()
-    space = function.space(hidden).sigmoid().view(2, 1, 1, 1, 3, 3)
-    experts = function.expert(hidden).softmax(1)[:, :, None, None, None, None]
-    kernels = (space * experts * function.bank).sum(1)
-    scaled = x * channels[:, :, None, None]
-    expected = torch.cat(
-        [
-            F.conv2d(one[None], kernel, padding=1)
-            for one, kernel in zip(scaled, kernels, strict=True)
-        ]
-    )
-    torch.testing.assert_close(layer(x), expected * filters[:, :, None, None], **CLOSE)
+    function = randomised(ODConvFunction(*channels, size, experts, groups))
+    layer = EvolutionConv2d(*channels, size, function, padding=size // 2).eval()
+    assert {n for n in ("filter", "space", "expert") if getattr(function, n) is None} == missing
+    x = torch.randn(2, channels[0], 4, 5, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), written_out(function, x, size, groups), **CLOSE)
+    torch.testing.assert_close(layer(x), as_evolution(layer)(x), **CLOSE)
+
+
+@pytest.mark.parametrize(("channels", "hidden"), [(4, 16), (256, 16), (512, 32)])
+def test_the_hidden_width_is_at_least_sixteen(channels, hidden):
+    assert WeightNetFunction(channels, 2, 1).squeeze.out_features == hidden
+    assert ODConvFunction(channels, 2, 1).squeeze[0].out_channels == hidden
 
 
 def test_weightnet_weights_are_grouped():

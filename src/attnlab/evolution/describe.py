@@ -158,7 +158,7 @@ OPERATORS: dict[str, OperatorInfo] = {
         OperatorInfo(
             "weightnet",
             lambda d, k: EvolutionConv2d(d, d, k, WeightNetFunction(d, d, k), padding=k // 2),
-            "K²D² + D²/8 + D²/16",
+            "K²D² + 3D·max(16, D/16) + …",
             "K²D² (+ K²D² per image)",
             "Ma et al., ECCV 2020",
         ),

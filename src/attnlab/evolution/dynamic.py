@@ -19,6 +19,8 @@ from attnlab.evolution.primitives import check_groups
 from attnlab.evolution.window import Pair, Sizes, Window
 
 Routing = Literal["sigmoid", "softmax"]
+_NARROWEST = 16
+"""The least hidden width of WeightNet and ODConv, in the code of the authors of both."""
 
 
 def _bank(experts: int, out_channels: int, per_group: int, size: Sizes) -> nn.Parameter:
@@ -121,7 +123,7 @@ class WeightNetFunction(KernelFunction):
     """WeightNet (Ma et al., ECCV 2020): a grouped linear layer writes the kernel.
 
     The pooled input gives M·D_out activations, of which M/G write each 1/G of an output channel's
-    kernel. M = 2 and G = 2 there.
+    kernel. M = 2 and G = 2 there, and the hidden width is D_in/16, at least 16.
     """
 
     scope = "image"
@@ -144,7 +146,7 @@ class WeightNetFunction(KernelFunction):
                 f"of an output channel but got parts={parts}."
             )
         self.shape = (out_channels, in_channels, *size)
-        hidden = max(1, in_channels // reduction)
+        hidden = max(_NARROWEST, in_channels // reduction)
         self.squeeze = nn.Linear(in_channels, hidden)
         self.activate = nn.Linear(hidden, multiplier * out_channels)
         self.write = nn.Conv2d(
@@ -167,6 +169,8 @@ class ODConvFunction(KernelFunction):
     W = a_filter[m] · a_space[u,v] · a_channel[c] · Σ_e a_expert[e] · bank[e]. The spatial attention
     is shared by the experts, so the mixture is one matrix product; the authors' code materialises
     every expert for every input instead. Their bottleneck: D_in/16, at least 16, batch norm, ReLU.
+    As in their code, a 1×1 kernel has no spatial attention, a depthwise one no filter attention,
+    and a single kernel no attention among experts.
     """
 
     scope = "image"
@@ -188,25 +192,40 @@ class ODConvFunction(KernelFunction):
         self.temperature = temperature
         size = Window.of(kernel_size).kernel_size
         self.bank = _bank(experts, out_channels, in_channels // groups, size)
-        hidden = max(in_channels // reduction, 16)
+        hidden = max(_NARROWEST, in_channels // reduction)
         self.squeeze = nn.Sequential(
             nn.Conv2d(in_channels, hidden, 1, bias=False), nn.BatchNorm2d(hidden), nn.ReLU()
         )
-        self.filter = nn.Linear(hidden, out_channels)
+        # One filter per channel is scaled by the channel's attention already, and a window of one
+        # pixel by the filter's: a second factor would only be a product of two sigmoids.
+        depthwise = groups == in_channels == out_channels
+        taps = size[0] * size[1]
+        self.filter = None if depthwise else nn.Linear(hidden, out_channels)
         self.channel = nn.Linear(hidden, in_channels)
-        self.space = nn.Linear(hidden, size[0] * size[1])
-        self.expert = nn.Linear(hidden, experts)
+        self.space = nn.Linear(hidden, taps) if taps > 1 else None
+        self.expert = nn.Linear(hidden, experts) if experts > 1 else None
 
     def forward(self, x: Tensor, window: Window) -> SampleKernel:
         hidden = self.squeeze(F.adaptive_avg_pool2d(x, 1)).flatten(1)
-        scores = (self.filter(hidden), self.channel(hidden), self.space(hidden))
-        filters, channels, space = ((s / self.temperature).sigmoid() for s in scores)
-        experts = (self.expert(hidden) / self.temperature).softmax(1)
+        weight = self._mixed(hidden)
+        channels = self._attention(self.channel, hidden)
         # Output channel m reads the input channels of its own group only.
-        per_output = channels.unflatten(1, (self.groups, -1)).repeat_interleave(
-            filters.shape[1] // self.groups, dim=1
+        factor = channels.unflatten(1, (self.groups, -1)).repeat_interleave(
+            weight.shape[1] // self.groups, dim=1
         )
-        outer = filters[:, :, None] * per_output
-        weight = mixture(experts, self.bank) * outer[..., None, None]
-        weight = weight * space.unflatten(1, window.kernel_size)[:, None, None]
+        if self.filter is not None:
+            factor = factor * self._attention(self.filter, hidden)[:, :, None]
+        weight = weight * factor[..., None, None]
+        if self.space is not None:
+            space = self._attention(self.space, hidden).unflatten(1, window.kernel_size)
+            weight = weight * space[:, None, None]
         return SampleKernel(weight, window, self.groups)
+
+    def _attention(self, scores: nn.Linear, hidden: Tensor) -> Tensor:
+        return (scores(hidden) / self.temperature).sigmoid()
+
+    def _mixed(self, hidden: Tensor) -> Tensor:
+        """The experts' mean kernel for each image (B, D_out, N, K_h, K_w)."""
+        if self.expert is None:
+            return self.bank.expand(len(hidden), -1, -1, -1, -1)
+        return mixture((self.expert(hidden) / self.temperature).softmax(1), self.bank)
