@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: float, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[object], most: int = 4) -> str:
+    """`a, b, c, d and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(str, names[:most]))}{more}"

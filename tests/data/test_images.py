@@ -224,7 +224,7 @@ def archive(path: Path, **changes: np.ndarray) -> DataConfig:
     [
         (
             {"test_x": np.zeros((3, 8, 8, 4), np.uint8)},
-            "npz: expected test images with 3 channels like the training images but got 4.",
+            "own: expected test images with 3 channels like the training images but got 4.",
         ),
         (
             {"train_y": np.array([0, 1, 2, 10**9, 1, 2])},
@@ -234,7 +234,7 @@ def archive(path: Path, **changes: np.ndarray) -> DataConfig:
         ),
         (
             {"test_y": np.array([0, 1, 10**9])},
-            "npz (test): expected labels from 0 to 2 but label 1000000000 of image 2 is outside "
+            "own (test): expected labels from 0 to 2 but label 1000000000 of image 2 is outside "
             "(1 of 3 are).",
         ),
     ],

@@ -113,18 +113,18 @@ def test_npz(tmp_path: Path) -> None:
     [
         (
             {"test_y": np.array([0, 1, 2, 3, 0, 7])},
-            "npz (test): expected labels from 0 to 2 but label 3 of image 3 is outside (2 of 6 "
+            "images (test): expected labels from 0 to 2 but label 3 of image 3 is outside (2 of 6 "
             "are).",
         ),
         (
             {"train_y": np.array([0, -1] * 6)},
-            "npz (training): expected labels from 0 to 0 but label -1 of image 1 is outside (6 of "
-            "12 are).",
+            "images (training): expected labels from 0 to 0 but label -1 of image 1 is outside (6 "
+            "of 12 are).",
         ),
         (
             {"test_y": np.zeros(5, np.int64)},
-            "npz (test): expected as many labels as images, at least one, but got 6 images and 5 "
-            "labels.",
+            "images (test): expected as many labels as images, at least one, but got 6 images and "
+            "5 labels.",
         ),
         (
             {"train_x": np.zeros((12, 6, 6, 3), np.float32)},

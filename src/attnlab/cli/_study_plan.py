@@ -61,6 +61,9 @@ def plan_command(action: PlanStudy) -> None:
             f"about {duration(plan.seconds_left)} one after the other on this machine (an "
             f"estimate: a step in a small batch, times the number of images)"
         )
+    noticed = ((cell.data, note) for cell, each in plan.estimates.items() for note in each.notes)
+    for data, note in dict.fromkeys(noticed):
+        print(f"{data}: {note}")
     problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
     if any(problems):
         told = "\n".join(dict.fromkeys(problem for problem in problems if problem))

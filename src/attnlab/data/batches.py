@@ -109,6 +109,14 @@ class Facts:
     """SHA-256 of the content: see `attnlab.data.data_checksum`."""
     categories: tuple[str, ...] = ()
     """The names of the categories if there are boxes."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the results should know of the data: files that were left out, classes
+    without an image. One sentence each."""
+    chance: float | None = None
+    """The share of test images that has the commonest class: what an answer without looking
+    reaches; None if images have no class."""
+    random: bool = False
+    """Whether the images are noise, whose labels are no network's own classes."""
 
 
 class Data(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveInt, field_validator, model_validator
@@ -32,6 +33,17 @@ NAMES = (
 )
 BOXES = ("shapes", "coco", "voc", "yolo")
 """The data sets that know boxes."""
+_KINDS = ("folder", "npz", "hf")
+"""Names that say how images are stored, not which they are."""
+
+
+def data_title(name: str, root: str | None) -> str:
+    """What a data set is called wherever it is named: `photos` of images in the folder some/photos
+    instead of `folder`."""
+    if name not in _KINDS or not root:
+        return name
+    path = Path(root)
+    return (path.stem if name == "npz" else path.name) or name
 
 
 class Augmentation(Strict):
@@ -107,6 +119,11 @@ class DataConfig(Strict):
                 f"{self.name!r} has none."
             )
         return self
+
+    @property
+    def title(self) -> str:
+        """What these data are called in tables, on pages and in messages."""
+        return data_title(self.name, self.root)
 
     def settings(self) -> dict[str, Any]:
         """Return what decides the images besides their content: not where they lie."""

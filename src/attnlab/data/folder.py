@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._spread import evenly_spread
+from attnlab._words import listed
 from attnlab.data.batches import Data, Facts
 from attnlab.data.config import DataConfig
-from attnlab.data.memory import MemoryData, Pixels
-from attnlab.data.pictures import SUFFIXES, decoded, verify
+from attnlab.data.memory import MemoryData, Pixels, commonest_share, lacking_classes
+from attnlab.data.pictures import (
+    SUFFIXES,
+    FoundImages,
+    decoded,
+    find_images,
+    left_out,
+    verify,
+)
 from attnlab.data.stream import StreamData, fitted
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
@@ -35,6 +45,8 @@ class FolderFiles(NamedTuple):
     train: list[_File]
     test: list[_File]
     classes: list[str]
+    notes: tuple[str, ...]
+    """What was left out, and which classes a part lacks."""
 
     def checksum(self) -> str:
         """Return a checksum of the names below the folder, which tell the class, and of all
@@ -58,14 +70,30 @@ def load_folder(
         parts = [_read(part, known) for part in (files.train, files.test)]
         outputs, statistics = len(files.classes), (known.mean, known.std)
         return MemoryData(
-            "folder", parts[0], parts[1], outputs, checksum, config.augmentation, statistics
+            config.title,
+            parts[0],
+            parts[1],
+            outputs,
+            checksum,
+            config.augmentation,
+            statistics,
+            notes=files.notes,
         )
     # All of them up to a number, then evenly spread.
     step = max(1, len(files.all) // _OPENED_FIRST)
     verify([path for path, _ in files.all[::step]])
     counts = len(files.train), len(files.test)
     facts = Facts(
-        "folder", "class", len(files.classes), known.size, *counts, known.mean, known.std, checksum
+        config.title,
+        "class",
+        len(files.classes),
+        known.size,
+        *counts,
+        known.mean,
+        known.std,
+        checksum,
+        notes=files.notes,
+        chance=commonest_share(_labels(files.test)),
     )
     return StreamData(facts, _Images(files.train), _Images(files.test), config.augmentation)
 
@@ -85,9 +113,33 @@ def find_files(config: DataConfig) -> FolderFiles:
             f"Expected folders train and test (or val) in {str(root)!r}, each with one folder per "
             f"class, but found {found}."
         )
-    classes = sorted(p.name for p in (root / "train").iterdir() if p.is_dir())
-    train = _files(root / "train", classes, config.train_subset)
-    return FolderFiles(root, train, _files(testing, classes, config.test_subset), classes)
+    training, tested = _look_through(root, "train"), _look_through(root, testing.name)
+    classes = sorted(training.images)
+    # A folder that is empty in both parts is not a class; one that only testing has is a mistake.
+    both_empty = {*training.empty} & {*tested.empty}
+    unknown = sorted({*tested.images, *tested.empty} - {*classes} - both_empty)
+    if unknown:
+        raise InputError(
+            f"{str(testing)!r} has classes that the training images do not have: "
+            f"{', '.join(unknown[:5])}. Expected the folders {', '.join(classes[:5])}, …"
+        )
+    train = _files(root / "train", training, classes, config.train_subset)
+    test = _files(testing, tested, classes, config.test_subset)
+    subsets = config.train_subset, config.test_subset
+    lacking = lacking_classes(_labels(train), _labels(test), classes, subsets)
+    notes = (*_notes(root, testing, training, tested), *lacking)
+    return FolderFiles(root, train, test, classes, notes)
+
+
+def _notes(root: Path, testing: Path, training: _Classes, tested: _Classes) -> list[str]:
+    """What is in the folder and is not used."""
+    notes = [*training.notes, *tested.notes]
+    if training.empty:
+        empty = listed([f"train/{name}" for name in training.empty])
+        notes.append(f"Without a file, so not a class: {empty}.")
+    if testing.name != "val" and (root / "val").is_dir():
+        notes.append("The folder val is not used: testing is on the folder test.")
+    return notes
 
 
 def _size(config: DataConfig) -> int:
@@ -96,18 +148,40 @@ def _size(config: DataConfig) -> int:
     return config.size
 
 
-def _files(folder: Path, classes: Sequence[str], limit: int | None) -> list[_File]:
-    unknown = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in classes)
-    if unknown:
-        raise InputError(
-            f"{str(folder)!r} has classes that the training images do not have: "
-            f"{', '.join(unknown[:5])}. Expected the folders {', '.join(classes[:5])}, …"
-        )
+class _Classes(NamedTuple):
+    """What one part of a folder holds."""
+
+    images: dict[str, list[Path]]
+    """By the name of the class."""
+    empty: list[str]
+    """Folders without any file."""
+    notes: list[str]
+
+
+def _look_through(root: Path, part: str) -> _Classes:
+    folder = root / part
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    found = {name: find_images(folder / name) for name in names}
+    for name, each in found.items():
+        if each.unread and not each.images:
+            raise InputError(
+                f"{str(folder / name)!r} has no image that is read: its files are "
+                f"{listed(sorted(each.unread))}. Expected files that end in {', '.join(SUFFIXES)}: "
+                f"convert them, or take the folder out."
+            )
+    empty = [name for name, each in found.items() if not each.images]
+    hidden = [p for p in folder.iterdir() if p.is_dir() and p.name.startswith(".")]
+    loose = [p.name for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES]
+    notes = left_out(root, part, [FoundImages([], Counter(), hidden), *found.values()])
+    if loose:
+        notes.append(f"In {part} but in no class, so left out: {listed(loose)}.")
+    images = {name: each.images for name, each in found.items() if each.images}
+    return _Classes(images, empty, notes)
+
+
+def _files(folder: Path, part: _Classes, classes: Sequence[str], limit: int | None) -> list[_File]:
     found = [
-        (path, number)
-        for number, name in enumerate(classes)
-        for path in sorted((folder / name).rglob("*"))
-        if path.suffix.lower() in SUFFIXES
+        (path, number) for number, name in enumerate(classes) for path in part.images.get(name, ())
     ]
     if not found:
         raise InputError(
@@ -122,7 +196,11 @@ def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
     _, height, width = preprocessing.size
     fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
     images = torch.stack([fit(decoded(path)) for path, _ in files])
-    return Pixels(images, torch.tensor([label for _, label in files]))
+    return Pixels(images, _labels(files))
+
+
+def _labels(files: Sequence[_File]) -> Tensor:
+    return torch.tensor([label for _, label in files])
 
 
 class _Images(Dataset[tuple[Image.Image, int]]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab._errors import InputError, OptionError
+from attnlab._words import listed
 from attnlab.data.config import DataConfig
 from attnlab.data.memory import Pixels, as_pixels, number_of_outputs
 from attnlab.data.pictures import eight_bits
@@ -48,8 +50,7 @@ def torchvision_set(name: str, root: str, download: bool) -> tuple[Pixels, Pixel
 
     found_archive = archive_of(name, root)
     if found_archive is not None and not download:
-        train, test, _ = archive(found_archive)
-        return train, test, SETS[name].classes
+        return *_parts_of(found_archive), SETS[name].classes
     title = SETS[name].title
     parts = []
     for part in ("train", "test"):
@@ -76,10 +77,14 @@ def archive_of(name: str, root: str | None) -> Path | None:
 
 def archive(path: Path) -> tuple[Pixels, Pixels, int]:
     """train_x, train_y, test_x and test_y of a numpy archive."""
+    train, test = _parts_of(path)
+    return train, test, number_of_outputs(train, f"{path.name} (train)")
+
+
+def _parts_of(path: Path) -> tuple[Pixels, Pixels]:
     arrays = read_archive(path, _KEYS)
     train = as_pixels(arrays[0], arrays[1], f"{path.name} (train)")
-    test = as_pixels(arrays[2], arrays[3], f"{path.name} (test)")
-    return train, test, number_of_outputs(train, f"{path.name} (train)")
+    return train, as_pixels(arrays[2], arrays[3], f"{path.name} (test)")
 
 
 def read_archive(path: Path, keys: tuple[str, ...]) -> list[np.ndarray]:
@@ -129,8 +134,12 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     features = found["train"].features
     image = _column(features, datasets.Image, config.root)
     label = _column(features, datasets.ClassLabel, config.root)
-    parts = [_pixels(found[name], image, label, config) for name in ("train", testing)]
-    return parts[0], parts[1], features[label].num_classes
+    train, test = (_pixels(found[name], image, label, config) for name in ("train", testing))
+    unused = [name for name in found if name not in ("train", testing)]
+    if unused:
+        note = f"The split {listed(unused)} is not used: testing is on {testing}."
+        test = replace(test, notes=(note,))
+    return train, test, features[label].num_classes
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Nothing is fetched unless `download` says so.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from attnlab.data.memory import (
     Statistics,
     channel_statistics,
     check_pixels,
+    lacking_classes,
     pixel_checksum,
     subset,
 )
@@ -53,16 +55,17 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
             "Use crop = 'padded' or 'none'."
         )
     train, test, outputs = read_pixels(config, preprocessing)
-    check_pixels(train, outputs, f"{config.name} (training)")
-    train = subset(train, config.train_subset, f"{config.name} (training)")
-    test = subset(test, config.test_subset, f"{config.name} (test)")
+    check_pixels(train, outputs, f"{config.title} (training)")
+    check_pixels(test, outputs, f"{config.title} (test)")
+    train = subset(train, config.train_subset, f"{config.title} (training)")
+    test = subset(test, config.test_subset, f"{config.title} (test)")
     if preprocessing is not None:
         train, test = (_prepared(part, preprocessing) for part in (train, test))
     elif config.size is not None and config.name != "photos":
         sides = config.size, config.size
         train, test = (_resized(part, sides) for part in (train, test))
     data = MemoryData(
-        config.name,
+        config.title,
         train,
         test,
         outputs,
@@ -72,6 +75,8 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
         if preprocessing is None
         else (preprocessing.mean, preprocessing.std),
         config.stl_crop if config.name == "stl10" and config.size is None else None,
+        _noticed(config, train, test, outputs),
+        random=config.name == "fake",
     )
     return with_transform(data, config.augmentation)
 
@@ -141,6 +146,16 @@ def _statistics(config: DataConfig, train: Pixels) -> Statistics:
     return IMAGENET if config.name == "photos" else channel_statistics(train.images)
 
 
+def _noticed(config: DataConfig, train: Pixels, test: Pixels, outputs: int) -> tuple[str, ...]:
+    """What was left out, and classes that a subset or a whole part lacks."""
+    notes = (*train.notes, *test.notes)
+    if train.kind != "class" or config.name == "fake":  # whose classes mean nothing
+        return notes
+    names = [str(number) for number in range(outputs)]
+    subsets = config.train_subset, config.test_subset
+    return (*notes, *lacking_classes(train.targets, test.targets, names, subsets))
+
+
 def _file(config: DataConfig) -> Path:
     if config.root is None:
         raise OptionError("Data 'npz' needs the path of a numpy archive, root = 'images.npz'.")
@@ -158,7 +173,7 @@ def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> Pixels:
     channels, height, width = preprocessing.size
     there = pixels.images.shape[1]
     if (there, channels) == (3, 1):
-        pixels = Pixels(F.rgb_to_grayscale(pixels.images), pixels.targets)
+        pixels = replace(pixels, images=F.rgb_to_grayscale(pixels.images))
     elif there != channels:
         raise InputError(
             f"The network takes images of {channels} channels, and these have {there}. Expected a "
@@ -174,7 +189,7 @@ def _resized(pixels: Pixels, sides: tuple[int, int]) -> Pixels:
     if tuple(pixels.images.shape[2:]) == sides:
         return pixels
     parts = [resize(part, list(sides), antialias=True) for part in pixels.images.split(1024)]
-    return Pixels(torch.cat(parts), pixels.targets)
+    return replace(pixels, images=torch.cat(parts))
 
 
 _PHOTOGRAPHS = ("folder", "photos")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
+from attnlab._words import listed
 from attnlab.data.augment import cropped, draw, normalised, padded
 from attnlab.data.batches import Batch, Chunk, Data, Facts, Targets
 from attnlab.data.config import Augmentation
 
+MOST_COLOURS = 4
+"""Channels of a photograph, with its transparency. An image is not as low, so a first axis of at
+most this many and a last one of more are channels first."""
 Statistics = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each channel, of pixels 0 to 1."""
 
@@ -27,6 +31,8 @@ class Pixels:
     targets: Tensor
     """Classes (N), whole numbers; labels (N, number), whole numbers 0 and 1; values (N, number),
     floating point; (N, 0) where nothing is known."""
+    notes: tuple[str, ...] = ()
+    """What was left out when they were read."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -53,6 +59,8 @@ class MemoryData(Data):
         augmentation: Augmentation,
         statistics: Statistics | None = None,
         crop: int | None = None,
+        notes: tuple[str, ...] = (),
+        random: bool = False,
     ) -> None:
         check_pixels(train, outputs, f"{name} (training)")
         check_pixels(test, outputs, f"{name} (test)")
@@ -81,6 +89,9 @@ class MemoryData(Data):
             tuple(mean),
             tuple(std),
             checksum,
+            notes=notes,
+            chance=commonest_share(test.targets) if test.kind == "class" else None,
+            random=random,
         )
 
     def training(
@@ -128,6 +139,11 @@ def as_pixels(images: np.ndarray, targets: np.ndarray, what: str) -> Pixels:
         raise InputError(
             f"{what}: expected images as bytes (uint8), N×H×W×C or N×H×W, but got {images.dtype} "
             f"of shape {images.shape}."
+        )
+    if images.ndim == 4 and images.shape[1] <= MOST_COLOURS < images.shape[3]:
+        raise InputError(
+            f"{what}: expected images N×H×W×C but got the shape {images.shape}, which has its "
+            f"channels first. Store them as images.transpose(0, 2, 3, 1)."
         )
     whole = np.issubdtype(targets.dtype, np.integer)
     if not (
@@ -186,7 +202,41 @@ def number_of_outputs(train: Pixels, what: str) -> int:
             f"{largest + 1:,} classes, more than the {len(train):,} images. Expected classes that "
             f"are numbered from 0, each with at least one image."
         )
+    found = train.targets.unique()
+    if len(train) and int(found[0]) >= 0 and len(found) <= largest:
+        there = set(found.tolist())
+        free = [number for number in range(largest) if number not in there]
+        raise InputError(
+            f"{what}: labels {listed(sorted(there))} would make {largest + 1} classes, but no "
+            f"image has label {listed(free)}. Expected classes that are numbered from 0 without a "
+            f"gap: numpy.unique(labels, return_inverse=True) numbers them so."
+        )
     return largest + 1
+
+
+def lacking_classes(
+    train: Tensor, test: Tensor, names: Sequence[str], subsets: tuple[int | None, int | None]
+) -> tuple[str, ...]:
+    """A sentence for each part of the data that has no image of some class, given the classes of
+    the images, the names of all and how many images of a part were asked for."""
+    notes = []
+    parts = (("training", "train_subset", train), ("test", "test_subset", test))
+    for (part, option, targets), subset_ in zip(parts, subsets, strict=True):
+        there = set(targets.unique().tolist())
+        missing = [name for number, name in enumerate(names) if number not in there]
+        if missing:
+            asked = "" if subset_ is None else f" ({option} = {subset_})"
+            has = "has" if len(missing) == 1 else "have"
+            notes.append(
+                f"{len(missing)} of {len(names)} classes {has} no {part} image{asked}: "
+                f"{listed(missing)}."
+            )
+    return tuple(notes)
+
+
+def commonest_share(classes: Tensor) -> float:
+    """The share of images that has the commonest class."""
+    return float(torch.bincount(classes).max()) / len(classes)
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
@@ -209,7 +259,7 @@ def subset(pixels: Pixels, number: int | None, what: str) -> Pixels:
     if number > len(pixels):
         raise InputError(f"{what} has {len(pixels)} images but a subset of {number} was asked for.")
     if pixels.kind != "class":
-        return Pixels(pixels.images[:number], pixels.targets[:number])
+        return replace(pixels, images=pixels.images[:number], targets=pixels.targets[:number])
     by_class = torch.argsort(pixels.targets, stable=True)
     counts = torch.bincount(pixels.targets)
     starts = counts.cumsum(0) - counts
@@ -219,7 +269,7 @@ def subset(pixels: Pixels, number: int | None, what: str) -> Pixels:
     ) / counts.repeat_interleave(counts)
     # The place within its class, from 0 to 1: taking the smallest takes the same share of each.
     kept = torch.argsort(place, stable=True)[:number].sort().values
-    return Pixels(pixels.images[kept], pixels.targets[kept])
+    return replace(pixels, images=pixels.images[kept], targets=pixels.targets[kept])
 
 
 def pixel_checksum(*parts: Pixels) -> str:

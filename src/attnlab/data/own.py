@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from attnlab._errors import InputError, check_options
 from attnlab._imported import imported
 from attnlab.data.config import DataConfig
-from attnlab.data.memory import Pixels, number_of_outputs
+from attnlab.data.memory import MOST_COLOURS, Pixels, number_of_outputs
 from attnlab.data.pictures import eight_bits
 
 
@@ -74,6 +74,11 @@ def _image(image: Any, number: int, config: DataConfig) -> Tensor:
         raise InputError(
             f"{config.name}: expected an image of Pillow or a tensor of bytes C×H×W but item "
             f"{number} has {got}."
+        )
+    if image.shape[2] <= MOST_COLOURS < image.shape[0]:
+        raise InputError(
+            f"{config.name}: expected an image C×H×W but item {number} has the shape "
+            f"{tuple(image.shape)}, which has its channels last. Return image.permute(2, 0, 1)."
         )
     if config.size is not None and tuple(image.shape[1:]) != (config.size, config.size):
         image = F.resize(image, [config.size, config.size], antialias=True)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +27,14 @@ from attnlab._extras import needs
 from attnlab._seeds import stream
 from attnlab.data.config import DataConfig
 from attnlab.data.memory import Pixels
-from attnlab.data.pictures import SUFFIXES, as_tensor, decoded, scaled
+from attnlab.data.pictures import (
+    SUFFIXES,
+    as_tensor,
+    decoded,
+    find_images,
+    left_out,
+    scaled,
+)
 
 SIZE = 96
 """The side of training parts if `size` is not given: a network sees 96×96 pixels at a time."""
@@ -41,10 +50,17 @@ _HELD_OUT = 5
 def photos(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     """Training parts and whole held-out photographs, all square, those 4/3 as large as these."""
     size = config.size or SIZE
-    train, test = _embedded() if config.root is None else _of_folder(_files(Path(config.root)))
+    notes: tuple[str, ...] = ()
+    if config.root is None:
+        train, test = _embedded()
+    else:
+        files = _files(Path(config.root))
+        notes = files.notes
+        train, test = ([decoded(path) for path in part] for part in (files.train, files.test))
     each = max(1, -(-_FEWEST // len(train)))
     parts = [part for n, photo in enumerate(train) for part in _parts(photo, size, each, n)]
-    return _pixels(parts), _pixels([_square(photo, round(LARGER * size)) for photo in test]), 0
+    held_out = _pixels([_square(photo, round(LARGER * size)) for photo in test])
+    return replace(_pixels(parts), notes=notes), held_out, 0
 
 
 def photos_checksum(config: DataConfig) -> str:
@@ -52,8 +68,8 @@ def photos_checksum(config: DataConfig) -> str:
     if config.root is None:
         files = _sample_files()
         return files_checksum(files[0].parent, files)
-    train, test = _files(Path(config.root))
-    return files_checksum(config.root, train + test)
+    found = _files(Path(config.root))
+    return files_checksum(config.root, found.train + found.test)
 
 
 def _sample_files() -> list[Path]:
@@ -73,19 +89,21 @@ def _embedded() -> tuple[list[Image.Image], list[Image.Image]]:
     return train, test
 
 
-def _of_folder(files: tuple[list[Path], list[Path]]) -> tuple[list[Image.Image], list[Image.Image]]:
-    train, test = files
-    return [decoded(path) for path in train], [decoded(path) for path in test]
+class _Files(NamedTuple):
+    train: list[Path]
+    test: list[Path]
+    notes: tuple[str, ...] = ()
 
 
-def _files(root: Path) -> tuple[list[Path], list[Path]]:
+def _files(root: Path) -> _Files:
     """Return the files under train/ and test/ if both exist; otherwise every fifth is held out."""
     if not root.is_dir():
         raise InputError(f"There is no folder {str(root)!r}. Expected one with photographs.")
-    parts = [_images(root / name) for name in ("train", "test")]
-    if all(parts):
-        return parts[0], parts[1]
-    found = _images(root)
+    parts = [find_images(root / name) for name in ("train", "test")]
+    if all(part.images for part in parts):
+        return _Files(parts[0].images, parts[1].images, tuple(left_out(root, root.name, parts)))
+    whole = find_images(root)
+    found = whole.images
     if len(found) < _HELD_OUT:
         raise InputError(
             f"Expected at least {_HELD_OUT} photographs in {str(root)!r}, of which every fifth is "
@@ -94,11 +112,8 @@ def _files(root: Path) -> tuple[list[Path], list[Path]]:
         )
     chosen = [place % _HELD_OUT == _HELD_OUT - 1 for place in range(len(found))]
     held = [path for path, out in zip(found, chosen, strict=True) if out]
-    return [path for path, out in zip(found, chosen, strict=True) if not out], held
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    kept = [path for path, out in zip(found, chosen, strict=True) if not out]
+    return _Files(kept, held, tuple(left_out(root, root.name, [whole])))
 
 
 def _parts(photo: Image.Image, size: int, number: int, which: int) -> list[Image.Image]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,9 +16,56 @@ from PIL import Image
 from torch import Tensor
 
 from attnlab._errors import InputError
+from attnlab._words import counted, listed
 
 Looked = TypeVar("Looked")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+class FoundImages(NamedTuple):
+    """The image files below a folder, in order, and what is there besides."""
+
+    images: list[Path]
+    unread: Counter[str]
+    """How many files are not read, by their ending."""
+    hidden: list[Path]
+    """Hidden folders and hidden images, which are left out: notebooks and macOS make them."""
+
+
+def find_images(folder: Path) -> FoundImages:
+    """Look through a folder and all that is below it; no file is opened."""
+    found = FoundImages([], Counter(), [])
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        found.hidden.extend(here / name for name in folders if name.startswith("."))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = here / name
+            is_image = path.suffix.lower() in SUFFIXES
+            if is_image and name.startswith("."):
+                found.hidden.append(path)
+            elif is_image:
+                found.images.append(path)
+            elif not name.startswith("."):
+                found.unread[path.suffix.lower() or name] += 1
+    found.images.sort()
+    return found
+
+
+def left_out(root: Path, part: str, found: Sequence[FoundImages]) -> list[str]:
+    """A sentence for each kind of thing that was left out, for the notes of the data."""
+    hidden = [path.relative_to(root).as_posix() for each in found for path in sorted(each.hidden)]
+    unread: Counter[str] = sum((each.unread for each in found), Counter())
+    notes = []
+    if hidden:
+        notes.append(f"Hidden, so left out: {listed(hidden)}.")
+    if unread:
+        kinds = [f"{number} {kind}" for kind, number in unread.most_common()]
+        notes.append(
+            f"Not read in {part}: {counted(unread.total(), 'file')} ({listed(kinds)}). Images end "
+            f"in {', '.join(SUFFIXES)}."
+        )
+    return notes
 
 
 def decoded(path: Path, mode: str = "RGB") -> Image.Image:

@@ -19,7 +19,7 @@ from attnlab._seeds import derive
 from attnlab.data.augment import normalised
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.pictures import SUFFIXES, decoded
+from attnlab.data.pictures import SUFFIXES, FoundImages, decoded, find_images, left_out
 from attnlab.networks.preprocessing import Interpolation, Preprocessing
 
 _TEST_CROP = 0.875
@@ -122,7 +122,8 @@ class UndividedData(Data):
                 f"The network takes images of {channels} channels, and photographs have 3. "
                 f"Expected a network of 1 or 3 channels."
             )
-        paths = image_files(folder)
+        found = _found(folder)
+        paths = found.images
         classes = sorted({path.parent.relative_to(folder).as_posix() for path in paths})
         self._files = [
             (path, classes.index(path.parent.relative_to(folder).as_posix())) for path in paths
@@ -139,6 +140,7 @@ class UndividedData(Data):
             preprocessing.mean,
             preprocessing.std,
             files_checksum(folder, paths),
+            notes=tuple(left_out(folder, folder.resolve().name, [found])),
         )
 
     def training(
@@ -156,12 +158,11 @@ class UndividedData(Data):
             yield Batch(normalised(images.to(device), mean, std), labels)
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Every image below a folder; an error if there is none."""
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
-    if not paths:
+def _found(folder: Path) -> FoundImages:
+    found = find_images(folder)
+    if not found.images:
         raise InputError(
             f"There is no image in {str(folder)!r}. Expected files that end in "
             f"{', '.join(SUFFIXES)}, in the folder or in one folder per class."
         )
-    return paths
+    return found

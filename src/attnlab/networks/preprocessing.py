@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,14 @@ from attnlab.residuals.example import example_input
 
 Interpolation = Literal["bilinear", "bicubic"]
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+# A mean of pixels lies among them; one of 0 to 255 must be divided by 255. A standard deviation of
+# 1/255 is how networks for pixels up to 255 are described, and 1 is none. NaN fails comparisons.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "mean": (lambda value: 0 <= value <= 1, "from 0 to 1"),
+    "std": (lambda value: 0 < value < math.inf, "finite and above 0"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,11 @@ class Preprocessing:
                     f"Expected {self.size[0]} values as {name}, one per channel, but got "
                     f"{len(values)}."
                 )
-            finite = all(abs(value) < float("inf") for value in values)
-            if not finite or (name == "std" and min(values) <= 0):
-                kind = "finite" if name == "mean" else "finite and above 0"
-                raise OptionError(f"Expected {name} to be {kind} but got {list(values)}.")
+            right, kind = _RANGES[name]
+            if not all(right(value) for value in values):
+                raise OptionError(
+                    f"Expected {name} to be {kind}, for pixels from 0 to 1, but got {list(values)}."
+                )
 
     @property
     def short_side(self) -> int:

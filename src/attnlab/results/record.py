@@ -132,14 +132,6 @@ class StudyRecord:
         every = (run.measured(kind) for run in self.of(group, row))
         return [found for found in every if found is not None]
 
-    def data_of(self, group: Group) -> str:
-        """What the data are called: a folder by its own name, unless the study's file names it."""
-        entries = self.study.definition.get("data", ())
-        own = [e for e in entries if isinstance(e, dict) and e.get("label") == group.data]
-        if not own or group.data not in _SOURCES:
-            return group.data
-        return data_title(str(own[0].get("name", "")), own[0].get("root"))
-
     def label_of(self, run: RunRecord) -> str:
         """`photos resnet20 se, seed 0`."""
         group = next(g for g in self.table.groups if g.name == run.entry.cell.group)
@@ -148,15 +140,7 @@ class StudyRecord:
     def name_of(self, group: Group) -> str:
         """The group's name as short as it may be."""
         same = len({other.backbone for other in self.table.groups}) == 1
-        return self.data_of(group) if same else f"{self.data_of(group)} {group.backbone}"
-
-
-def data_title(name: str, root: str | None) -> str:
-    """`photos` of images in the folder some/photos, instead of `folder`."""
-    if name not in _SOURCES or not root:
-        return name
-    path = Path(root)
-    return path.stem if name == "npz" else path.name or name
+        return group.data if same else group.name
 
 
 def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:

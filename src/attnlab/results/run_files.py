@@ -46,6 +46,12 @@ class RunData(_Read):
 
     checksum: str
     name: str = ""
+    notes: tuple[str, ...] = ()
+    """What was left out of the data or is missing in them."""
+    test: int | None = None
+    """How many test images there are."""
+    chance: float | None = None
+    """The share of them that has the commonest class."""
 
 
 class RunEnvironment(_Read):

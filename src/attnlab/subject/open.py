@@ -342,14 +342,15 @@ def _images(
         assumed = Preprocessing(own.shape, own.mean, own.std)
     wanted = asked.preprocessing(assumed)
     images = load_named(asked.data, asked.root, wanted)
+    noticed = images.facts.notes
     told = asked.size is not None and asked.mean is not None and asked.std is not None
     if known is not None or told or not trained:
-        return images, ()
+        return images, noticed
     note = (
         f"How images were prepared when the network was trained is not known; assumed are "
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
-    return images, (note,)
+    return images, (note, *noticed)
 
 
 def _size(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -366,7 +367,7 @@ def _of_imagenet(network: nn.Module) -> Preprocessing:
 
 def _task(images: Data | None, network: nn.Module) -> Task | None:
     """Classification, if the labels of the images can be the network's own classes."""
-    if images is None or images.facts.targets != "class" or images.facts.name == "fake":
+    if images is None or images.facts.targets != "class" or images.facts.random:
         return None
     if _outputs(network, images) != images.facts.outputs:
         return None

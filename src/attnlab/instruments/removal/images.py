@@ -62,7 +62,7 @@ def own_images(subject: Subject) -> tuple[list[Pair], list[Pair]]:
     of made ones, every other image is to rank on and the rest to judge on: of a folder that is
     sorted by class, both then see all classes."""
     data = subject.images()
-    if data.divided and data.facts.name != "fake":
+    if data.divided and not data.facts.random:
         return _batches(subject, "train"), _batches(subject, "test")
     twice = replace(subject, limit=2 * (IMAGES if subject.limit is None else subject.limit))
     both = _batches(twice, "test")

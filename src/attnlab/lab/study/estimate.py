@@ -40,6 +40,8 @@ class Estimate:
     basis: Basis
     problem: str = ""
     """Why there is none."""
+    notes: tuple[str, ...] = ()
+    """What was noticed of the data."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,14 @@ def _measured(cell: StudyCell, config: RunConfig, plain: dict[str, float], end: 
         facts = facts_of(config)
         images = config.recipe.epochs * (facts.train + _FORWARD_SHARE * facts.test)
         if cell.group in plain and time.perf_counter() > end:
-            return Estimate(plain[cell.group] * images, "step of the plain backbone")
+            return Estimate(
+                plain[cell.group] * images, "step of the plain backbone", notes=facts.notes
+            )
         each = seconds_per_image(config, facts)
     except AttnlabError as error:
         return Estimate(None, "none", str(error))
     plain.setdefault(cell.group, each)
-    return Estimate(each * images, "measured step")
+    return Estimate(each * images, "measured step", notes=facts.notes)
 
 
 def facts_of(config: RunConfig) -> Facts:

@@ -40,7 +40,7 @@ class RunConfig(NetworkConfig):
     @property
     def label(self) -> str:
         """`digits resnet20 se seed 0`: one line for tables and logs."""
-        return f"{self.data.name} {self.backbone} {self.attention} seed {self.seed}"
+        return f"{self.data.title} {self.backbone} {self.attention} seed {self.seed}"
 
     def to_json(self) -> str:
         """All settings, resolved; `from_json` reads them back."""

@@ -192,6 +192,8 @@ def _run(fabric: Fabric, job: _Job) -> RunResult:
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
+        for note in job.data.facts.notes:
+            show.note(f"{config.data.title}: {note}")
         try:
             tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
