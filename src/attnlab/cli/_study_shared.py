@@ -42,6 +42,9 @@ def asked_study(action: StudyArguments) -> Study:
     for folder in action.import_from:
         import_from(folder)
     found = load_study(action.study)
+    if action.import_from:
+        folders = tuple(str(folder) for folder in action.import_from)
+        found = found.called_by(replace(found.invocation, import_from=folders))
     found = found.smaller() if action.small else found
     if not found.has_plain:
         print(

@@ -56,6 +56,8 @@ class MeasureStudy:
     """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
     images: int | None = None
     """On how many test images; as the study says if left out."""
+    import_from: tuple[Path, ...] = ()
+    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
 
 
 def show_command(action: ShowStudy) -> None:
@@ -77,8 +79,11 @@ def show_command(action: ShowStudy) -> None:
 
 def measure_command(action: MeasureStudy) -> None:
     """Measure, and print what was measured."""
+    from attnlab._imported import import_from
     from attnlab.lab.study import measure_study
 
+    for folder in action.import_from:
+        import_from(folder)
     only = action.only or None
 
     def report(entry: RunEntry, found: dict[str, Measured]) -> None:
@@ -91,4 +96,6 @@ def measure_command(action: MeasureStudy) -> None:
     arguments += [] if only is None else [f"only={only!r}"]
     arguments += [] if action.images is None else [f"images={action.images}"]
     print()
-    print_python("import attnlab", f"attnlab.lab.study.measure_study({', '.join(arguments)})")
+    folders = [f"sys.path.append({str(folder)!r})" for folder in action.import_from]
+    begin = [*(["import sys"] if folders else []), "import attnlab", *folders]
+    print_python(*begin, f"attnlab.lab.study.measure_study({', '.join(arguments)})")

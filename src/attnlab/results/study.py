@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,49 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
+class StudyInvocation:
+    """How the commands about a study call it, from the folder in which it was run."""
+
+    study: str
+    """Its file as it was given, or its name."""
+    out: str = "runs"
+    """Where its runs are."""
+    small: bool = False
+    import_from: tuple[str, ...] = ()
+    """Folders with classes that the study names."""
+
+    def command(self, action: str, *options: str) -> str:
+        """`attnlab study plan mine.toml --effect 1`."""
+        small = ("--small",) if self.small else ()
+        words = ("attnlab", "study", action, self.study, *options, *small)
+        return shlex.join([*words, *self._place, *self._imports])
+
+    def measure(self, name: str, only: str) -> str:
+        """`attnlab study measure mine --only speed`: by the name under which it is stored."""
+        words = ("attnlab", "study", "measure", name, "--only", only)
+        return shlex.join([*words, *self._place, *self._imports])
+
+    def report(self, name: str, *options: str) -> str:
+        """`attnlab report runs --study mine -o report.html`."""
+        return shlex.join(["attnlab", "report", self.out, "--study", name, *options])
+
+    def fold(self, folder: str) -> str:
+        """`attnlab fold runs/RUN -o plain.safetensors`, of a run in its folder."""
+        # The run names classes of the user's own only if they had to be found somewhere.
+        trust = ("--trust",) if self.import_from else ()
+        words = ("attnlab", "fold", str(Path(self.out, folder)), "-o", "plain.safetensors", *trust)
+        return shlex.join([*words, *self._imports])
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return ("--out", self.out) if self.out != "runs" else ()
+
+    @property
+    def _imports(self) -> tuple[str, ...]:
+        return ("--import-from", *self.import_from) if self.import_from else ()
+
+
+@dataclass(frozen=True)
 class StoredStudy:
     """study.json: what a page needs to know of the study without planning it again."""
 
@@ -88,7 +132,6 @@ class StoredStudy:
     """The recipe's name."""
     deviations: tuple[tuple[str, Any, Any], ...]
     """(setting, as the named recipe has it, as the study has it)."""
-    commands: str
     bibliography: str
     runs: tuple[RunEntry, ...]
     seeds: tuple[int, ...]
@@ -98,6 +141,13 @@ class StoredStudy:
     format: int = field(default=2)
     damage: str = ""
     """Why little is known of it: its file is damaged, and this is what its plans say."""
+    invocation: StudyInvocation | None = None
+    """How it was called; None if that is not known."""
+
+    @property
+    def called(self) -> StudyInvocation:
+        """How to call it in a command: by its name if nothing else is known."""
+        return self.invocation or StudyInvocation(self.name)
 
 
 _PLANNED = "`attnlab study run` with the study's file or name writes it anew."
@@ -137,7 +187,6 @@ def _of_plan(name: str, plan: PlanRecord, damage: str) -> StoredStudy:
         definition={},
         recipe="that is not known",
         deviations=(),
-        commands="",
         bibliography="",
         runs=plan.runs,
         seeds=plan.seeds,

@@ -25,6 +25,7 @@ from attnlab.results.study import (
     RunEntry,
     StoredStudy,
     StudyCell,
+    StudyInvocation,
     add_plan,
     write_study,
     write_table,
@@ -190,12 +191,12 @@ def _study(
         definition=definition,
         recipe="digits",
         deviations=(("epochs", 12, epochs), ("batch_size", 64, 256)),
-        commands=f"attnlab study run {name}.toml",
         bibliography="@article{nobody,\n}",
         runs=tuple(entries),
         seeds=tuple(range(seeds)),
         has_plain=True,
         metrics=task.metrics,
+        invocation=StudyInvocation(f"{name}.toml"),
     )
 
 

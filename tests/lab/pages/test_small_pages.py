@@ -15,6 +15,7 @@ from sklearn.metrics import confusion_matrix, recall_score
 from tests.lab.pages.simulated import simulate
 
 import attnlab
+from attnlab.data.config import data_title
 from attnlab.instruments.classes.result import ClassesResult, all_seeds
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stiffness.page import names_of
@@ -22,7 +23,7 @@ from attnlab.lab.pages.run_page import is_run
 from attnlab.page.rendering import bold, narrow
 from attnlab.results.columns import distinct_digits
 from attnlab.results.provenance import Provenance
-from attnlab.results.record import data_title, read_record
+from attnlab.results.record import read_record
 
 
 def confusion() -> tuple[ClassesResult, np.ndarray, np.ndarray]:

@@ -69,8 +69,8 @@ def stiffness_page(result: StiffnessResult) -> Page:
                 words("step", "NSI", "TNS"),
             ],
             _answer(result),
-            "Compare with other networks, or with the same one before training: `attnlab stiffness "
-            "A B --out DIR` makes a page of both.",
+            "Compare with other networks, or with the same one before training: the command "
+            "`stiffness` with several networks and `--out` makes a page of all.",
         ),
         Section(
             "How many inputs, how many steps?",

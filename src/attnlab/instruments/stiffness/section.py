@@ -180,8 +180,8 @@ def _counted(record: StudyRecord, counts: Sequence[tuple[str, int]]) -> Part:
         total = sum(number for _, number in counts)
         return Figure(counts_figure(counts, total), wide=True)
     text = (
-        f"What is stored does not say which block is the stiffest; attnlab study measure "
-        f"{record.table.study} --only stiffness measures it."
+        f"What is stored does not say which block is the stiffest; "
+        f"`{record.study.called.measure(record.study.name, 'stiffness')}` measures it."
     )
     return Text(text, quiet=True)
 

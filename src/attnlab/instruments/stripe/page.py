@@ -80,11 +80,11 @@ def _to_do(result: StripeResult) -> str:
     if not result.enough_images:
         return f"Watch at least {ENOUGH} different images before you replace a gate by a constant."
     if all(site.constant for site in result.sites):
-        return "Fold the gates away: `attnlab fold NETWORK -o plain.safetensors`."
+        return "Fold the gates away with the command `fold`."
     known = result.ratios()
     if known and known[len(known) // 2] < ALIKE:
         return (
-            "A constant may do as well: `attnlab fold NETWORK --constants --data DATA -o "
-            "plain.safetensors` tries it and says what it changes."
+            "A constant may do as well: the command `fold` with `--constants` tries it and says "
+            "what it changes."
         )
     return "Keep the gates: a constant in their place would change the network."

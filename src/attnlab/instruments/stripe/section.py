@@ -86,13 +86,13 @@ def _answer(constant: Sequence[str], alike: Sequence[str], vary: Sequence[str]) 
 def _to_do(constant: Sequence[str], alike: Sequence[str]) -> str:
     if constant:
         return (
-            f"Fold {constant[0]} away before you deploy it: `attnlab fold runs/RUN -o "
-            f"plain.safetensors`."
+            f"The gates of {constant[0]} fold away, so they cost nothing; whether to have them is "
+            f"the question above."
         )
     if alike:
         return (
-            "A constant may do as well: try asr:NAME in the study, or `attnlab fold runs/RUN "
-            "--constants --data DATA -o plain.safetensors`, which says what that changes."
+            "A constant may do as well: try asr:NAME in the study, or fold with --constants, which "
+            "says what that changes."
         )
     return "Keep these gates: a constant in their place would change the network."
 

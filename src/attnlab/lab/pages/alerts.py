@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from attnlab._words import listed
 from attnlab.lab.pages.verdict import baseline_gap, short_commit
 from attnlab.page.parts import Chip
 from attnlab.results.record import StudyRecord
@@ -20,8 +21,8 @@ def plan_alerts(record: StudyRecord) -> list[Chip]:
                 "The table is not of what is on disk now.",
                 "bad",
                 f"It was made when {len(table.finished)} of {table.planned} runs were finished; "
-                f"now {len(record.finished)} of {len(record.runs)} are. `attnlab study show "
-                f"{table.study}` and `attnlab report` make it anew.",
+                f"now {len(record.finished)} of {len(record.runs)} are. "
+                f"`{record.study.called.command('show')}` makes it anew.",
             )
         )
     for data, sums in checksums(record).items():
@@ -74,7 +75,7 @@ def _failures(record: StudyRecord) -> Iterator[Chip]:
         if len(runs) == 1:
             yield Chip(f"{runs[0]} failed.", "bad", reason)
         else:
-            yield Chip(f"{len(runs)} runs failed.", "bad", f"{reason} {_listed(runs)}.")
+            yield Chip(f"{len(runs)} runs failed.", "bad", f"{reason} {listed(runs)}.")
 
 
 def _gathered(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
@@ -82,11 +83,6 @@ def _gathered(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
-
-
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
 
 
 def _missing(record: StudyRecord) -> Iterator[Chip]:
@@ -182,8 +178,9 @@ def _mixed(record: StudyRecord) -> Iterator[Chip]:
             yield Chip(
                 f"{record.name_of(group)}: times have wide intervals.",
                 "warn",
-                f"{_sentence(group.timed.busy)} `attnlab study measure {record.table.study} --only "
-                f"speed` times the networks again.",
+                f"{_sentence(group.timed.busy)} "
+                f"`{record.study.called.measure(record.study.name, 'speed')}` times the networks "
+                f"again.",
             )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from attnlab.lab.pages.doubts import deployable
 from attnlab.lab.pages.figures import INK, MetricCurve, curves_figure
 from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
 from attnlab.page.plot import BLUE, GREY, Spec
@@ -99,8 +100,8 @@ def _text(point: CostPoint, metric: Metric) -> str:
     )
 
 
-def cost_section(record: StudyRecord) -> Section:
-    """What does it cost?"""
+def cost_section(record: StudyRecord, doubtful: bool = False) -> Section:
+    """What does it cost? If the study is `doubtful`, nothing is to be deployed."""
     title = "What does it cost?"
     if not record.finished:
         return Section(title, "No run is finished.", [])
@@ -128,7 +129,7 @@ def cost_section(record: StudyRecord) -> Section:
         parts += [Row(scatter), Text(_how(record), quiet=True)] if scatter else []
         parts += [Heading("The way there"), Row(curves), Text(text, quiet=True)] if curves else []
     parts += [Text(text, quiet=True) for text in missing]
-    return Section(title, "", parts, _answer(record), _to_do(record))
+    return Section(title, "", parts, _answer(record), _to_do(record, doubtful))
 
 
 def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
@@ -216,14 +217,26 @@ def _how(record: StudyRecord) -> str:
     return " ".join(texts)
 
 
-def _to_do(record: StudyRecord) -> str:
-    rows = [row for group in record.table.groups for row in group.rows]
-    folds = [row.label for row in rows if row.fold_error is not None]
-    again = f"`attnlab study measure {record.table.study} --only speed`"
+def _to_do(record: StudyRecord, doubtful: bool) -> str:
+    """What to do about the cost; only what was shown to be good is to be deployed."""
+    if doubtful:
+        return "Deploy nothing from here before the alerts at the top are seen to."
+    called = record.study.called
+    again = f"`{called.measure(record.study.name, 'speed')}`"
+    folds = [
+        row for group in record.table.groups for row in group.rows if row.fold_error is not None
+    ]
+    good = (run for row in folds for run in deployable(record, row.label))
+    run = next(good, None)
+    if run is not None:
+        return (
+            f"Deploy {run.entry.cell.row} folded: `{called.fold(run.entry.folder)}`. For another "
+            f"machine, time the networks there: {again}."
+        )
     if folds:
         return (
-            f"Deploy {folds[0]} folded: `attnlab fold runs/RUN -o "
-            f"plain.safetensors`. For another machine, time the networks there: {again}."
+            f"{folds[0].label} folds, but was not shown to be better than the plain network or "
+            f"equivalent to another row: deploy the plain network until it is."
         )
     return (
         f"If time counts, time the networks on the machine that will run them: "

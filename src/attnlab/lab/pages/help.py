@@ -39,10 +39,11 @@ _FULL, _HALF = 620, 330
 _SHOWN = 8
 """Lines below the verdict, at most."""
 _TITLE = "Does it help?"
+_DOUBTFUL = "See to the alerts at the top first: until then there is nothing to take from here."
 
 
-def help_section(record: StudyRecord) -> Section:
-    """Does it help?"""
+def help_section(record: StudyRecord, doubtful: bool = False) -> Section:
+    """Does it help? If the study is `doubtful`, nothing is recommended."""
     groups = [(group, rows) for group in record.table.groups if (rows := forest_rows(group))]
     if not groups:
         missing = (
@@ -62,7 +63,8 @@ def help_section(record: StudyRecord) -> Section:
         if "before correction only" in standings:
             legend.append(("only", "before correction only"))
         parts.insert(0, Legend(legend))
-    return Section(_TITLE, _lead(record, groups, standings), parts, _answer(record), _to_do(record))
+    to_do = _DOUBTFUL if doubtful else _to_do(record)
+    return Section(_TITLE, _lead(record, groups, standings), parts, _answer(record), to_do)
 
 
 def findings(record: StudyRecord) -> list[str]:
@@ -144,15 +146,16 @@ def _answer(record: StudyRecord) -> str:
 
 
 def _to_do(record: StudyRecord) -> str:
-    found, name = _verdicts(record), record.table.study
+    found, called = _verdicts(record), record.study.called
     open_ = [row for row, verdict in found if verdict not in ("better", "worse")]
     better = [row for row, verdict in found if verdict == "better"]
     first = f"Take {better[0]}, and see below what it costs. " if better else ""
     if open_:
         return (
-            f"{first}To learn more about {', '.join(open_[:3])}, add seeds: `attnlab study plan "
-            f"{name} --effect 1` says how many it takes, `attnlab study run {name} "
-            f"--until-decided` adds them one by one and stays honest about the looks."
+            f"{first}To learn more about {', '.join(open_[:3])}, add seeds: "
+            f"`{called.command('plan', '--effect', '1')}` says how many it takes, "
+            f"`{called.command('run', '--until-decided')}` adds them one by one and stays honest "
+            f"about the looks."
         )
     return f"{first}The rows are decided; more seeds would only make the intervals narrower."
 

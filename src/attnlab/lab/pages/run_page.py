@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attnlab.data.config import data_title
 from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
@@ -26,7 +27,7 @@ from attnlab.page.parts import (
     Text,
 )
 from attnlab.results import Metric, StoredRun
-from attnlab.results.record import data_title
+from attnlab.results.study import StudyInvocation
 from attnlab.surgery.folding import FoldReceipt
 
 
@@ -153,7 +154,8 @@ def _fold(run: StoredRun) -> list[Section]:
         f"Its gates fold away: {receipt.parameters_after:,} parameters are left, and in float64 "
         f"the output {moved}."
     )
-    to_do = f"`attnlab fold {run.directory.name} -o plain.safetensors` writes the plain network."
+    command = StudyInvocation("", str(run.directory.parent)).fold(run.directory.name)
+    to_do = f"`{command}` writes the plain network."
     return [Section("Does it fold?", "", [words("fold")], answer, to_do)]
 
 

@@ -14,6 +14,7 @@ from attnlab.instruments.stiffness.section import stiffness_section, where_secti
 from attnlab.instruments.stripe.section import gates_section
 from attnlab.lab.pages.alerts import alerts, checksums, plan_alerts
 from attnlab.lab.pages.cost import cost_section
+from attnlab.lab.pages.doubts import doubts
 from attnlab.lab.pages.help import findings, help_section
 from attnlab.lab.pages.nearness import nearness_sections
 from attnlab.lab.pages.verdict import study_chips, study_verdict
@@ -21,7 +22,7 @@ from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Chip, Code, Download, Folded, Notes, Page, Part, Section, Table
 from attnlab.results.columns import interval_kind
 from attnlab.results.record import RunRecord, StudyRecord
-from attnlab.results.study import PlanRecord
+from attnlab.results.study import PlanRecord, StoredStudy
 
 _ORDER = ("begun", "damaged", "failed", "waiting", "done")
 
@@ -41,10 +42,11 @@ def progress_section(record: StudyRecord) -> list[Section]:
     table = Table(columns, [_row(run, metric.name, record) for run in runs], names=2)
     count = Counter(run.state for run in record.runs)
     states = ", ".join(f"{count[state]} {state}" for state in _ORDER if count[state])
+    called = record.study.called
     to_do = (
-        f"`attnlab study run {record.table.study}` goes on where it stopped; `attnlab study status "
-        f"{record.table.study} --watch` shows it on a terminal, and `attnlab report RUNS --serve` "
-        f"keeps this page up to date."
+        f"`{called.command('run')}` goes on where it stopped; "
+        f"`{called.command('status', '--watch')}` shows it on a terminal, and "
+        f"`{called.report(record.table.study, '--serve')}` keeps this page up to date."
     )
     return [Section("How far is it?", "", [table], f"{len(runs)} runs: {states}.", to_do)]
 
@@ -68,12 +70,13 @@ def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
 def study_page(record: StudyRecord, name: str = "report") -> Page:
     """The page; `name` is what its tables are called."""
     pictures, corruptions = pictures_section(record), corruptions_section(record)
+    doubtful = doubts(record)
     sections = [
         *progress_section(record),
-        help_section(record),
+        help_section(record, bool(doubtful)),
         *([] if pictures is None else [pictures]),
         *([] if corruptions is None else [corruptions]),
-        cost_section(record),
+        cost_section(record, bool(doubtful)),
         stiffness_section(record),
         *nearness_sections(record),
         *details_sections(record),
@@ -92,7 +95,7 @@ def study_page(record: StudyRecord, name: str = "report") -> Page:
         findings=findings(record),
         chips=study_chips(record),
         sections=sections,
-        notes=plan_alerts(record),
+        notes=[*plan_alerts(record), *doubtful],
         running=is_open(record),
     )
 
@@ -121,7 +124,7 @@ def _numbers(record: StudyRecord, name: str) -> Section:
 
 def _subtitle(record: StudyRecord) -> str:
     backbones = " and ".join(dict.fromkeys(group.backbone for group in record.table.groups))
-    data = " and ".join(dict.fromkeys(record.data_of(g) for g in record.table.groups))
+    data = " and ".join(dict.fromkeys(group.data for group in record.table.groups))
     return f"{backbones} on {data} · study {record.table.study}"
 
 
@@ -141,7 +144,7 @@ def _reproduce(record: StudyRecord) -> Section:
     runs = [f"{run.entry.run_id}  {run.state:8} {run.entry}" for run in record.runs]
     definition = json.dumps(study.definition, indent=1, ensure_ascii=False)
     parts: list[Part | Folded] = [
-        Code(study.commands, "Commands"),
+        Code(_commands(study), "Commands, in the folder in which the study was run"),
         Code("\n".join(changed) or "none", f"Deviations from the recipe {study.recipe}"),
         *([Code("\n".join(sums), "Data, SHA-256 of their content")] if sums else []),
         Folded("Environment of the first run", [Code(json.dumps(shown, indent=1))]),
@@ -151,6 +154,11 @@ def _reproduce(record: StudyRecord) -> Section:
         Folded("BibTeX", [Code(study.bibliography)]),
     ]
     return Section("Reproduce", "", parts)
+
+
+def _commands(study: StoredStudy) -> str:
+    report = study.called.report(study.name, "-o", "report.html")
+    return f"{study.called.command('run')}\n{report}"
 
 
 def _plan(plan: PlanRecord) -> str:

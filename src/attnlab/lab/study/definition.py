@@ -5,19 +5,29 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._files import write_whole
 from attnlab._strict import Strict
 from attnlab.data import DataConfig
+from attnlab.data.config import data_title
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
+from attnlab.results.study import StudyInvocation
 from attnlab.results.table import PaperFigure
 from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
@@ -136,6 +146,7 @@ class Study(Axes):
     paper: Paper | None = None
     small: dict[str, Any] = {}
     """Axes that `--small` puts in the place of the others: the same machinery, in minutes."""
+    _invocation: StudyInvocation | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
@@ -166,7 +177,19 @@ class Study(Axes):
             raise OptionError(f"The study {self.name!r} has no [small] table, so no small form.")
         axes = {name: getattr(self, name) for name in Axes.model_fields}
         title = f"{self.title}, small form" if self.title else ""
-        return Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
+        made = Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
+        return made.called_by(replace(self.invocation, small=True))
+
+    @property
+    def invocation(self) -> StudyInvocation:
+        """How commands call it: by the file or the name that `load_study` was given."""
+        return self._invocation or StudyInvocation(f"{self.name}.toml")
+
+    def called_by(self, invocation: StudyInvocation) -> Study:
+        """The same study, which commands on its page call in another way."""
+        made = self.model_copy()
+        made._invocation = invocation
+        return made
 
     def with_seeds(self, seeds: Sequence[int]) -> Study:
         """The same study over other seeds."""
@@ -194,9 +217,10 @@ def load_study(path: str | Path) -> Study:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not a TOML file: {error}.") from None
     try:
-        return Study(**{"name": file.stem, **table})
+        found = Study(**{"name": file.stem, **table})
     except OptionError as error:
         raise OptionError(f"{file}: {error}") from None
+    return found.called_by(StudyInvocation(str(path)))
 
 
 def study_file(name: str | Path) -> Path:
@@ -269,6 +293,8 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
 
 def _default_label(axis: str, name: str, entry: Mapping[str, Any]) -> str:
     label = PLAIN if (axis, name) == ("attention", "none") else name
+    if axis == "data":
+        return data_title(name, entry.get("root"))
     if axis == "attention" and "branch_scale" in entry:
         label += f", last scale {entry['branch_scale']}"
     noise = entry.get("noise")
@@ -319,7 +345,7 @@ TEMPLATE = """\
 title = "Does attention help?"
 
 # What is learned: classification, multilabel (data = "digit-pairs"), regression (data =
-# "digit-angles"); or a class of yours. A table sets its options:
+# "digit-angles"); or your own class. A table sets its options:
 #   {{ name = "classification", options = {{ label_smoothing = 0.1 }} }}
 task = "classification"
 
@@ -344,8 +370,9 @@ where = ["all"]
 # A number (0, 1, 2, ...) or a list. One seed gives no interval; five are what the papers use.
 seeds = 3
 
-# A recipe, with any setting changed.
-recipe = {{ name = "digits", epochs = 6 }}
+# A recipe, with any setting changed. `clip` bounds the gradient: regression, whose loss has no
+# bound, is lost in its first steps without it.
+recipe = {{ name = "digits", epochs = 6, clip = 1.0 }}
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from filelock import FileLock
 
 from attnlab._errors import InputError
 from attnlab._files import unless_read_only
-from attnlab.lab.study.definition import Study, list_studies
+from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.history import seen_runs, stored_plans
 from attnlab.lab.study.store import Store
@@ -47,16 +48,15 @@ def bibliography(gates: Iterable[str], *, stiffness: bool) -> str:
 
 
 def stored_study(
-    study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry]
+    study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry], out: Path
 ) -> StoredStudy:
-    """All that tables and pages need to know of a study."""
+    """All that tables and pages need to know of a study whose runs are in `out`."""
     return StoredStudy(
         name=study.name,
         title=study.title,
         definition=study.model_dump(mode="json", exclude_defaults=True),
         recipe=str(study.recipe.get("name") or "of its own"),
         deviations=tuple(_deviations(runs)),
-        commands=_commands(study.name),
         bibliography=bibliography(
             dict.fromkeys(entry.attention for entry in entries), stiffness=study.measure.images > 0
         ),
@@ -64,13 +64,14 @@ def stored_study(
         seeds=study.seeds,
         has_plain=study.has_plain,
         metrics=task_class(study.task).metrics,
+        invocation=replace(study.invocation, out=_from_here(out)),
     )
 
 
 def present(store: Store, study: Study) -> StoredStudy:
     """The study as it would be planned now; nothing is written."""
     runs = planned_runs(study)
-    return stored_study(study, runs, store.entries(runs))
+    return stored_study(study, runs, store.entries(runs), store.out)
 
 
 def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> StoredStudy:
@@ -165,14 +166,8 @@ def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, Any, Any]]:
     return list(found.values())
 
 
-def _commands(name: str) -> str:
-    """The study by its name where attnlab has it, else by the file that it was."""
-    known = list_studies()
-    whole = name.removesuffix("-small")
-    if name in known:
-        given = name
-    elif whole != name and whole in known:
-        given = f"{whole} --small"
-    else:
-        given = f"{name}.toml"
-    return f"attnlab study run {given}\nattnlab report runs --study {name} -o report.html"
+def _from_here(out: Path) -> str:
+    """The folder as a command names it here: below this folder without what is above, so that a
+    page tells nobody how its author's folders are called."""
+    whole, here = out.resolve(), Path.cwd()
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)

@@ -72,7 +72,7 @@ def is_of(timed: GroupSpeed, runs: dict[str, Path]) -> bool:
 def group_speed(store: Store, study: StoredStudy, group: str) -> tuple[GroupSpeed | None, str]:
     """What was timed of a group, or why it was not."""
     found = read_speed(store.study_directory(study.name))
-    command = f"`attnlab study measure {study.name} --only speed`"
+    command = f"`{study.called.measure(study.name, 'speed')}`"
     if found is None:
         return None, f"the networks were not timed in turns: {command} does it on this machine"
     timed = found.groups.get(group)

@@ -375,7 +375,8 @@ def _notes(
         notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
     if mixed:
         notes.append("stale runs are included: rows mix code, data or settings")
-    notes += _uneven(study.name, list(finished.values()))
+    notes += _data_notes(finished)
+    notes += _uneven(study, list(finished.values()))
     if len(finished) < len(study.runs):
         notes.append(f"{len(finished)} of {len(study.runs)} runs are finished")
     if len(study.seeds) == 1:
@@ -411,6 +412,15 @@ def mixed_versions(groups: Sequence[str], finished: Iterable[_Finished]) -> Iter
                 )
 
 
+def _data_notes(finished: Finished) -> list[str]:
+    """What was left out of the data or is missing in them, each once."""
+    told: dict[str, None] = {}
+    for (cell, _), one in finished.items():
+        facts = one.run.data
+        told |= {} if facts is None else dict.fromkeys(f"{cell.data}: {n}" for n in facts.notes)
+    return [note.rstrip(".") for note in told]
+
+
 def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
     """Files that cannot be read, each with what to do."""
     notes = [text for text in (study.damage, history.damage) if text]
@@ -419,7 +429,7 @@ def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
     return notes
 
 
-def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
+def _uneven(study: StoredStudy, finished: Sequence[_Finished]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
     for name in ("stiffness", "stripe", "corruptions"):
@@ -427,6 +437,6 @@ def _uneven(study: str, finished: Sequence[_Finished]) -> list[str]:
         images = sorted({each.settings["images"] for each in found if "images" in each.settings})
         if len(images) > 1:
             shown = " and ".join(map(str, images))
-            command = f"`attnlab study measure {study} --only {name}`"
+            command = f"`{study.called.measure(study.name, name)}`"
             notes.append(f"{name} was measured on {shown} images: {command} makes it even")
     return notes

@@ -1,0 +1,138 @@
+"""What makes every verdict of a page doubtful, whatever its figures are: a plain network that has
+learned nothing, runs that diverged, too few test images; and which rows may be deployed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attnlab._words import counted, listed
+from attnlab.page.parts import Chip
+from attnlab.results.record import RunRecord, StudyRecord
+from attnlab.results.table import Group, StudyRow
+
+_NOTHING_FOUND = 1.0
+"""Per cent of average precision below which a detector finds next to nothing."""
+_SIGMAS = 3.0
+"""Standard errors of an accuracy above chance that are still chance."""
+_FEWEST_IMAGES = 6
+"""If all images on which two networks differ speak for one of them, six are the fewest that a sign
+test calls more than chance at 5 % (2 / 2⁶ = 0.03; of five it is 0.06)."""
+_DIVERGED = "The loss is "
+"""How `attnlab.lab.training.NonFiniteLossError` begins."""
+
+
+def doubts(record: StudyRecord) -> list[Chip]:
+    """The alerts for the top of the page."""
+    found = [*_diverged(record)]
+    for group in record.table.groups:
+        found += [*_at_chance(record, group), *_few_images(record, group)]
+    return found
+
+
+def deployable(record: StudyRecord, label: str) -> list[RunRecord]:
+    """The runs of a row, in the first group where it was shown to be better than the plain network
+    or equivalent to the row that the study names; none if it is worse in another group."""
+    places = [(g, row) for g in record.table.groups for row in g.rows if row.label == label]
+    compared = [row.comparison.verdict for _, row in places if row.comparison is not None]
+    if "worse" in compared:
+        return []
+    good = (group for group, row in places if _shown_good(row))
+    return next((record.of(group, label) for group in good), [])
+
+
+def _shown_good(row: StudyRow) -> bool:
+    better = row.comparison is not None and row.comparison.verdict == "better"
+    return better or (row.equivalence is not None and row.equivalence.verdict == "equivalent")
+
+
+def _diverged(record: StudyRecord) -> Iterator[Chip]:
+    """Runs whose loss was lost, or ended above what it was after the first epoch."""
+    lost = [str(run.entry) for run in record.failed if _DIVERGED in run.failure]
+    rose = [str(run.entry) for run in record.finished if _rose(run)]
+    if lost:
+        yield Chip(
+            f"{counted(len(lost), 'run')} diverged: {listed(lost)}.",
+            "bad",
+            "Their loss is not a number. What is left is a choice of the runs that went well: set "
+            "a smaller learning rate, or clip, and train all rows anew.",
+        )
+    if rose:
+        yield Chip(
+            f"{counted(len(rose), 'run')} ended worse than it began: {listed(rose)}."
+            if len(rose) == 1
+            else f"{len(rose)} runs ended worse than they began: {listed(rose)}.",
+            "bad",
+            "The training loss of the last epoch is above that of the first. A comparison with "
+            "such runs is one of accidents: set a smaller learning rate, or clip.",
+        )
+
+
+def _rose(run: RunRecord) -> bool:
+    losses = [each.train_loss for each in run.stored.history if each.train_loss is not None]
+    return len(losses) > 1 and losses[-1] > losses[0]
+
+
+def _at_chance(record: StudyRecord, group: Group) -> Iterator[Chip]:
+    plain = group.plain
+    value = None if plain is None else plain.values.get(record.metric.name)
+    if plain is None or value is None:
+        return
+    reached = _chance(record, group, value.mean)
+    explained = plain.values.get("r2")
+    if not reached and explained is not None and explained.mean <= 0:
+        reached = f"R² {explained.mean:.3f}, and the mean of all values has 0"
+    if reached:
+        yield Chip(
+            f"The plain network on {record.name_of(group)} has learned nothing.",
+            "bad",
+            f"It reaches {reached}. A difference from that says nothing about a module: train "
+            f"longer, or look at the learning rate and the data.",
+        )
+
+
+def _chance(record: StudyRecord, group: Group, value: float) -> str:
+    """What the plain network reaches beside what chance does; empty if it is clearly more."""
+    metric = record.metric
+    if metric.name == "ap" and metric.unit == "%":
+        found = f"{metric.shown_text(value)}: it finds next to no object"
+        return found if value < _NOTHING_FOUND else ""
+    images, chance = _test_images(record, group)
+    if metric.name != "top1" or chance is None or not images:
+        return ""
+    error = math.sqrt(chance * (1 - chance) / images)
+    if value / metric.scale > chance + _SIGMAS * error:
+        return ""
+    return (
+        f"{metric.shown_text(value)}, and the commonest class alone has "
+        f"{metric.text(chance)} of the {images} test images"
+    )
+
+
+def _test_images(record: StudyRecord, group: Group) -> tuple[int | None, float | None]:
+    """How many there are, and the share of the commonest class; None where it is not known."""
+    own = (run for run in record.finished if run.entry.cell.group == group.name)
+    facts = next((run.stored.data for run in own if run.stored.data is not None), None)
+    return (None, None) if facts is None else (facts.test, facts.chance)
+
+
+def _few_images(record: StudyRecord, group: Group) -> Iterator[Chip]:
+    """Alert if the largest difference, or the margin of an equivalence, is of a few images."""
+    images, chance = _test_images(record, group)
+    metric = record.metric
+    if not images or chance is None or metric.name != "top1":
+        return
+    compared = [row.comparison for row in group.rows if row.comparison is not None]
+    margins = [row.equivalence.margin for row in group.rows if row.equivalence is not None]
+    effects = [*(abs(each.difference.mean) for each in compared), *margins]
+    known = [effect for effect in effects if math.isfinite(effect)]
+    if not known or max(known) / metric.scale * images >= _FEWEST_IMAGES:
+        return
+    number = max(known) / metric.scale * images
+    yield Chip(
+        f"{record.name_of(group)} has too few test images for this question: {images}.",
+        "bad",
+        f"The largest difference in question, {max(known):.{metric.digits}f} "
+        f"{metric.difference_unit}, is {number:.1f} of them; fewer than {_FEWEST_IMAGES} cannot "
+        f"show anything even if no image speaks against it. Test on more images.",
+    )
