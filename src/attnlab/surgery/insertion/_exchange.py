@@ -99,7 +99,7 @@ def run(
     if hosted.guard is not None:
         hosted.guard.check(module)
         if hosted.guard.over_tokens:
-            forward = functools.partial(knowing_padding, forward, hosted.guard.mask_position)
+            forward = functools.partial(knowing_padding, forward, hosted.guard.mask)
     if module._modules != hosted.children:
         hosted.look(module)
     proxy = proxy_in(args)

@@ -20,6 +20,7 @@ from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
+from attnlab.residuals.known_padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 
@@ -49,8 +50,8 @@ class Guard:
 
     over_tokens = False
     """Whether a gate looks over all tokens, so that the padding of a call must be known."""
-    mask_position: int | None = None
-    """Which positional argument of the network is its `attention_mask`."""
+    mask: MaskArgument | None = None
+    """The argument of the network that tells of padding."""
 
     def add(self, gate: Attachment) -> None:
         """Guard one more gate, and the norms in it that have a gate inside."""

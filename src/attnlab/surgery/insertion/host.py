@@ -16,7 +16,7 @@ from torch import nn
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment, OwnedAttachment
-from attnlab.residuals.known_padding import mask_position
+from attnlab.residuals.known_padding import mask_argument
 from attnlab.surgery.insertion._additions import discard, host_at
 from attnlab.surgery.insertion._exchange import host, settle
 from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
@@ -53,7 +53,7 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
     guard.add(attachment)
     if attachment.over_tokens:
         guard.over_tokens = True
-        guard.mask_position = mask_position(network)
+        guard.mask = mask_argument(network)
 
 
 def guard_norms(network: nn.Module) -> None:

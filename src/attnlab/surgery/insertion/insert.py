@@ -20,9 +20,9 @@ from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import Answer
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
-from attnlab.surgery.insertion._causal import sites_over_tokens, token_notes
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._resolve import Resolved, resolve
+from attnlab.surgery.insertion._tokens import sites_over_tokens, token_notes
 from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import Receipt
