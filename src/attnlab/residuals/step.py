@@ -65,8 +65,9 @@ class Step:
     branch_operand: int
     """Which operand of the addition (0 or 1) is the branch."""
     overwrites: bool
-    """Whether the addition is written as a call of `add_`, whose caller may use the operand it
-    wrote to instead of its result (`+=` binds the result; torch itself sees no difference)."""
+    """Whether the addition is written as a call of `add_` or its like, whose caller may use the
+    operand it wrote to instead of its result (`+=` binds the result; torch itself sees no
+    difference)."""
     branch_modules: tuple[str, ...]
     """Modules called once whose output is exactly the branch, or is but for gates, innermost
     first."""

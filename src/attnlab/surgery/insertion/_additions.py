@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.operations import is_same_shape_addition
+from attnlab.residuals.operations import addends
 from attnlab.residuals.step import Step
 
 
@@ -82,18 +82,20 @@ class _AdditionMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
-        if not is_same_shape_addition(function, args, kwargs):
+        added = addends(function, args, kwargs)
+        if added is None:
             return function(*args, **(kwargs or {}))
         found = None
         for number, gated in enumerate(self.additions):
-            if gated.step.key.could_be(args[0].shape):
+            if gated.step.key.could_be(added.first.shape):
                 if self.seen[number] == gated.step.key.addition:
                     found = gated
                 self.seen[number] += 1
         if found is None:
-            return function(*args)
+            return function(*args, **(kwargs or {}))
         step = found.step
-        branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
+        operands = (added.first, added.second())  # seen by who records, as a part of the branch
+        branch, shortcut = operands[step.branch_operand], operands[1 - step.branch_operand]
         with torch._C.DisableTorchFunction():
             for attachment in found.attachments:
                 branch = attachment(branch, shortcut, True)

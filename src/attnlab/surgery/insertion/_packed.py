@@ -3,13 +3,14 @@
 Pixtral puts the patches of all its images into one row and lets none of them see another's; a gate
 that pools over the row would. The bounds are an affair of the network's own masks, so they are
 found by what the network does: two copies of the example come out as one row of twice the tokens,
-or a change of one token never reaches some of the others. A token that changes nothing but itself,
-while others change many, is padding; a gate must not see that either.
+or a change of one token never reaches some of the others. Tokens at one end that change nothing but
+themselves, while others change many, are padding; a gate must not see that either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -39,11 +40,12 @@ def refuse_mixing(
         before = probe.of(network, without_padding(network, *arguments))
         packed = _joined(network, probe, arguments, before)
         padded: set[StepKey] = set()
-        for keys in _sequences(before):
-            if packed.isdisjoint(keys):
-                reach = _Reach(network, probe, arguments, before, keys)
-                packed |= set(keys) if reach.is_packed() else set()
-                padded |= set(keys) if reach.is_padded() else set()
+        if before and not packed:
+            calls = _Calls(network, probe, without_padding(network, *arguments), before)
+            # To the end of the network: windows of attention meet there, packed images never.
+            packed = set(before) if _Reach(calls, list(before)).is_packed() else set()
+            first = _first_sequence(before)
+            padded = set(first) if _Reach(calls, first).is_padded() else set()
     name = type(network).__name__
     for site in sites:
         if packed and (site.step is None or site.step.key in packed):
@@ -106,56 +108,70 @@ def _joined(network: nn.Module, probe: _Probe, arguments: Any, before: _States) 
     }
 
 
-def _sequences(before: _States) -> list[list[StepKey]]:
-    """The steps in the order of execution, those of one shape after another together."""
-    return [list(keys) for _, keys in groupby(before, key=lambda key: before[key][0].shape)]
+def _first_sequence(before: _States) -> list[StepKey]:
+    """The first steps, up to where the sequence gets another shape."""
+    return list(next(groupby(before, key=lambda key: before[key][0].shape))[1])
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """A network that is run again and again, and the states of its first run."""
+
+    network: nn.Module
+    probe: _Probe
+    arguments: Any
+    before: _States
 
 
 class _Reach:
     """How far a change of one token at the first of some steps reaches by the last of them."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        probe: _Probe,
-        arguments: Any,
-        before: _States,
-        keys: list[StepKey],
-    ) -> None:
-        self.network, self.probe = network, probe
-        self.arguments = without_padding(network, *arguments)
+    def __init__(self, calls: _Calls, keys: list[StepKey]) -> None:
+        self.calls = calls
         self.first, self.last = keys[0], keys[-1]
-        self.end = before[self.last][1]
+        self.end = calls.before[self.last][1]
         self.tokens = self.end.shape[1]
-        self.reached = {place: self._moved(place) for place in (0, self.tokens - 1)}
-        """Of each changed token: (inputs, tokens), where the last state moved."""
+        self.reached: dict[int, Tensor] = {}
+        """Of each changed token, by its place at the last step: (inputs, tokens), what moved."""
 
     def _moved(self, place: int) -> Tensor:
-        self.probe.changed = self.first, place
-        try:
-            after = self.probe.of(self.network, self.arguments)
-        finally:
-            self.probe.changed = None
-        # Exactly: a token that is masked out is multiplied by zero, and a weak influence is one.
-        return (after[self.last][1] != self.end).any(2)
+        """What moves by the last step when the token that lies there at `place` is changed."""
+        if place not in self.reached:
+            at_first = place * self.calls.before[self.first][1].shape[1] // self.tokens
+            self.calls.probe.changed = self.first, at_first
+            try:
+                after = self.calls.probe.of(self.calls.network, self.calls.arguments)
+            finally:
+                self.calls.probe.changed = None
+            # Exactly: a masked token is multiplied by zero, and a weak influence is one.
+            self.reached[place] = (after[self.last][1] != self.end).any(2)
+        return self.reached[place]
 
     def is_padded(self) -> bool:
-        """Whether in one input the first or the last token changes only itself, the other more."""
-        first, last = (self.reached[place].sum(1) for place in (0, self.tokens - 1))
-        return bool(((first <= 1) & (last > 1) | (last <= 1) & (first > 1)).any())
+        """Whether in one input the two tokens at one end each change only themselves, and that at
+        the other end changes more. One alone may be a class token that only reads the others."""
+        if self.tokens < 4:
+            return False
+        for place, next_to_it, other in ((0, 1, -1), (-1, -2, 0)):
+            alone = (self._count(place) <= 1) & (self._count(other) > 1)
+            if alone.any() and (alone & (self._count(next_to_it) <= 1)).any():
+                return True
+        return False
+
+    def _count(self, place: int) -> Tensor:
+        """How many tokens of each input a change of the token at `place` reaches."""
+        return self._moved(place % self.tokens).sum(1)
 
     def is_packed(self) -> bool:
         """Whether the tokens of one input fall into several groups that never change each other."""
-        if all(moved.sum(1).max() < 2 for moved in self.reached.values()):
+        if max(self._count(0).max(), self._count(-1).max()) < 2:
             return False  # no token changes another here: nothing can be seen
         # From the left: the first token that nothing reached yet begins the next text, or is still
         # of this one where a network looks only at neighbours; then what they reach overlaps.
-        reached = self.reached[0].clone()
+        reached = self._moved(0).clone()
         while not reached.all():
             place = int((~reached).any(0).nonzero()[0])
-            if place not in self.reached:
-                self.reached[place] = self._moved(place)
-            reached |= self.reached[place]
+            reached |= self._moved(place)
             reached[:, place] = True
         return any(
             _groups([moved[row] for moved in self.reached.values()]) > 1
