@@ -141,14 +141,11 @@ class Addends(NamedTuple):
     first: Tensor
     factors: tuple[Tensor | float, ...]
     """The first of them is a tensor."""
+    plain: bool = True
+    """Whether the call adds two tensors as they are: then either can be the state. Else only the
+    first goes on, and the second has a sign or a factor of the call's own."""
     from_first: bool = False
     """Whether `first` is taken from the first factor: `lerp(x, y, w)` is x + (y - x) w."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the call adds two tensors as they are: then either can be the state. Else only
-        the first goes on, and the second has a sign or a factor of the call's own."""
-        return len(self.factors) == 1
 
     def second(self) -> Tensor:
         """The second operand, with its sign and factors."""
@@ -174,8 +171,14 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
     if function in _INTERPOLATIONS and len(arguments) == 3 and not keywords:
         if not _same_shape(*arguments[:2]) or not isinstance(arguments[2], Tensor | float | int):
             return None
-        return Addends(arguments[0], (arguments[1], arguments[2]), from_first=True)
+        return Addends(arguments[0], arguments[1:], plain=False, from_first=True)
     return None
+
+
+def add_up(first: Tensor, second: Tensor, in_place: bool) -> Tensor:
+    """The sum of what a call adds that is not plain, in a form that is not plain either: who counts
+    additions around it counts it as the call that it stands for."""
+    return first.add_(second, alpha=1) if in_place else torch.add(first, second, alpha=1)
 
 
 def _same_shape(one: Any, other: Any) -> bool:
@@ -185,9 +188,11 @@ def _same_shape(one: Any, other: Any) -> bool:
 def _of_two(negative: bool, arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
     if len(arguments) != 2 or keywords.keys() - {"alpha"} or not _same_shape(*arguments):
         return None
+    if not negative and not keywords:
+        return Addends(arguments[0], arguments[1:])
     factor = keywords.get("alpha", 1) * (-1 if negative else 1)
     factors = (arguments[1],) if factor == 1 else (arguments[1], factor)
-    return Addends(arguments[0], factors)
+    return Addends(arguments[0], factors, plain=False)
 
 
 def _of_product(arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
@@ -200,4 +205,4 @@ def _of_product(arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
     if not _same_shape(state, full[0]):
         return None
     factor = keywords.get("value", 1)
-    return Addends(state, full if factor == 1 else (*full, factor))
+    return Addends(state, full if factor == 1 else (*full, factor), plain=False)

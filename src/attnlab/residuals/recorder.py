@@ -131,7 +131,7 @@ class _Recorder(TorchFunctionMode):
         results = [args[0]] if name == "__setitem__" else _tensors(output)
         if not results:
             return output
-        if addends is not None and not addends.is_plain:
+        if addends is not None and not addends.plain:
             node = self._written_out(addends, results[0])
         else:
             node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)

@@ -96,7 +96,8 @@ def _describe(graph: Graph, addition: Addition) -> Step:
     node = graph.nodes[addition.node]
     shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
     axis = (branch if shortcut.channel_axis is None else shortcut).channels_on
-    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0)
+    plain = not node.first_goes_on
+    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0, plain)
     similar = key.candidates(graph)
     return Step(
         stage=0,

@@ -27,7 +27,7 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, Run, run_once, running_eagerly
 from attnlab.residuals.gates import GateSource, find_gates
 from attnlab.residuals.library import OwnGates, check_own_gates
-from attnlab.residuals.operations import Addends, addends, is_in_place
+from attnlab.residuals.operations import Addends, add_up, addends, is_in_place
 from attnlab.residuals.site import Position
 from attnlab.residuals.step import Step
 from attnlab.residuals.steps import find_steps
@@ -232,10 +232,6 @@ def _replace_method(
     attributes[name] = method
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return Tensor.add_ if is_in_place(function.__name__) else torch.add
-
-
 class _AdditionWatch(TorchFunctionMode):
     """Recognises the additions of one call of a module that are steps."""
 
@@ -262,10 +258,10 @@ class _AdditionWatch(TorchFunctionMode):
         if added is not None:
             with torch._C.DisableTorchFunction():
                 told = self._tell(added)
+                if told is not None and added.plain:
+                    return function(told.first, told.second())
                 if told is not None:
-                    # A call with a sign or a factor is made as the plain addition that it is.
-                    plain = function if added.is_plain else _plain(function)
-                    return plain(told.first, told.second())
+                    return add_up(told.first, told.second(), is_in_place(function.__name__))
         return function(*args, **(kwargs or {}))
 
     def _tell(self, added: Addends) -> Addends | None:
@@ -273,7 +269,7 @@ class _AdditionWatch(TorchFunctionMode):
         value; None where that is as it was."""
         changed: Addends | None = None
         for number, step in enumerate(self.steps):
-            if step.key.could_be(added.first.shape):
+            if step.key.could_be(added.first.shape, added.plain):
                 if self.counts[number] == step.key.addition:
                     changed = self._seen(step, added) or changed
                 self.counts[number] += 1

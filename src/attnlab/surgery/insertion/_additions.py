@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.operations import addends
+from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.step import Step
 
 
@@ -87,7 +87,7 @@ class _AdditionMode(TorchFunctionMode):
             return function(*args, **(kwargs or {}))
         found = None
         for number, gated in enumerate(self.additions):
-            if gated.step.key.could_be(added.first.shape):
+            if gated.step.key.could_be(added.first.shape, added.plain):
                 if self.seen[number] == gated.step.key.addition:
                     found = gated
                 self.seen[number] += 1
@@ -99,4 +99,6 @@ class _AdditionMode(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             for attachment in found.attachments:
                 branch = attachment(branch, shortcut, True)
+        if not added.plain:
+            return add_up(shortcut, branch, step.overwrites)
         return shortcut.add_(branch) if step.overwrites else shortcut + branch

@@ -23,6 +23,7 @@ from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.known_padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
+from attnlab.surgery.insertion._pretrained import Insertion
 
 
 class Guard:
@@ -32,6 +33,8 @@ class Guard:
         self.gates: list[Attachment] = []
         self.norms: dict[str, nn.Module] = {}
         """Norms with a gate inside (IEBN), by the names that they had at insertion."""
+        self.insertions: list[Insertion] = []
+        """How the gates came in, in their order."""
         self.looked = False
         """Whether what follows was found since the last gate came."""
         self.carried: list[Hosted] = []

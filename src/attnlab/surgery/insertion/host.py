@@ -23,6 +23,7 @@ from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
 from attnlab.surgery.insertion._hosted import hosted_by
 from attnlab.surgery.insertion._norms import plain_norms
 from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
+from attnlab.surgery.insertion._pretrained import Insertion
 
 
 def hang(network: nn.Module, attachment: Attachment) -> None:
@@ -59,6 +60,11 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
 def guard_norms(network: nn.Module) -> None:
     """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
     _guard(network).add_norms(network)
+
+
+def remember(network: nn.Module, insertion: Insertion) -> None:
+    """Keep how gates came into `network`, for folders of Hugging Face."""
+    _guard(network).insertions.append(insertion)
 
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:

@@ -21,9 +21,15 @@ from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import Answer
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
 from attnlab.surgery.insertion._norms import replace_norms
+from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._tokens import sites_over_tokens, token_notes
-from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
+from attnlab.surgery.insertion.host import (
+    attachments,
+    guard_norms,
+    remember,
+    remove_attachments,
+)
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import Receipt
 
@@ -78,11 +84,36 @@ def insert(
     original = Original.of(network, example, began)
     kept = frozenset(name for name, _ in attachments(network))
     try:
-        return network, _operate(network, original, resolved, how, kept)
+        receipt = _operate(network, original, resolved, how, kept)
     except Exception:
         if inplace:
             remove_attachments(network, keep=kept)
         raise
+    remember(network, _written_down(network, gate, how, options, example, kept))
+    return network, receipt
+
+
+def _written_down(
+    network: nn.Module,
+    gate: str | Callable[[int], nn.Module],
+    how: _How,
+    options: dict[str, Any],
+    example: Example | None,
+    kept: frozenset[str],
+) -> Insertion:
+    """The arguments of `insert` in words, for folders of Hugging Face."""
+    chosen = [each.site.label for name, each in attachments(network) if name not in kept]
+    by_function = callable(how.where)
+    return Insertion(
+        name_of_gate(gate),
+        None if callable(how.where) or how.where is None else parse_where(how.where),
+        list(dict.fromkeys(chosen)) if by_function else None,
+        how.start,
+        how.place,
+        how.shared,
+        options,
+        **stored_example(example),
+    )
 
 
 @dataclass(frozen=True)
