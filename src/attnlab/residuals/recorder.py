@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from attnlab.residuals import operations
+from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.axes import channel_axis
 from attnlab.residuals.graph import Graph, Node, Ref
 
@@ -42,7 +43,7 @@ def record(
     recorder = _Recorder(model)
     for tensor in _tensors((arguments, keywords)):
         recorder.add_input(tensor)
-    with recorder.watching_modules(), recorder:
+    with marked_adapters(model), recorder.watching_modules(), recorder:
         output = model(*arguments, **keywords)
     return recorder.graph(output), output
 
@@ -123,7 +124,7 @@ class _Recorder(TorchFunctionMode):
         if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
             return function(*args, **kwargs)
         inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
-        addends = operations.addends(function, args, kwargs)
+        addends = None if inside_adapter() else operations.addends(function, args, kwargs)
         before = _random_states(kwargs)
         output = function(*args, **kwargs)
         random = _random_states(kwargs) != before

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, Run, run_once, running_eagerly
 from attnlab.residuals.gates import GateSource, find_gates
@@ -130,6 +131,7 @@ def watching(
             owners[step.owner].append(step)
     with ExitStack() as cleaning:
         cleaning.enter_context(running_eagerly())
+        cleaning.enter_context(marked_adapters(model))
         begin = model.register_forward_pre_hook(watch.begin, with_kwargs=True, prepend=True)
         cleaning.enter_context(begin)
         cleaning.enter_context(model.register_forward_hook(watch.end))
@@ -255,7 +257,7 @@ class _AdditionWatch(TorchFunctionMode):
     ) -> Any:
         del types
         added = addends(function, args, kwargs)
-        if added is not None:
+        if added is not None and not inside_adapter():
             with torch._C.DisableTorchFunction():
                 told = self._tell(added)
                 if told is not None and added.plain:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
+from attnlab.residuals.adapters import inside_adapter, is_adapter
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.step import Step
@@ -54,6 +55,13 @@ def run_additions(
         output = forward(*args, **kwargs)
     for count, gated in zip(seen, additions, strict=True):
         if count != gated.step.owner_additions:
+            if any(is_adapter(module) for module in owner.modules()):
+                raise SiteError(
+                    f"The forward of {type(owner).__name__} made {count} additions like the gated "
+                    f"one, of which {gated.step.owner_additions} were seen at insertion: adapters "
+                    f"of peft were put into it since. Put the adapters in first, "
+                    f"peft.get_peft_model(model, config), and then the gates: attnlab.insert."
+                )
             raise SiteError(
                 f"The forward of {type(owner).__name__} made {count} additions like the gated "
                 f"one, of which {gated.step.owner_additions} were seen at insertion, so the "
@@ -83,7 +91,8 @@ class _AdditionMode(TorchFunctionMode):
     ) -> Any:
         del types
         added = addends(function, args, kwargs)
-        if added is None:
+        # A compiled graph asks nobody in between; there adapters come before gates.
+        if added is None or (not torch.compiler.is_compiling() and inside_adapter()):
             return function(*args, **(kwargs or {}))
         found = None
         for number, gated in enumerate(self.additions):

@@ -9,7 +9,7 @@ gates act.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import nn
 
 from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.known_padding import MaskArgument
@@ -51,6 +52,8 @@ class Guard:
         self.doubted = False
         """Whether the ways changed since a run showed that every gate acts."""
 
+    adapters: Sequence[str] = ()
+    """The names of the adapters (peft) that were last seen in the network."""
     over_tokens = False
     """Whether a gate looks over all tokens, so that the padding of a call must be known."""
     mask: MaskArgument | None = None
@@ -75,6 +78,10 @@ class Guard:
                 "nn.DataParallel runs copies of a network's modules without their gates. Use "
                 "nn.parallel.DistributedDataParallel."
             )
+        adapted = network.__dict__.get("peft_config")
+        if adapted is not None and list(adapted) != self.adapters:
+            self.adapters = list(adapted)
+            mark_adapters(network)
         children = [hosted.children for hosted in self.carried]
         if not self.looked:
             self.look(network)
