@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
@@ -30,6 +31,7 @@ from attnlab.surgery.insertion.host import (
     remember,
     remove_attachments,
 )
+from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import Receipt
 
@@ -58,6 +60,7 @@ def insert(
     shared: bool = False,
     example: Example | None = None,
     inplace: bool = False,
+    optimizer: Optimizer | None = None,
     **options: Any,
 ) -> tuple[nn.Module, Receipt]:
     """Put `gate` on the residual steps of `model`; return the new network and a receipt.
@@ -75,8 +78,12 @@ def insert(
     per stage for all its chosen blocks, as in the searched schemes of EAN (Huang et al., 2020).
 
     The model is not modified unless `inplace=True`; original state-dict keys and values are kept.
+    With `optimizer=`, which needs `inplace=True`, the parameters of the gates join that optimizer
+    in a group of their own, with the settings of its first; make a schedule of learning rates
+    afterwards.
     """
     began = perf_counter()
+    check_optimizer(optimizer, inplace)
     check_values("insert", insert, {"inplace": inplace, "shared": shared})
     how = _How(where, start, place, shared).checked()
     resolved = _resolved(model, gate, options, how)
@@ -84,7 +91,8 @@ def insert(
     original = Original.of(network, example, began)
     kept = frozenset(name for name, _ in attachments(network))
     try:
-        receipt = _operate(network, original, resolved, how, kept)
+        with following(optimizer, network):
+            receipt = _operate(network, original, resolved, how, kept)
     except Exception:
         if inplace:
             remove_attachments(network, keep=kept)
