@@ -61,6 +61,10 @@ class FoldError(AttnlabError, ValueError):
     """A gate cannot be folded away exactly; the message names the site and the reason."""
 
 
+class PretrainedWarning(UserWarning):
+    """A folder of Hugging Face was written from which its own loader builds no gates."""
+
+
 class ShortenError(AttnlabError, ValueError):
     """A step cannot be removed from a network; the message names the step and the reason."""
 

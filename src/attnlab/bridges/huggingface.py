@@ -1,4 +1,5 @@
-"""Callbacks for the Hugging Face `Trainer`: stiffness and gates while it trains."""
+"""Callbacks for the Hugging Face `Trainer`, stiffness and gates while it trains, and
+`from_pretrained` for folders of networks with gates."""
 
 from __future__ import annotations
 
@@ -11,6 +12,10 @@ from transformers import (
 )
 
 from attnlab.bridges.probe import Inputs, Probe, StiffnessProbe, StripeProbe
+from attnlab.networks.checkpoint.pretrained import load_pretrained
+
+from_pretrained = load_pretrained
+"""`from_pretrained(folder, TheClass)`: as `attnlab.load(folder)`, also for classes of your own."""
 
 
 class HuggingFaceProbe(TrainerCallback):  # type: ignore[misc]

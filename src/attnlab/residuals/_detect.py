@@ -67,6 +67,7 @@ class _Detection:
             self.additions.append(addition)
             if addition.kind != "merge":
                 self.steps[node.index] = addition.state
+        self.additions = [self._coupled(each) or each for each in self.additions]
 
     def _identity(self, node: Node) -> Addition | None:
         for shortcut, branch in _roles(self.graph, node):
@@ -106,8 +107,13 @@ class _Detection:
     def _projection(self, node: Node) -> Addition | None:
         if len(node.data_inputs) != 2:
             return None
-        found = projection(self.graph, node, home(node, self.computing))
+        calls = home(node, self.computing)
+        found = projection(self.graph, node, calls)
+        if found is None and len(around := caller(calls)) < len(calls) - 1:
+            found = projection(self.graph, node, around)  # both arms were made in the block
         if found is None or not found.is_cheap or self._is_merge(node, found):
+            return None
+        if node.first_goes_on and found.shortcut != node.inputs[0]:
             return None
         return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
 
@@ -122,6 +128,37 @@ class _Detection:
             or is_part_of_a_cell(graph, node)
             or passes_lower_resolution(graph, node, found)
             or self._has_other_states(node, found.state, found.branch_nodes)
+        )
+
+    def _coupled(self, addition: Addition) -> Addition | None:
+        """The step that a merge is if its sum updates what its branch was made from: the first of
+        `x1 + f(x2)`, `x2 + g(x1)`, as reversible networks take them."""
+        if addition.kind != "merge":
+            return None
+        graph, node = self.graph, self.graph.nodes[addition.node]
+        if len(node.data_inputs) != 2:
+            return None
+        for shortcut, branch in _roles(graph, node):
+            if is_read_elsewhere(graph, branch, node.index):
+                continue
+            if _goes_on(graph, shortcut, branch, node.index) and any(
+                self._couples(node, shortcut, branch, other) for other in self.additions
+            ):
+                return Addition(node.index, "identity", shortcut, shortcut, branch)
+        return None
+
+    def _couples(self, node: Node, shortcut: int, branch: int, other: Addition) -> bool:
+        """Whether `other` updates the second half of the state by what `node` made of the first."""
+        graph, half = self.graph, other.shortcut
+        calls = home(node, self.computing)
+        return (
+            other.kind == "identity"
+            and half != shortcut
+            and graph.nodes[half].shape == node.shape
+            and home(graph.nodes[other.node], self.computing) == calls
+            and graph.computed_from(other.branch, node.index)
+            and not graph.has_more_noise(branch, half)
+            and any(computes(each) for each in made_in(caller(calls), graph, half, branch))
         )
 
     def _has_other_states(self, node: Node, state: int, path: list[Node]) -> bool:
@@ -156,7 +193,18 @@ def _roles(graph: Graph, node: Node) -> list[tuple[int, int]]:
     if constant is not None:
         return [(constant, node.data_inputs[0])]
     a, b = node.data_inputs
+    if node.first_goes_on:
+        return [(a, b)] if _goes_on(graph, a, b, node.index) else []
     return [(a, b), (b, a)]
+
+
+def _goes_on(graph: Graph, state: int, branch: int, by: int) -> bool:
+    """Whether all that reads the state beside the sum is the branch. Where others read it, what is
+    left when something is taken from it (MogaNet's `x - f(x)`, which is added to x) is no state."""
+    return all(
+        reader in (by, branch) or graph.computed_from(branch, reader)
+        for reader in graph.readers(state)
+    )
 
 
 def _constant_shortcut(graph: Graph, node: Node) -> int | None:

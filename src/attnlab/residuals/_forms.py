@@ -20,7 +20,7 @@ def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]
     """What the tensor `index` is another form of, itself first. `twins` are those of the graph."""
     node = graph.nodes[index]
     found = [index]
-    while node.kind in ("layout", "scale") and len(node.data_inputs) == 1:
+    while _hands_on(node) and len(node.data_inputs) == 1:
         node = graph.nodes[node.data_inputs[0]]
         found.append(node.index)
     if node.operation in operations.SLICES and len(node.data_inputs) == 1:
@@ -29,6 +29,14 @@ def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]
         if source.operation not in operations.SPLITS:
             found.append(source.index)
     return list(dict.fromkeys(found))
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether the values stay as they are but for their order and a factor; Python's `sum` begins
+    with 0 + x."""
+    if node.operation == "add":
+        return any(type(each) is int and each == 0 for each in node.arguments)
+    return node.kind in ("layout", "scale")
 
 
 def twins(graph: Graph) -> dict[int, list[int]]:

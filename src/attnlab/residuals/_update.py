@@ -4,8 +4,9 @@ That one operand of an addition was computed from the other does not make it an 
 lower levels of a pyramid from the upper ones, and the queries of a decoder from the positions that
 each of its layers adds to them anew. An update is made where it is added, and made to be added:
 
-* it is computed from the state in the call of the module that makes the addition, or in its
-  caller's; whatever was computed outside is given to that call, a state like any other;
+* it is computed from the state in the call of the module that makes the addition, in its caller's,
+  or in that of the block (`layer.3`) that both belong to; whatever was computed outside is given
+  to that call, a state like any other;
 * nothing but the addition reads it;
 * it is more than the state in another form, and it does not come from another state that takes
   steps;
@@ -50,7 +51,20 @@ def home(node: Node, computing: frozenset[tuple[str, int]]) -> Calls:
 
 
 def caller(calls: Calls) -> Calls:
-    return calls[:-1] or calls
+    """The calls around the innermost of `calls`, as far as its block: what `encoder.layer.3` does
+    in `encoder.layer.3.output.bottleneck` it does itself."""
+    around = calls[:-1] or calls
+    block = block_name(calls[-1][0]) if calls else ""
+    while len(around) > 1 and around[-1][0] != block and around[-1][0].startswith(f"{block}."):
+        around = around[:-1]
+    return around
+
+
+def block_name(owner: str) -> str:
+    """The name up to its last number: `encoder.layer.3.output` belongs to `encoder.layer.3`."""
+    parts = owner.split(".")
+    numbered = [i for i, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbered[-1] + 1]) if numbered else owner
 
 
 def made_in(calls: Calls, graph: Graph, state: int, branch: int) -> list[Node]:
@@ -121,6 +135,11 @@ def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
 def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     """Whether the branch is y - x for the state x: the sum is y (a straight-through estimator)."""
     node = graph.nodes[behind_layout(graph, branch)]
-    if node.operation != "sub" or len(node.inputs) != 2:
+    if len(node.inputs) != 2:
         return False
-    return behind_layout(graph, node.inputs[1]) == behind_layout(graph, state)
+    taken = graph.nodes[node.inputs[1]]
+    if node.first_goes_on and taken.operation == "mul" and taken.arguments[1] == -1:
+        taken = graph.nodes[taken.inputs[0]]
+    elif node.operation != "sub":
+        return False
+    return behind_layout(graph, taken.index) == behind_layout(graph, state)

@@ -38,6 +38,9 @@ class Node:
     """All module calls (name, call) it was made in, outermost first."""
     adds_same_shapes: bool = False
     """Whether the call is an addition of two tensors of one shape."""
+    first_goes_on: bool = False
+    """Of an addition: whether only the first operand can be the state, because the call gave the
+    second a sign or a factor (`x - f`, `addcmul`)."""
     in_place: bool = False
     source: str = ""
     """Of an addition: file and line, and that line's text."""

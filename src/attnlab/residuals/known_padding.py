@@ -8,7 +8,8 @@ runs; the gate is then computed of the tokens of each input alone, as if it came
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from attnlab._errors import InputError, SiteError
 from attnlab.residuals.example import Example, as_call, evaluating
 from attnlab.residuals.padding import NAME, signature_of, valid_tokens
 
+_OTHER_NAMES = ("pixel_attention_mask", "patch_valid")
+"""What image networks that take many sizes call it: Siglip2, and NaFlex of timm."""
+
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 """The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
 
@@ -26,33 +30,96 @@ class _Call(threading.local):
     """The call that runs in this thread."""
 
     valid: Tensor | None = None
+    mask: str = NAME
+    """Who told of it."""
 
 
 _call = _Call()
 
 
-def mask_position(network: nn.Module) -> int | None:
-    """Which positional argument of the network's forward is its `attention_mask`."""
+@dataclass(frozen=True)
+class MaskArgument:
+    """The argument of a network's forward that tells which tokens are padding."""
+
+    name: str
+    position: int
+    """Its place among the positional arguments."""
+    prefix: int = 0
+    """How many tokens the network puts in front of those that the mask tells of."""
+
+    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The mask of a call, or None; NaFlex networks take all their inputs as one dictionary."""
+        if kwargs.get(self.name) is not None:
+            return kwargs[self.name]
+        if len(args) > self.position:
+            return args[self.position]
+        if args and isinstance(args[0], Mapping):
+            return args[0].get(self.name)
+        return None
+
+    def replaced(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call with its mask changed."""
+
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, Tensor) else value
+
+        def inside(value: Any) -> Any:
+            if not isinstance(value, Mapping) or self.name not in value:
+                return value
+            return {**value, self.name: changed(value[self.name])}
+
+        values = [
+            changed(value) if number == self.position else inside(value)
+            for number, value in enumerate(args)
+        ]
+        return tuple(values), dict(inside(kwargs))
+
+    def valid(self, mask: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
+        """(inputs, tokens), False where a token is padding; None where nothing is padded."""
+        if self.name == NAME:
+            return valid_tokens({**kwargs, NAME: mask})
+        if not isinstance(mask, Tensor) or bool((mask != 0).all()):
+            return None
+        if mask.ndim != 2:
+            raise InputError(
+                f"Expected {self.name} of shape (inputs, tokens), True for a token and False for "
+                f"padding, but got shape {tuple(mask.shape)}, and a gate looks over all tokens."
+            )
+        return nn.functional.pad(mask != 0, (self.prefix, 0), value=True)
+
+
+def mask_argument(network: nn.Module) -> MaskArgument | None:
+    """The argument by which `network` is told of padding, if it takes one that we know."""
     signature = signature_of(network)
     names = [] if signature is None else list(signature.parameters)
-    return names.index(NAME) if NAME in names else None
+    for name in (NAME, *_OTHER_NAMES):
+        if name in names:
+            prefix = getattr(network, "num_prefix_tokens", 0) if name == "patch_valid" else 0
+            return MaskArgument(name, names.index(name), prefix)
+    return None
 
 
 def refuse_hidden_mask(network: nn.Module, example: Example | None, label: str) -> None:
     """Raise `SiteError` if a part of `network` is given an `attention_mask` that the network itself
     is not, so that it would not be known when gates act."""
-    if mask_position(network) is not None:
+    if mask_argument(network) is not None:
         return
     given: list[str] = []
     handles = []
     for name, module in network.named_modules():
-        if name and mask_position(module) is not None:
+        argument = mask_argument(module)
+        if name and argument is not None:
 
-            def look(module: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
-                mask = kwargs.get(NAME)
-                place = mask_position(module)
-                if mask is None and place is not None and len(args) > place:
-                    mask = args[place]
+            def look(
+                _: nn.Module,
+                args: Any,
+                kwargs: Any,
+                name: str = name,
+                argument: MaskArgument = argument,
+            ) -> None:
+                mask = argument.given(args, kwargs)
                 if isinstance(mask, Tensor) and mask.ndim == 2:
                     given.append(name)
 
@@ -76,26 +143,24 @@ def refuse_hidden_mask(network: nn.Module, example: Example | None, label: str) 
 
 
 def knowing_padding(
-    forward: Callable[..., Any], position: int | None, *args: Any, **kwargs: Any
+    forward: Callable[..., Any], argument: MaskArgument | None, *args: Any, **kwargs: Any
 ) -> Any:
     """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
-    mask = kwargs.get(NAME)
-    if mask is None and position is not None and len(args) > position:
-        mask = args[position]
-    if mask is None:
+    mask = None if argument is None else argument.given(args, kwargs)
+    if argument is None or mask is None:
         return forward(*args, **kwargs)
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise SiteError(
-            f"Gates that look over all tokens leave out those that are padding by {NAME}, which "
-            f"differs from call to call and cannot be traced. Trace without {NAME}, or use a gate "
-            f"that is the same for every input, such as 'asr:se'."
+            f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
+            f"which differs from call to call and cannot be traced. Trace without "
+            f"{argument.name}, or use a gate that is the same for every input, such as 'asr:se'."
         )
-    before = _call.valid
-    _call.valid = valid_tokens({**kwargs, NAME: mask})
+    before = _call.valid, _call.mask
+    _call.valid, _call.mask = argument.valid(mask, kwargs), argument.name
     try:
         return forward(*args, **kwargs)
     finally:
-        _call.valid = before
+        _call.valid, _call.mask = before
 
 
 def padding_now() -> Tensor | None:
@@ -140,7 +205,8 @@ def _check(gate: nn.Module, name: str, valid: Tensor, branch: Tensor) -> None:
     if branch.ndim != 3 or branch.shape[:2] != valid.shape:
         raise InputError(
             f"The gate {name!r} looks over all tokens, and which are padding is not known where "
-            f"it acts: {NAME} has shape {tuple(valid.shape)} and its branch {tuple(branch.shape)}. "
+            f"it acts: {_call.mask} has shape {tuple(valid.shape)} and its branch "
+            f"{tuple(branch.shape)}. "
             f"Use a gate that is the same for every input, such as 'asr:se', or batches without "
             f"padding."
         )

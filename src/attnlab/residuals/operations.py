@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,6 +76,23 @@ _ADDITIONS = frozenset(
     ]
 )
 
+_SUBTRACTIONS = frozenset(
+    [
+        torch.sub,
+        torch.subtract,
+        Tensor.sub,
+        Tensor.sub_,
+        Tensor.subtract,
+        Tensor.subtract_,
+        Tensor.__sub__,
+        Tensor.__isub__,
+        operator.sub,
+        operator.isub,
+    ]
+)
+_PRODUCTS = frozenset([torch.addcmul, Tensor.addcmul, Tensor.addcmul_])
+_INTERPOLATIONS = frozenset([torch.lerp, Tensor.lerp, Tensor.lerp_])
+
 
 def canonical(name: str) -> str:
     """`__iadd__`, `add_` and `add` are all `add`; `relu_` is `relu`."""
@@ -118,16 +135,74 @@ def kind_of(operation: str) -> OperationKind:
     return "other"
 
 
-def is_same_shape_addition(function: Any, arguments: tuple[Any, ...], keywords: Any) -> bool:
-    """Whether the call adds two tensors of one shape: what a residual step is made of.
+class Addends(NamedTuple):
+    """What a call adds up: `first`, and the product of `factors`."""
 
-    Recording and hosting count additions by this one rule, so that their counts agree.
+    first: Tensor
+    factors: tuple[Tensor | float, ...]
+    """The first of them is a tensor."""
+    plain: bool = True
+    """Whether the call adds two tensors as they are: then either can be the state. Else only the
+    first goes on, and the second has a sign or a factor of the call's own."""
+    from_first: bool = False
+    """Whether `first` is taken from the first factor: `lerp(x, y, w)` is x + (y - x) w."""
+
+    def second(self) -> Tensor:
+        """The second operand, with its sign and factors."""
+        value = self.factors[0]
+        assert isinstance(value, Tensor)
+        if self.from_first:
+            value = torch.rsub(self.first, value)  # no addition by the rule of `addends`
+        for factor in self.factors[1:]:
+            value = value * factor
+        return value
+
+
+def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
+    """The two tensors of one shape that the call adds, what a residual step is made of; None where
+    it adds none.
+
+    Recording, watching and hosting count additions by this one rule, so that their counts agree.
     """
-    return (
-        function in _ADDITIONS
-        and len(arguments) == 2
-        and not keywords
-        and isinstance(arguments[0], Tensor)
-        and isinstance(arguments[1], Tensor)
-        and arguments[0].shape == arguments[1].shape
-    )
+    if function in _ADDITIONS or function in _SUBTRACTIONS:
+        return _of_two(function in _SUBTRACTIONS, arguments, keywords or {})
+    if function in _PRODUCTS:
+        return _of_product(arguments, keywords or {})
+    if function in _INTERPOLATIONS and len(arguments) == 3 and not keywords:
+        if not _same_shape(*arguments[:2]) or not isinstance(arguments[2], Tensor | float | int):
+            return None
+        return Addends(arguments[0], arguments[1:], plain=False, from_first=True)
+    return None
+
+
+def add_up(first: Tensor, second: Tensor, in_place: bool) -> Tensor:
+    """The sum of what a call adds that is not plain, in a form that is not plain either: who counts
+    additions around it counts it as the call that it stands for."""
+    return first.add_(second, alpha=1) if in_place else torch.add(first, second, alpha=1)
+
+
+def _same_shape(one: Any, other: Any) -> bool:
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape
+
+
+def _of_two(negative: bool, arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
+    if len(arguments) != 2 or keywords.keys() - {"alpha"} or not _same_shape(*arguments):
+        return None
+    if not negative and not keywords:
+        return Addends(arguments[0], arguments[1:])
+    factor = keywords.get("alpha", 1) * (-1 if negative else 1)
+    factors = (arguments[1],) if factor == 1 else (arguments[1], factor)
+    return Addends(arguments[0], factors, plain=False)
+
+
+def _of_product(arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
+    if len(arguments) != 3 or keywords.keys() - {"value"}:
+        return None
+    state, one, other = arguments
+    if not all(isinstance(each, Tensor) for each in arguments):
+        return None
+    full = (one, other) if _same_shape(state, one) else (other, one)
+    if not _same_shape(state, full[0]):
+        return None
+    factor = keywords.get("value", 1)
+    return Addends(state, full if factor == 1 else (*full, factor), plain=False)

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from attnlab.residuals import operations
+from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.axes import channel_axis
 from attnlab.residuals.graph import Graph, Node, Ref
 
@@ -42,7 +43,7 @@ def record(
     recorder = _Recorder(model)
     for tensor in _tensors((arguments, keywords)):
         recorder.add_input(tensor)
-    with recorder.watching_modules(), recorder:
+    with marked_adapters(model), recorder.watching_modules(), recorder:
         output = model(*arguments, **keywords)
     return recorder.graph(output), output
 
@@ -123,7 +124,7 @@ class _Recorder(TorchFunctionMode):
         if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
             return function(*args, **kwargs)
         inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
-        same_shape_addition = operations.is_same_shape_addition(function, args, kwargs)
+        addends = None if inside_adapter() else operations.addends(function, args, kwargs)
         before = _random_states(kwargs)
         output = function(*args, **kwargs)
         random = _random_states(kwargs) != before
@@ -131,13 +132,18 @@ class _Recorder(TorchFunctionMode):
         results = [args[0]] if name == "__setitem__" else _tensors(output)
         if not results:
             return output
-        node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
-        node.function, node.in_place, node.random = function, in_place, random
-        position = iter(inputs)
-        node.arguments, node.keywords = tree_map(
-            lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
-        )
-        if same_shape_addition:
+        if addends is not None and not addends.plain:
+            node = self._written_out(addends, results[0])
+        else:
+            node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
+            position = iter(inputs)
+            node.function = function
+            node.arguments, node.keywords = tree_map(
+                lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf,
+                (args, kwargs),
+            )
+        node.in_place, node.random = in_place, random
+        if addends is not None:
             node.adds_same_shapes = True
             node.source, node.statement = _source_line()
         if len(results) == 1:
@@ -148,6 +154,28 @@ class _Recorder(TorchFunctionMode):
                 part.arguments = (Ref(node.index), place)
                 self._register(tensor, part, in_place)
         return output
+
+    def _written_out(self, addends: operations.Addends, result: Tensor) -> Node:
+        """The node of an addition with a sign or a factor, after those of its second operand: what
+        reads graphs knows plain additions and products, and no other form."""
+        first, (value, *factors) = self._index(addends.first), addends.factors
+        assert isinstance(value, Tensor)
+        second = self._index(value)
+        if addends.from_first:
+            second = self._call(torch.sub, result, Ref(second), Ref(first))
+        for factor in factors:
+            by = Ref(self._index(factor)) if isinstance(factor, Tensor) else factor
+            second = self._call(torch.mul, result, Ref(second), by)
+        index = self._call(torch.add, result, Ref(first), Ref(second))
+        self.nodes[index].first_goes_on = True
+        return self.nodes[index]
+
+    def _call(self, function: Callable[..., Any], like: Tensor, *arguments: Ref | float) -> int:
+        """A node of a call that was not made, of the shape of a tensor that was."""
+        inputs = tuple(each.index for each in arguments if isinstance(each, Ref))
+        node = self._new(_function_name(function), like, inputs)
+        node.function, node.arguments = function, arguments
+        return node.index
 
     def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:
         owner, call = self.stack[-1] if self.stack else ("", 0)

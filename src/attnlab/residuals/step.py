@@ -27,11 +27,18 @@ class StepKey:
     addition: int
     """The addition's place, from 0, among those of that call that `could_be` this one."""
 
-    def could_be(self, shape: Sequence[int]) -> bool:
-        """Whether a same-shape addition of this shape could be the step's: same axes, same
+    plain: bool = True
+    """Whether it adds two tensors as they are, without a sign or a factor (`x - f`, `addcmul`)."""
+
+    def could_be(self, shape: Sequence[int], plain: bool = True) -> bool:
+        """Whether a same-shape addition of this shape and form could be the step's: same axes, same
         channels. Not the whole shape, which depends on the images, and not every addition: whether
         `scores + bias` adds tensors of one shape depends on the batch size."""
-        return len(shape) == self.axes and shape[self.channel_axis] == self.channels
+        return (
+            len(shape) == self.axes
+            and shape[self.channel_axis] == self.channels
+            and plain == self.plain
+        )
 
     def candidates(self, graph: Graph) -> list[Node]:
         """The additions of `graph` that could be this one, in the order of execution."""
@@ -39,7 +46,9 @@ class StepKey:
         return [
             node
             for node in graph.nodes
-            if node.adds_same_shapes and call in node.inside and self.could_be(node.shape)
+            if node.adds_same_shapes
+            and call in node.inside
+            and self.could_be(node.shape, not node.first_goes_on)
         ]
 
 
@@ -65,8 +74,9 @@ class Step:
     branch_operand: int
     """Which operand of the addition (0 or 1) is the branch."""
     overwrites: bool
-    """Whether the addition is written as a call of `add_`, whose caller may use the operand it
-    wrote to instead of its result (`+=` binds the result; torch itself sees no difference)."""
+    """Whether the addition is written as a call of `add_` or its like, whose caller may use the
+    operand it wrote to instead of its result (`+=` binds the result; torch itself sees no
+    difference)."""
     branch_modules: tuple[str, ...]
     """Modules called once whose output is exactly the branch, or is but for gates, innermost
     first."""

@@ -7,6 +7,7 @@ of timm, torchvision, Hugging Face and anybody's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -16,9 +17,12 @@ from torch import nn
 from attnlab._checked import check_module
 from attnlab._errors import StepsNotFoundError
 from attnlab.residuals._detect import Addition, additions
+from attnlab.residuals._update import block_name
 from attnlab.residuals.example import Example, Run, run_once, uncompiled
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.step import Kind, Step, StepKey
+
+_WRITES = re.compile(r"(add|sub|subtract|addcmul|lerp)_\(")
 
 
 def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
@@ -92,19 +96,20 @@ def _describe(graph: Graph, addition: Addition) -> Step:
     node = graph.nodes[addition.node]
     shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
     axis = (branch if shortcut.channel_axis is None else shortcut).channels_on
-    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0)
+    plain = not node.first_goes_on
+    key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0, plain)
     similar = key.candidates(graph)
     return Step(
         stage=0,
         block=0,
         part=0,
         kind=addition.kind,
-        name=_block_name(node.owner),
+        name=block_name(node.owner),
         key=replace(key, addition=similar.index(node)),
         owner_calls=graph.calls.get(node.owner, 1),
         owner_additions=len(similar),
         branch_operand=node.inputs.index(addition.branch),
-        overwrites=node.in_place and "add_(" in node.statement,
+        overwrites=node.in_place and _WRITES.search(node.statement) is not None,
         branch_modules=_branch_modules(graph, branch),
         branch_shared=len(graph.users[branch.index]) > 1,
         shape=node.shape,
@@ -123,13 +128,6 @@ def _branch_modules(graph: Graph, branch: Node) -> tuple[str, ...]:
     if branch.operation != "whole" or not branch.inputs:
         return names
     return _branch_modules(graph, graph.nodes[branch.inputs[0]]) + names
-
-
-def _block_name(owner: str) -> str:
-    """The name up to its last number: `encoder.layer.3.output` belongs to `encoder.layer.3`."""
-    parts = owner.split(".")
-    numbered = [i for i, part in enumerate(parts) if part.isdigit()]
-    return ".".join(parts[: numbered[-1] + 1]) if numbered else owner
 
 
 def _activation_after(graph: Graph, node: Node) -> str:

@@ -23,11 +23,12 @@ from torch.utils._pytree import tree_leaves
 from attnlab._checked import check_module
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, Run, run_once, running_eagerly
 from attnlab.residuals.gates import GateSource, find_gates
 from attnlab.residuals.library import OwnGates, check_own_gates
-from attnlab.residuals.operations import is_same_shape_addition
+from attnlab.residuals.operations import Addends, add_up, addends, is_in_place
 from attnlab.residuals.site import Position
 from attnlab.residuals.step import Step
 from attnlab.residuals.steps import find_steps
@@ -130,6 +131,7 @@ def watching(
             owners[step.owner].append(step)
     with ExitStack() as cleaning:
         cleaning.enter_context(running_eagerly())
+        cleaning.enter_context(marked_adapters(model))
         begin = model.register_forward_pre_hook(watch.begin, with_kwargs=True, prepend=True)
         cleaning.enter_context(begin)
         cleaning.enter_context(model.register_forward_hook(watch.end))
@@ -254,27 +256,38 @@ class _AdditionWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
-        if is_same_shape_addition(function, args, kwargs):
+        added = addends(function, args, kwargs)
+        if added is not None and not inside_adapter():
             with torch._C.DisableTorchFunction():
-                args = self._add(*args)
+                told = self._tell(added)
+                if told is not None and added.plain:
+                    return function(told.first, told.second())
+                if told is not None:
+                    return add_up(told.first, told.second(), is_in_place(function.__name__))
         return function(*args, **(kwargs or {}))
 
-    def _add(self, *operands: Tensor) -> tuple[Tensor, ...]:
-        """What is added: the operands, but for a branch that the observer gave another value."""
-        added = list(operands)
+    def _tell(self, added: Addends) -> Addends | None:
+        """What is added instead: the operands, but for a branch that the observer gave another
+        value; None where that is as it was."""
+        changed: Addends | None = None
         for number, step in enumerate(self.steps):
-            if step.key.could_be(operands[0].shape):
+            if step.key.could_be(added.first.shape, added.plain):
                 if self.counts[number] == step.key.addition:
-                    branch = operands[step.branch_operand]
-                    shortcut = operands[1 - step.branch_operand]
-                    mutated = self._mutated(shortcut)
-                    told = self.observer.step_seen(SeenStep(step, shortcut, branch, mutated))
-                    if told is not None:
-                        # Its caller may use the operand that `add_` writes to, not its result.
-                        written = step.overwrites and step.branch_operand == 0
-                        added[step.branch_operand] = branch.copy_(told) if written else told
+                    changed = self._seen(step, added) or changed
                 self.counts[number] += 1
-        return tuple(added)
+        return changed
+
+    def _seen(self, step: Step, added: Addends) -> Addends | None:
+        operands = [added.first, added.second()]
+        shortcut, branch = operands[1 - step.branch_operand], operands[step.branch_operand]
+        mutated = self._mutated(shortcut)
+        told = self.observer.step_seen(SeenStep(step, shortcut, branch, mutated))
+        if told is None:
+            return None
+        # Its caller may use the operand that `add_` writes to, not its result.
+        written = step.overwrites and step.branch_operand == 0
+        operands[step.branch_operand] = branch.copy_(told) if written else told
+        return Addends(operands[0], (operands[1],))
 
     def _mutated(self, tensor: Tensor) -> bool:
         return any(leaf is tensor and leaf._version != then for leaf, then in self.versions)

@@ -600,36 +600,7 @@ def test_data_parallel_copies_are_refused():
     )
 
 
-# Hugging Face, and taking gates off.
-
-
-def test_save_pretrained_is_loud(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    configuration = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        image_size=16, patch_size=8,
-    )  # fmt: skip
-    plain = transformers.ViTForImageClassification(configuration).eval()
-    network = gated(plain, "asr:se")
-    with pytest.raises(SiteError) as error:
-        network.save_pretrained(tmp_path)
-    assert str(error.value) == (
-        "save_pretrained would write a folder from which ViTForImageClassification.from_pretrained "
-        "builds the network without its gates. Save all its weights instead, "
-        "torch.save(network.state_dict(), file), and load them into a network with the same gates: "
-        "attnlab.insert, then load_state_dict. Constant gates can be folded first: "
-        "attnlab.fold(network). A training loop that resumes with the gated network may write its "
-        "folders: network.config.attnlab = True."
-    )
-    assert list(tmp_path.iterdir()) == []
-    network.config.attnlab = True
-    network.save_pretrained(tmp_path / "on purpose")
-    plain.save_pretrained(tmp_path / "plain")
-    folded, _ = attnlab.fold(gated(plain, "asr:se"))
-    folded.save_pretrained(tmp_path / "folded")
-    loaded = transformers.ViTForImageClassification.from_pretrained(tmp_path / "folded").eval()
-    given = images(1, 3, 16, 16)
-    torch.testing.assert_close(loaded(given).logits, folded(given).logits)
+# Taking gates off.
 
 
 @pytest.mark.parametrize(

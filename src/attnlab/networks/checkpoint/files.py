@@ -25,9 +25,10 @@ from attnlab._files import write_whole
 from attnlab.networks.backbones.unwrap import without_prefix
 from attnlab.networks.backbones.weights import fill, read_metadata, read_state
 from attnlab.networks.checkpoint.description import Description
+from attnlab.networks.checkpoint.pretrained import load_pretrained
 from attnlab.residuals.example import evaluating
 from attnlab.surgery.change import largest_change, relative_to
-from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion import GATES_FILE, attachments
 
 _MOST_CHANGE = 1e-3
 
@@ -139,13 +140,17 @@ def to_bytes(network: nn.Module, description: Description | None) -> bytes:
 def load(
     path: str | Path, description: Description | None = None, *, trust: bool = False
 ) -> nn.Module:
-    """The network of a file, or of a finished run's folder, in eval mode.
+    """The network of a file, or of a folder that a finished run or Hugging Face's `save_pretrained`
+    wrote, in eval mode.
 
     Args:
-        path: what `save`, a run or `attnlab fold` wrote; with a description, any file of weights.
+        path: what `save`, a run, `attnlab fold` or, of a network of Hugging Face with gates,
+            `save_pretrained` wrote; with a description, any file of weights.
         description: for a file that has none; the file's own is not looked at.
         trust: whether classes that are not attnlab's, which the file names, may be imported.
     """
+    if description is None and (Path(path) / GATES_FILE).is_file():
+        return load_pretrained(path, trust=trust)
     file = _weights_file(path)
     if description is None:
         description = describe(file)

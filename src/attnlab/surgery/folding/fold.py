@@ -15,6 +15,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from attnlab._checked import check_batches, check_module, check_values
 from attnlab._errors import FoldError
@@ -42,6 +43,7 @@ from attnlab.surgery.folding._walk import Scaling
 from attnlab.surgery.folding.budget import choice_of
 from attnlab.surgery.folding.curve import Budget, Curve
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
+from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
 from attnlab.surgery.repair import Distil, Lesson, Repair, distil
 
@@ -60,6 +62,7 @@ def fold(
     add_affine: bool = False,
     example: Example | None = None,
     inplace: bool = False,
+    optimizer: Optimizer | None = None,
 ) -> tuple[nn.Module, FoldReceipt]:
     """Fold every constant gate of `model` into the layers around it; return the plain network.
 
@@ -76,7 +79,9 @@ def fold(
         add_affine: give a norm without affine parameters some, if nothing else can take a gate.
         example: an input to run the network on; random numbers of its size if left out.
         inplace: change `model` itself.
+        optimizer: with `inplace=True`, lose the parameters of the gates that go from this one.
     """
+    check_optimizer(optimizer, inplace)
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
     began = _begin(model, fold, flags)
     places = inserted_places(model)
@@ -86,8 +91,9 @@ def fold(
         _refuse_to_merge_hosts(surgery)
     checked = _check(model, surgery, example, began, fuse=fuse)
     network = model if inplace else copy.deepcopy(model)
-    surgery.perform(network)
-    notes = [_fused(network, example)] if fuse else []
+    with following(optimizer, network):
+        surgery.perform(network)
+        notes = [_fused(network, example)] if fuse else []
     return network, checked.receipt(network, notes)
 
 

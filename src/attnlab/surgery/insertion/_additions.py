@@ -11,8 +11,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
+from attnlab.residuals.adapters import inside_adapter, is_adapter
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.operations import is_same_shape_addition
+from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.step import Step
 
 
@@ -54,6 +55,13 @@ def run_additions(
         output = forward(*args, **kwargs)
     for count, gated in zip(seen, additions, strict=True):
         if count != gated.step.owner_additions:
+            if any(is_adapter(module) for module in owner.modules()):
+                raise SiteError(
+                    f"The forward of {type(owner).__name__} made {count} additions like the gated "
+                    f"one, of which {gated.step.owner_additions} were seen at insertion: adapters "
+                    f"of peft were put into it since. Put the adapters in first, "
+                    f"peft.get_peft_model(model, config), and then the gates: attnlab.insert."
+                )
             raise SiteError(
                 f"The forward of {type(owner).__name__} made {count} additions like the gated "
                 f"one, of which {gated.step.owner_additions} were seen at insertion, so the "
@@ -82,19 +90,24 @@ class _AdditionMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
-        if not is_same_shape_addition(function, args, kwargs):
+        added = addends(function, args, kwargs)
+        # A compiled graph asks nobody in between; there adapters come before gates.
+        if added is None or (not torch.compiler.is_compiling() and inside_adapter()):
             return function(*args, **(kwargs or {}))
         found = None
         for number, gated in enumerate(self.additions):
-            if gated.step.key.could_be(args[0].shape):
+            if gated.step.key.could_be(added.first.shape, added.plain):
                 if self.seen[number] == gated.step.key.addition:
                     found = gated
                 self.seen[number] += 1
         if found is None:
-            return function(*args)
+            return function(*args, **(kwargs or {}))
         step = found.step
-        branch, shortcut = args[step.branch_operand], args[1 - step.branch_operand]
+        operands = (added.first, added.second())  # seen by who records, as a part of the branch
+        branch, shortcut = operands[step.branch_operand], operands[1 - step.branch_operand]
         with torch._C.DisableTorchFunction():
             for attachment in found.attachments:
                 branch = attachment(branch, shortcut, True)
+        if not added.plain:
+            return add_up(shortcut, branch, step.overwrites)
         return shortcut.add_(branch) if step.overwrites else shortcut + branch

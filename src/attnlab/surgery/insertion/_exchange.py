@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.fx import GraphModule, Proxy, Tracer
 
 from attnlab._errors import SiteError
+from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import OWN_CLASSES, own_class
 from attnlab.residuals.fx import additions_error, proxy_in, record_whole
 from attnlab.residuals.known_padding import knowing_padding
@@ -23,34 +24,9 @@ from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
+from attnlab.surgery.insertion._pretrained import GatesOfFolder, saving_gates
 from attnlab.surgery.insertion._script import scriptable
-
-
-def loud_saving(save: Callable[..., Any]) -> Callable[..., Any]:
-    """`save_pretrained`, which a network with gates refuses."""
-
-    @functools.wraps(save)
-    def save_pretrained(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if hosted_by(self) is not None:
-            _check(self)
-        return save(self, *args, **kwargs)
-
-    return save_pretrained
-
-
-def _check(network: nn.Module) -> None:
-    configuration: Any = getattr(network, "config", None)
-    if getattr(configuration, "attnlab", None):
-        return
-    raise SiteError(
-        f"save_pretrained would write a folder from which {type(network).__name__}.from_pretrained "
-        f"builds the network without its gates. Save all its weights instead, "
-        f"torch.save(network.state_dict(), file), and load them into a network with the same "
-        f"gates: attnlab.insert, then load_state_dict. Constant gates can be folded first: "
-        f"attnlab.fold(network). A training loop that resumes with the gated network may write "
-        f"its folders: network.config.attnlab = True."
-    )
-
+from attnlab.surgery.insertion._shorter import shorter_network
 
 _Forward = Callable[..., Any]
 
@@ -99,7 +75,7 @@ def run(
     if hosted.guard is not None:
         hosted.guard.check(module)
         if hosted.guard.over_tokens:
-            forward = functools.partial(knowing_padding, forward, hosted.guard.mask_position)
+            forward = functools.partial(knowing_padding, forward, hosted.guard.mask)
     if module._modules != hosted.children:
         hosted.look(module)
     proxy = proxy_in(args)
@@ -241,7 +217,7 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
             if name.startswith("forward_") and inspect.isfunction(getattr(own, name)):
                 attributes[name] = _guarded(getattr(own, name))
             elif name == "save_pretrained":
-                attributes[name] = loud_saving(getattr(own, name))
+                attributes[name] = _saving(getattr(own, name))
         mixins: tuple[type[nn.Module], ...] = (_Hosting,)
         if issubclass(own, nn.Sequential | nn.ModuleList):
             mixins = (_Hosting, GatedContainer)
@@ -251,6 +227,44 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
         _classes[own] = made
         OWN_CLASSES[made] = own
     return _classes[own]
+
+
+def mark_shortened(network: nn.Module, replaced: Mapping[str, str]) -> None:
+    """Let a network of Hugging Face know which of its modules are gone, for its saving."""
+    if hasattr(network, "save_pretrained"):
+        hosted = host(network)
+        hosted.shortened = {**hosted.shortened, **replaced}
+        hosted.look(network)
+
+
+def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    """`save_pretrained` of a network with gates, or without some of its steps."""
+    with_gates = saving_gates(save, _gates_of)
+
+    @functools.wraps(save)
+    def save_pretrained(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        hosted = hosted_by(self)
+        if hosted is None or not hosted.shortened:
+            return with_gates(self, *args, **kwargs)
+        if hosted.guard is not None:
+            raise SiteError(
+                f"save_pretrained writes either the gates of {type(self).__name__} or that steps "
+                f"were removed from it, and not both. Save it with attnlab.save and a description "
+                f"of the network, or fold its gates first."
+            )
+        plain: Any = shorter_network(self, hosted.shortened)
+        return plain.save_pretrained(*args, **{**kwargs, "state_dict": None})
+
+    return save_pretrained
+
+
+def _gates_of(network: nn.Module) -> GatesOfFolder | None:
+    """How the gates came into `network`, if it carries any."""
+    hosted = hosted_by(network)
+    if hosted is None or hosted.guard is None:
+        return None
+    gates = [name for name, each in network.named_modules() if isinstance(each, Attachment)]
+    return GatesOfFolder(hosted.guard.insertions, gates)
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:

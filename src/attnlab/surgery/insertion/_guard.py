@@ -9,7 +9,7 @@ gates act.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,10 +18,13 @@ from torch import nn
 
 from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
+from attnlab.residuals.known_padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
+from attnlab.surgery.insertion._pretrained import Insertion
 
 
 class Guard:
@@ -31,6 +34,8 @@ class Guard:
         self.gates: list[Attachment] = []
         self.norms: dict[str, nn.Module] = {}
         """Norms with a gate inside (IEBN), by the names that they had at insertion."""
+        self.insertions: list[Insertion] = []
+        """How the gates came in, in their order."""
         self.looked = False
         """Whether what follows was found since the last gate came."""
         self.carried: list[Hosted] = []
@@ -47,10 +52,12 @@ class Guard:
         self.doubted = False
         """Whether the ways changed since a run showed that every gate acts."""
 
+    adapters: Sequence[str] = ()
+    """The names of the adapters (peft) that were last seen in the network."""
     over_tokens = False
     """Whether a gate looks over all tokens, so that the padding of a call must be known."""
-    mask_position: int | None = None
-    """Which positional argument of the network is its `attention_mask`."""
+    mask: MaskArgument | None = None
+    """The argument of the network that tells of padding."""
 
     def add(self, gate: Attachment) -> None:
         """Guard one more gate, and the norms in it that have a gate inside."""
@@ -71,6 +78,10 @@ class Guard:
                 "nn.DataParallel runs copies of a network's modules without their gates. Use "
                 "nn.parallel.DistributedDataParallel."
             )
+        adapted = network.__dict__.get("peft_config")
+        if adapted is not None and list(adapted) != self.adapters:
+            self.adapters = list(adapted)
+            mark_adapters(network)
         children = [hosted.children for hosted in self.carried]
         if not self.looked:
             self.look(network)

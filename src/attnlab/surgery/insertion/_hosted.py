@@ -33,6 +33,9 @@ class Hosted:
     traced: bool = False
     """Whether torch.fx has traced it: its gates are in a graph as well."""
 
+    shortened: dict[str, str] = field(default_factory=dict)
+    """Of a network of Hugging Face: what took the place of which of its modules."""
+
     def look(self, module: nn.Module) -> None:
         """Let hooks follow children that were exchanged, and notice those that came or went."""
         follow(module, self.outputs)
@@ -42,7 +45,7 @@ class Hosted:
 
     @property
     def empty(self) -> bool:
-        return not self.outputs and not self.additions and self.guard is None
+        return not (self.outputs or self.additions or self.guard or self.shortened)
 
 
 def _names(children: Mapping[str, nn.Module | None]) -> set[str]:

@@ -13,16 +13,20 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from torch import nn
+from torch.optim import Optimizer
 
 from attnlab._errors import SiteError
+from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment, OwnedAttachment
-from attnlab.residuals.known_padding import mask_position
+from attnlab.residuals.known_padding import mask_argument
 from attnlab.surgery.insertion._additions import discard, host_at
 from attnlab.surgery.insertion._exchange import host, settle
 from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
 from attnlab.surgery.insertion._hosted import hosted_by
 from attnlab.surgery.insertion._norms import plain_norms
 from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
+from attnlab.surgery.insertion._pretrained import Insertion
+from attnlab.surgery.optimizer import check_optimizer, following
 
 
 def hang(network: nn.Module, attachment: Attachment) -> None:
@@ -49,16 +53,22 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
+    mark_adapters(network)
     guard = _guard(network)
     guard.add(attachment)
     if attachment.over_tokens:
         guard.over_tokens = True
-        guard.mask_position = mask_position(network)
+        guard.mask = mask_argument(network)
 
 
 def guard_norms(network: nn.Module) -> None:
     """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
     _guard(network).add_norms(network)
+
+
+def remember(network: nn.Module, insertion: Insertion) -> None:
+    """Keep how gates came into `network`, for folders of Hugging Face."""
+    _guard(network).insertions.append(insertion)
 
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
@@ -68,21 +78,26 @@ def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
             yield name, module
 
 
-def remove(network: nn.Module, *, only_lost: bool = False) -> None:
+def remove(
+    network: nn.Module, *, only_lost: bool = False, optimizer: Optimizer | None = None
+) -> None:
     """Take all gates off `network` itself; output, state-dict keys and classes are as before.
 
     With `only_lost=True` only those go that do not act any more, because a tool took away the
-    modules that they acted on; the others stay, and the network runs again.
+    modules that they acted on; the others stay, and the network runs again. With `optimizer=`, the
+    parameters of the gates leave that optimizer, with their momentum.
     """
-    found = _all_gates(network)
-    gone = lost_gates(network, found) if only_lost else found
-    if not only_lost:
-        plain_norms(network)
-    for module in network.modules():
-        hosted = hosted_by(module)
-        if hosted is not None and hosted.guard is not None:
-            hosted.guard.forget_lost_norms(module)
-    _remove(network, found, {id(gate) for gate in gone})
+    check_optimizer(optimizer, inplace=True)
+    with following(optimizer, network):
+        found = _all_gates(network)
+        gone = lost_gates(network, found) if only_lost else found
+        if not only_lost:
+            plain_norms(network)
+        for module in network.modules():
+            hosted = hosted_by(module)
+            if hosted is not None and hosted.guard is not None:
+                hosted.guard.forget_lost_norms(module)
+        _remove(network, found, {id(gate) for gate in gone})
 
 
 def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
@@ -20,10 +21,17 @@ from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import Answer
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
-from attnlab.surgery.insertion._causal import sites_over_tokens, token_notes
 from attnlab.surgery.insertion._norms import replace_norms
+from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
-from attnlab.surgery.insertion.host import attachments, guard_norms, remove_attachments
+from attnlab.surgery.insertion._tokens import sites_over_tokens, token_notes
+from attnlab.surgery.insertion.host import (
+    attachments,
+    guard_norms,
+    remember,
+    remove_attachments,
+)
+from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import Receipt
 
@@ -52,6 +60,7 @@ def insert(
     shared: bool = False,
     example: Example | None = None,
     inplace: bool = False,
+    optimizer: Optimizer | None = None,
     **options: Any,
 ) -> tuple[nn.Module, Receipt]:
     """Put `gate` on the residual steps of `model`; return the new network and a receipt.
@@ -69,8 +78,12 @@ def insert(
     per stage for all its chosen blocks, as in the searched schemes of EAN (Huang et al., 2020).
 
     The model is not modified unless `inplace=True`; original state-dict keys and values are kept.
+    With `optimizer=`, which needs `inplace=True`, the parameters of the gates join that optimizer
+    in a group of their own, with the settings of its first; make a schedule of learning rates
+    afterwards.
     """
     began = perf_counter()
+    check_optimizer(optimizer, inplace)
     check_values("insert", insert, {"inplace": inplace, "shared": shared})
     how = _How(where, start, place, shared).checked()
     resolved = _resolved(model, gate, options, how)
@@ -78,11 +91,37 @@ def insert(
     original = Original.of(network, example, began)
     kept = frozenset(name for name, _ in attachments(network))
     try:
-        return network, _operate(network, original, resolved, how, kept)
+        with following(optimizer, network):
+            receipt = _operate(network, original, resolved, how, kept)
     except Exception:
         if inplace:
             remove_attachments(network, keep=kept)
         raise
+    remember(network, _written_down(network, gate, how, options, example, kept))
+    return network, receipt
+
+
+def _written_down(
+    network: nn.Module,
+    gate: str | Callable[[int], nn.Module],
+    how: _How,
+    options: dict[str, Any],
+    example: Example | None,
+    kept: frozenset[str],
+) -> Insertion:
+    """The arguments of `insert` in words, for folders of Hugging Face."""
+    chosen = [each.site.label for name, each in attachments(network) if name not in kept]
+    by_function = callable(how.where)
+    return Insertion(
+        name_of_gate(gate),
+        None if callable(how.where) or how.where is None else parse_where(how.where),
+        list(dict.fromkeys(chosen)) if by_function else None,
+        how.start,
+        how.place,
+        how.shared,
+        options,
+        **stored_example(example),
+    )
 
 
 @dataclass(frozen=True)

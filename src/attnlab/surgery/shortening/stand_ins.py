@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError, ShortenError, WeightsError
-from attnlab.surgery.insertion import attachments, remove
+from attnlab.surgery.insertion import attachments, mark_shortened, remove
 
 
 class PassOn(nn.Identity):
@@ -88,6 +88,7 @@ def take_out(network: nn.Module, replaced: Mapping[str, str]) -> None:
             f"Taking {', '.join(replaced)} out would take gates off other steps as well. Remove "
             f"the gates first (attnlab.remove), or fold them (attnlab.fold)."
         )
+    mark_shortened(network, replaced)
 
 
 def outermost(replaced: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,69 @@
+"""Adapters of peft (LoRA, DoRA): what they add is a part of the layer that they wrap, and none of
+the additions of its block.
+
+So additions inside an adapter are not counted, by whoever counts: with adapters put in before
+gates, after them, or merged in between, a block makes the additions that it was written with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+
+class _Depth(threading.local):
+    """How many adapters run in this thread, one inside another."""
+
+    value = 0
+
+
+_depth = _Depth()
+
+
+def inside_adapter() -> bool:
+    """Whether an adapter that was marked is running in this thread."""
+    return _depth.value > 0
+
+
+def is_adapter(module: nn.Module) -> bool:
+    """Whether `module` is a layer of peft that wraps another."""
+    return any(
+        each.__name__ == "BaseTunerLayer" and each.__module__.startswith("peft.")
+        for each in type(module).__mro__
+    )
+
+
+def _enter(module: nn.Module, arguments: Any) -> None:
+    del module, arguments
+    _depth.value += 1
+
+
+def _leave(module: nn.Module, arguments: Any, output: Any) -> None:
+    del module, arguments, output
+    _depth.value -= 1
+
+
+def mark_adapters(network: nn.Module) -> list[RemovableHandle]:
+    """Let all adapters of `network` say when they run; those that do already are left alone."""
+    handles = []
+    for module in network.modules():
+        if is_adapter(module) and _enter not in module._forward_pre_hooks.values():
+            handles.append(module.register_forward_pre_hook(_enter))
+            handles.append(module.register_forward_hook(_leave, always_call=True))
+    return handles
+
+
+@contextmanager
+def marked_adapters(network: nn.Module) -> Iterator[None]:
+    """The same while inside."""
+    handles = mark_adapters(network)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,175 @@
+"""Networks of Hugging Face with gates: `save_pretrained` writes beside the weights how the gates
+came in, in `attnlab.json`, so that `attnlab.load` can put them in again.
+
+Hugging Face's own `from_pretrained` knows nothing of that file: it builds the network without its
+gates. So saving says.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from attnlab._errors import PretrainedWarning, SiteError
+from attnlab._files import write_whole
+from attnlab.residuals.example import Example
+
+GATES_FILE = "attnlab.json"
+"""In the folder of a network of Hugging Face, how its gates came in."""
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of an example: token numbers and masks whole, features by their shape alone."""
+
+    shape: list[int]
+    dtype: str
+    values: list[int] | None = None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> StoredTensor:
+        """Keep what finding steps needs of `tensor`."""
+        floating = tensor.is_floating_point()
+        values = None if floating else tensor.flatten().long().tolist()
+        return cls(list(tensor.shape), str(tensor.dtype).removeprefix("torch."), values)
+
+    def tensor(self) -> Tensor:
+        """A tensor like the one that was kept."""
+        dtype = getattr(torch, self.dtype)
+        if self.values is not None:
+            return torch.tensor(self.values, dtype=dtype).reshape(self.shape)
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(self.shape, generator=generator).to(dtype)
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """The arguments of one call of `insert`, in words that a file can hold."""
+
+    gate: str
+    """Its name, or where its class is, "my_gates.MyGate"; empty if it has no such place."""
+    where: str | list[str] | None = None
+    labels: list[str] | None = None
+    """Of a `where` that was a function: the labels of the steps that it chose."""
+    start: Literal["paper", "identity"] = "paper"
+    place: Literal["auto", "branch", "norm"] = "auto"
+    shared: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, StoredTensor | bool | int | float | str | None] | None = None
+    """The example, if it had names."""
+    positional: list[StoredTensor | bool | int | float | str | None] | None = None
+    """The example, if it had places."""
+
+    def example(self) -> Example | None:
+        """The example that it was inserted with, or one like it."""
+        if self.named is not None:
+            return {name: _restored(value) for name, value in self.named.items()}
+        if self.positional is not None:
+            return tuple(_restored(value) for value in self.positional)
+        return None
+
+
+def name_of_gate(gate: str | Callable[..., nn.Module]) -> str:
+    """The name by which a file can have `gate`; empty for what cannot be imported by one."""
+    if isinstance(gate, str):
+        return gate
+    if not isinstance(gate, type) or "<locals>" in gate.__qualname__:
+        return ""
+    return f"{gate.__module__}.{gate.__qualname__}"
+
+
+def _restored(value: Any) -> Any:
+    return value.tensor() if isinstance(value, StoredTensor) else value
+
+
+def stored_example(example: Example | None) -> dict[str, Any]:
+    """The fields of an `Insertion` that keep `example`."""
+    if example is None:
+        return {}
+    if isinstance(example, Mapping):
+        return {"named": {name: _stored(value) for name, value in example.items()}}
+    values = (example,) if isinstance(example, Tensor) else tuple(example)
+    return {"positional": [_stored(value) for value in values]}
+
+
+def _stored(value: Any) -> Any:
+    return StoredTensor.of(value) if isinstance(value, Tensor) else value
+
+
+@dataclass(frozen=True)
+class GatesOfFolder:
+    """What `attnlab.json` holds."""
+
+    insertions: list[Insertion]
+    gates: list[str]
+    """The names of the gates that the network carries."""
+    format: int = FORMAT
+
+    def to_json(self, network: str) -> str:
+        """As text; an error where something in it has no words."""
+        try:
+            if any(not each.gate for each in self.insertions):
+                raise TypeError("a gate is no class that can be imported by name")
+            return json.dumps(asdict(self), indent=1) + "\n"
+        except TypeError as error:
+            raise SiteError(
+                f"save_pretrained cannot write down how the gates of {network} came in: {error}. "
+                f"Save its weights alone, torch.save(network.state_dict(), file), and load them "
+                f"into a network with the same gates: attnlab.insert, then load_state_dict."
+            ) from error
+
+
+def saving_gates(
+    save: Callable[..., Any], gates_of: Callable[[nn.Module], GatesOfFolder | None]
+) -> Callable[..., Any]:
+    """`save_pretrained` of a network that may carry gates, which `gates_of` tells."""
+
+    @functools.wraps(save)
+    def save_pretrained(
+        self: nn.Module, save_directory: str | Path, *args: Any, **kwargs: Any
+    ) -> Any:
+        gates = gates_of(self)
+        if gates is None:
+            return save(self, save_directory, *args, **kwargs)
+        name = type(self).__name__
+        if kwargs.get("push_to_hub"):
+            raise SiteError(
+                f"save_pretrained with push_to_hub=True would leave out {GATES_FILE}, without "
+                f"which the gates of {name} are lost. Save to a folder, and upload that."
+            )
+        text = gates.to_json(name)
+        if "save_original_format" in inspect.signature(save).parameters:
+            # Under the names that the network itself has: the Trainer resumes by these, and takes
+            # those of an older format that transformers 5 writes by default for unknown ones.
+            kwargs.setdefault("save_original_format", False)
+        result = save(self, save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", True):
+            write_whole(Path(save_directory) / GATES_FILE, text)
+            _say(self, name)
+        return result
+
+    return save_pretrained
+
+
+def _say(network: nn.Module, name: str) -> None:
+    """Once for each network: a training loop saves often."""
+    if network.__dict__.get("_attnlab_said_saving"):
+        return
+    network.__dict__["_attnlab_said_saving"] = True
+    warnings.warn(
+        f"{name} was saved with its gates. attnlab.load(folder) reads it back; "
+        f"{name}.from_pretrained(folder) builds the network without its gates and reports their "
+        f"weights as unexpected.",
+        PretrainedWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,52 @@
+"""What gates that look over all tokens need of the network: that it may look ahead, that a sequence
+is one text or image, and that its padding is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from attnlab.residuals.example import Example, Run
+from attnlab.residuals.known_padding import mask_argument, refuse_hidden_mask
+from attnlab.residuals.site import Site
+from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
+from attnlab.surgery.insertion._packed import refuse_mixing
+from attnlab.surgery.insertion._resolve import Resolved
+
+
+def on_meta(network: nn.Module) -> bool:
+    """Whether nothing can be seen in the network's states, because they have no values."""
+    return any(parameter.is_meta for parameter in network.parameters())
+
+
+def sites_over_tokens(
+    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
+) -> list[Site]:
+    """The sites at which the gate looks over all tokens; an error where it must not."""
+    tokens = [site for site in sites if is_token_site(site)]
+    if not tokens or not looks_over_tokens(item, tokens[0]):
+        return []
+    if not on_meta(network):
+        refuse_leaks(network, run, example, item.label, tokens)
+    refuse_hidden_mask(network, example, item.label)
+    if not on_meta(network):
+        refuse_mixing(network, run, example, item.label, tokens)
+    return tokens
+
+
+def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
+    """For the receipt."""
+    notes = []
+    if over_tokens and on_meta(network):
+        notes.append(
+            f"{item.label} looks over all tokens; whether the network may look ahead cannot be "
+            f"seen on the meta device"
+        )
+    argument = mask_argument(network)
+    if over_tokens and argument is not None:
+        notes.append(
+            f"{item.label} looks over all tokens; those that are padding by the {argument.name} of "
+            f"a call are left out"
+        )
+    return notes

@@ -1,0 +1,227 @@
+"""Networks of Hugging Face with gates: training, saving, resuming and reading back."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnlab
+from attnlab._errors import PretrainedWarning, SiteError, WeightsError
+from attnlab.bridges.huggingface import from_pretrained
+from attnlab.surgery.insertion import attachments
+
+IMAGES = torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+IDS = {"input_ids": torch.arange(2, 11)[None]}
+
+
+def vit() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        image_size=16, patch_size=8, num_labels=3,
+    )  # fmt: skip
+    return transformers.ViTForImageClassification(config).eval()
+
+
+def bert() -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.BertConfig(vocab_size=50, intermediate_size=32, **sizes)
+    return transformers.BertForSequenceClassification(config).eval()
+
+
+def resnet() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", num_labels=3
+    )
+    return transformers.ResNetForImageClassification(config).eval()
+
+
+def awake(network: nn.Module) -> nn.Module:
+    """With gates as if trained."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for _, attachment in attachments(network):
+            for parameter in attachment.parameters():
+                parameter.normal_(std=0.5)
+    return network
+
+
+def answer(network: nn.Module, given) -> Tensor:
+    with torch.no_grad():
+        return (network(**given) if isinstance(given, dict) else network(given)).logits
+
+
+def saved(network: nn.Module, folder: Path) -> Path:
+    with pytest.warns(PretrainedWarning):
+        network.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("build", "gate", "settings", "given"),
+    [
+        (vit, "se", {}, IMAGES),
+        (vit, "asr:se", {"start": "identity", "activation": "sigmoid"}, IMAGES),
+        (vit, "dia", {}, IMAGES),
+        (vit, "se", {"where": "blocks:1", "reduction": 4}, IMAGES),
+        (vit, "se", {"where": lambda site: site.part == 1}, IMAGES),
+        (bert, "se", {"example": IDS}, IDS),
+        (bert, "step", {"example": (IDS["input_ids"],), "start": "identity"}, IDS),
+        (resnet, "se", {"shared": True}, IMAGES),
+        (resnet, "iebn", {}, IMAGES),
+    ],
+)
+def test_a_folder_is_read_back_to_the_bit(tmp_path, build, gate, settings, given):
+    network = awake(attnlab.insert(build(), gate, **settings)[0])
+    folder = saved(network, tmp_path / "folder")
+    for loaded in (attnlab.load(folder), from_pretrained(folder, type(build()))):
+        assert loaded.state_dict().keys() == network.state_dict().keys()
+        for name, tensor in network.state_dict().items():
+            assert torch.equal(loaded.state_dict()[name], tensor), name
+        assert torch.equal(answer(loaded, given), answer(network, given))
+    # And once more, from what was read.
+    again = attnlab.load(saved(loaded, tmp_path / "again"))
+    assert torch.equal(answer(again, given), answer(network, given))
+
+
+def test_two_gates_of_which_one_was_taken_off(tmp_path):
+    network, _ = attnlab.insert(vit(), "se", where="blocks:0")
+    network, _ = attnlab.insert(awake(network), "asr:se", inplace=True)
+    names = [name for name, _ in attachments(network)]
+    attnlab.surgery.insertion.remove_attachments(network, keep=names[1:])
+    loaded = attnlab.load(saved(network, tmp_path))
+    assert [name for name, _ in attachments(loaded)] == names[1:]
+    assert torch.equal(answer(loaded, IMAGES), answer(network, IMAGES))
+
+
+def test_half_precision_stays(tmp_path):
+    network = awake(attnlab.insert(vit(), "se")[0]).bfloat16()
+    loaded = attnlab.load(saved(network, tmp_path))
+    assert {p.dtype for p in loaded.parameters()} == {torch.bfloat16}
+    assert torch.equal(answer(loaded, IMAGES.bfloat16()), answer(network, IMAGES.bfloat16()))
+
+
+def test_what_plain_from_pretrained_does_is_said(tmp_path):
+    network = awake(attnlab.insert(vit(), "se")[0])
+    with pytest.warns(PretrainedWarning) as said:
+        network.save_pretrained(tmp_path)
+    assert str(said[0].message) == (
+        "ViTForImageClassification was saved with its gates. attnlab.load(folder) reads it back; "
+        "ViTForImageClassification.from_pretrained(folder) builds the network without its gates "
+        "and reports their weights as unexpected."
+    )
+    network.save_pretrained(tmp_path)  # said once
+    plain = transformers.ViTForImageClassification.from_pretrained(tmp_path).eval()
+    assert not list(attachments(plain))
+    assert torch.equal(answer(plain, IMAGES), answer(vit(), IMAGES))
+
+
+def test_a_folded_network_writes_a_plain_folder(tmp_path):
+    network = awake(attnlab.insert(vit(), "asr:se")[0])
+    folded, _ = attnlab.fold(network)
+    folded.save_pretrained(tmp_path)
+    assert not (tmp_path / "attnlab.json").exists()
+    plain = transformers.ViTForImageClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(answer(plain, IMAGES), answer(network, IMAGES))
+
+
+def test_another_network_saved_over_it_is_noticed(tmp_path):
+    saved(attnlab.insert(vit(), "se")[0], tmp_path)
+    vit().save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match="was saved to it since"):
+        attnlab.load(tmp_path)
+
+
+def test_gates_that_no_file_can_name(tmp_path):
+    class Local(attnlab.gates.BranchGate):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+            self.level = nn.Parameter(torch.ones(1, channels, 1, 1))
+
+        def forward(self, branch: Tensor) -> Tensor:
+            return self.level.expand(len(branch), -1, -1, -1)
+
+        def start_constant(self) -> float:
+            return 1.0
+
+    network, _ = attnlab.insert(vit(), Local)
+    with pytest.raises(SiteError, match="cannot write down how the gates"):
+        network.save_pretrained(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def gpt2() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=16, n_layer=4, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def test_a_shortened_network_is_a_plain_one_of_fewer_layers(tmp_path):
+    short, _ = attnlab.shorten(gpt2(), ["transformer.h.1"], example=IDS)
+    for number, each in enumerate((short, copy.deepcopy(short))):
+        each.save_pretrained(tmp_path / str(number))
+        plain = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / str(number)).eval()
+        assert plain.config.n_layer == 3
+        torch.testing.assert_close(answer(plain, IDS), answer(short, IDS))
+    # By hand: the layers 0, 2 and 3 of the whole network.
+    whole = gpt2()
+    whole.transformer.h = nn.ModuleList([whole.transformer.h[i] for i in (0, 2, 3)])
+    torch.testing.assert_close(answer(plain, IDS), answer(whole, IDS))
+
+
+def test_half_a_layer_has_no_words(tmp_path):
+    short, _ = attnlab.shorten(gpt2(), ["1.1:1"], example=IDS)
+    with pytest.raises(SiteError, match=r"builds another network.*only a part of a layer"):
+        short.save_pretrained(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Pictures(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"pixel_values": IMAGES[index], "labels": torch.tensor(index % 3)}
+
+
+def trainer(network: nn.Module, folder: Path, steps: int) -> transformers.Trainer:
+    # Default arguments but for the length, the checkpoints and what this machine lacks.
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, save_steps=2, use_cpu=True, report_to="none",
+        disable_tqdm=True, per_device_train_batch_size=3,
+    )  # fmt: skip
+    return transformers.Trainer(network, arguments, train_dataset=Pictures())
+
+
+def train(network: nn.Module, folder: Path, steps: int, **how) -> nn.Module:
+    trainer(network, folder, steps).train(**how)
+    return network.eval()
+
+
+@pytest.mark.filterwarnings("ignore::attnlab._errors.PretrainedWarning")
+@pytest.mark.filterwarnings("ignore:.*pin_memory.*")
+def test_the_trainer_trains_saves_resumes_and_ends_with_its_gates(tmp_path):
+    network, _ = attnlab.insert(vit(), "se")
+    start = copy.deepcopy(network)
+    whole = train(copy.deepcopy(network), tmp_path / "whole", 4)
+    assert len(list(attachments(whole))) == 4
+    for name, parameter in start.named_parameters():
+        if name.endswith("fc2.bias"):
+            assert not torch.equal(parameter, whole.get_parameter(name)), name
+    resumed = train(
+        copy.deepcopy(start),
+        tmp_path / "resumed",
+        4,
+        resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"),
+    )
+    for checkpoint in (resumed, attnlab.load(tmp_path / "whole" / "checkpoint-4")):
+        torch.testing.assert_close(answer(checkpoint, IMAGES), answer(whole, IMAGES))

@@ -1,0 +1,181 @@
+"""Gates that look over all tokens, where one sequence holds several images or texts, or padding
+that goes by another name than `attention_mask`."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnlab
+from attnlab import _errors
+from attnlab.surgery.insertion import attachments
+
+POOLING = ["se", "eca", "step", "cbam"]
+IMAGES = torch.randn(2, 3, 32, 32, dtype=torch.double, generator=torch.Generator().manual_seed(2))
+SIZES = torch.tensor([[32, 32], [16, 24]])
+PACKED = {"pixel_values": IMAGES, "image_sizes": SIZES}
+
+
+def awake(network: nn.Module) -> nn.Module:
+    """With gates as if trained."""
+    torch.manual_seed(1)
+    for _, attachment in attachments(network):
+        for parameter in attachment.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return network
+
+
+def pixtral() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.PixtralVisionConfig(
+        hidden_size=24,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=8,
+    )
+    return transformers.PixtralVisionModel(config).double().eval()
+
+
+@pytest.mark.parametrize("gate", POOLING)
+@pytest.mark.parametrize(
+    "example",
+    [PACKED, {"pixel_values": IMAGES[:1], "image_sizes": SIZES[:1]}, None],
+    ids=["two images", "one image", "made up"],
+)
+def test_pixtral_refuses_gates_that_mix_its_images(gate, example):
+    network = pixtral()
+    if example is None:
+        network = network.float()
+    with pytest.raises(_errors.SiteError, match="PixtralVisionModel packs several images or texts"):
+        attnlab.insert(network, gate, example=example)
+
+
+def test_constant_gates_leave_pixtrals_images_apart():
+    network = awake(attnlab.insert(pixtral(), "asr:se", example=PACKED)[0])
+    with torch.no_grad():
+        both = network(**PACKED).last_hidden_state
+        alone = [
+            network(pixel_values=IMAGES[n : n + 1], image_sizes=SIZES[n : n + 1]).last_hidden_state
+            for n in range(2)
+        ]
+    torch.testing.assert_close(both, torch.cat(alone, dim=1), rtol=0, atol=1e-12)
+
+
+class Sequences(nn.Module):
+    """Two layers of attention over tokens, of which each sees those that `seen` says."""
+
+    def __init__(self, seen: Tensor) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(3))
+        self.projections = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.seen = seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm, projection in zip(self.norms, self.projections, strict=True):
+            values = projection(norm(x))
+            x = x + functional.scaled_dot_product_attention(values, values, values, self.seen)
+        return x
+
+
+def blocks(*lengths: int) -> Tensor:
+    return torch.block_diag(*(torch.ones(n, n) for n in lengths)).bool()
+
+
+def neighbours(tokens: int) -> Tensor:
+    places = torch.arange(tokens)
+    return (places[:, None] - places).abs() <= 1
+
+
+def padded(tokens: int, valid: int) -> Tensor:
+    return (torch.arange(tokens) < valid)[None, :] | torch.eye(tokens).bool()
+
+
+TOKENS = torch.randn(1, 9, 8, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        blocks(5, 4),
+        blocks(2, 3, 4),
+        blocks(5, 4) & neighbours(9),
+        blocks(4, 5)[torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])][
+            :, torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])
+        ],
+    ],
+    ids=["two", "three", "two of neighbours", "two interleaved"],
+)
+def test_texts_that_never_change_each_other_are_found(seen):
+    with pytest.raises(_errors.SiteError, match="packs several images or texts into one"):
+        attnlab.insert(Sequences(seen), "se", example=TOKENS)
+
+
+@pytest.mark.parametrize("seen", [blocks(9), neighbours(9)], ids=["everyone", "neighbours"])
+def test_one_text_is_not_taken_for_several(seen):
+    _, receipt = attnlab.insert(Sequences(seen), "se", example=TOKENS)
+    assert len(receipt.sites) == 3
+
+
+def test_padding_of_which_nobody_tells():
+    on_the_left = padded(9, 6).flip(0, 1)
+    with pytest.raises(_errors.SiteError, match=r"some of those at 1\.0 are padding, which no"):
+        attnlab.insert(Sequences(on_the_left), "se", example=TOKENS)
+    with pytest.raises(_errors.SiteError, match="looks over all tokens"):  # as a causal network
+        attnlab.insert(Sequences(padded(9, 6)), "se", example=TOKENS)
+    assert attnlab.insert(Sequences(padded(9, 6)), "asr:se", example=TOKENS)[1].sites
+
+
+def naflex() -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 3}
+    return timm.create_model("naflexvit_base_patch16_gap", **sizes).double().eval()
+
+
+def patches(valid: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    coordinates = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    return {
+        "patches": torch.randn(1, 9, 768, dtype=torch.double, generator=generator)[:, :valid],
+        "patch_coord": coordinates[None, :valid],
+        "patch_valid": torch.ones(1, valid, dtype=torch.bool),
+    }
+
+
+def padded_batch() -> dict[str, Tensor]:
+    """An image of nine patches, and its first six with three of padding."""
+    batch = {name: torch.cat([value, value]) for name, value in patches(9).items()}
+    batch["patch_valid"][1, 6:] = False
+    batch["patch_coord"][1, 6:] = 0  # else the image is taken for one of three rows
+    batch["patches"][1, 6:] = 5.0
+    return batch
+
+
+@pytest.mark.parametrize("gate", POOLING)
+def test_naflex_answers_a_padded_image_as_if_alone(gate):
+    network = awake(attnlab.insert(naflex(), gate, example=(patches(9),))[0])
+    with torch.no_grad():
+        together = network(padded_batch())
+        alone = torch.cat([network(patches(9)), network(patches(6))])
+        blind = network({**padded_batch(), "patch_valid": torch.ones(2, 9, dtype=torch.bool)})
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
+    assert (blind[1] - together[1]).abs().max() > 1e-6
+
+
+def test_naflex_says_in_its_receipt_how_padding_is_known():
+    _, receipt = attnlab.insert(naflex(), "se", example=(padded_batch(),))
+    assert any("padding by the patch_valid of a call are left out" in n for n in receipt.notes)
+
+
+def test_a_mask_of_pixels_is_refused_where_tokens_are_needed():
+    network, _ = attnlab.insert(naflex(), "se", example=(patches(9),))
+    batch = padded_batch()
+    masks = {"patch_valid": torch.zeros(2, 3, 3, dtype=torch.bool)}
+    with pytest.raises(_errors.InputError, match=r"Expected patch_valid of shape \(inputs, tokens"):
+        network({**batch, **masks})
