@@ -102,3 +102,19 @@ def test_citation_has_what_its_format_asks_for() -> None:
         assert {"type", "title", "authors", "year"} <= paper.keys()
     identifiers = [paper["identifiers"][0]["value"] for paper in citation["references"]]
     assert identifiers == ["arXiv:2308.09939", "arXiv:2304.06345", "arXiv:2305.14409"]
+
+
+def test_page_for_programs_names_every_command_and_runs() -> None:
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    listed = re.findall(r"^- attnlab (\w+)", text, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+    (block,) = (block for block in blocks_of(text) if block.language == "python")
+    exec(block.text, {"__name__": "page"})
+    for name in re.findall(r"attnlab\.(\w+)", text):
+        assert hasattr(attnlab, name), name
+
+
+@pytest.mark.parametrize("command", ["stiffness", "stripe", "maps", "place", "noise", "trajectory"])
+def test_page_for_programs_says_who_has_json(command: str) -> None:
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert f"`{command}`" in text[text.index("`--json`") : text.index("Other commands")]
