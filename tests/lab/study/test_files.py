@@ -7,13 +7,16 @@ import tomllib
 import pytest
 
 from attnlab.data import Facts
+from attnlab.gates import GATES
+from attnlab.lab.statistics import seeds_needed
 from attnlab.lab.study import list_studies, load_study, planned_runs
 from attnlab.lab.training.placement import stand_in_config
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
 RUNS = {
-    "demo": 8,
+    "demo": 4 * 12,
+    "all-gates": 26 * 5,
     "shapes-demo": 2 * 2,
     "shapes-seeds": 4 * 5,
     "stepnet-table1": 9 * 3 * 5,
@@ -26,7 +29,9 @@ RUNS = {
     "lottery-ticket-cifar10": 15 * 3,
     "asr-style": 4 * 2 * 5,
 }
-TABLES = sorted(RUNS.keys() - {"demo", "shapes-demo", "shapes-seeds", "lottery-ticket-cifar10"})
+TABLES = sorted(
+    RUNS.keys() - {"demo", "all-gates", "shapes-demo", "shapes-seeds", "lottery-ticket-cifar10"}
+)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -102,3 +107,16 @@ def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
             build_network(
                 stand_in_config(run.config), build_task(run.config.task, facts), facts.shape
             )
+
+
+def test_the_demos_seeds_follow_from_power() -> None:
+    """As its header says, and none of them was in the study that its spread is from."""
+    study = load_study("demo")
+    modules = len(study.attention) - 1
+    assert len(study.seeds) == seeds_needed(1.0, 0.9, level=1 - 0.05 / modules)
+    assert not set(study.seeds) & set(range(5))
+
+
+def test_every_gate_is_in_the_study_of_all_gates() -> None:
+    study = load_study("all-gates")
+    assert {entry.gate for entry in study.attention} == {"none", *GATES}
