@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attnlab._errors import AttnlabError
@@ -52,11 +53,19 @@ def unless_read_only(folder: Path) -> Iterator[None]:
             raise
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what processes that were killed while writing left behind."""
+LONG_AGO = 3600.0
+"""Seconds after which nobody still writes a partial file: writing takes seconds."""
+
+
+def remove_partial(folder: Path, older_than: float = 0.0) -> None:
+    """Remove what processes that were killed while writing left behind. In a folder that others may
+    write to at the same time, only what is `older_than` so many seconds."""
+    latest = time.time() - older_than
     for pattern in (f".*{_PARTIAL}", f".*{_PARTIAL}.*"):
         for partial in folder.glob(pattern):
-            partial.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # its writer was quicker
+                if not older_than or partial.stat().st_mtime <= latest:
+                    partial.unlink()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from attnlab._errors import InputError, OptionError, WeightsError
 from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description
 from attnlab.networks.preprocessing import Preprocessing
+from attnlab.results.manifest import write_manifest
 
 RECIPE = {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 64}
 
@@ -192,6 +193,7 @@ def test_a_strangers_run_imports_nothing_without_trust(run, tmp_path):
     config = json.loads((run / "config.json").read_text())
     config["attention"] = "stranger.Gate"
     (tmp_path / "config.json").write_text(json.dumps(config))
+    write_manifest(tmp_path, "a stranger's")
     with pytest.raises(WeightsError, match=r"not attnlab's \(stranger.Gate\)"):
         attnlab.open(tmp_path)
 

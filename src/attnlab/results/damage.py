@@ -1,9 +1,11 @@
-"""Files that attnlab wrote and that cannot be read any more: each is named, with what to do."""
+"""Files that attnlab wrote and that cannot be read any more, or are not what was written: each is
+named, with what to do."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab._errors import AttnlabError
+
+_MOST_BYTES = 2**28
+"""Of a file of JSON. The largest that attnlab writes, of gates of large networks, have some MB."""
 
 
 class DamagedFileError(AttnlabError, ValueError):
@@ -35,6 +40,8 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         raise DamagedFileError(path, "it is not UTF-8 text", remedy) from None
     except json.JSONDecodeError as error:
         raise DamagedFileError(path, _not_json(error), remedy) from None
+    except (RecursionError, MemoryError):
+        raise DamagedFileError(path, "it is nested too deep or too large", remedy) from None
     except KeyError as error:
         raise DamagedFileError(path, f"it lacks {error}", remedy) from None
     except (AttnlabError, AttributeError, IndexError, TypeError, ValueError) as error:
@@ -43,8 +50,22 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
 
 def read_object(path: Path, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
+    return parsed_object_of(path, read_bytes(path, remedy), remedy)
+
+
+def read_bytes(path: Path, remedy: str) -> bytes:
+    """What is in a small file."""
     with reading(path, remedy):
-        return parsed_object(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise ValueError(f"it has {size:,} bytes, expected at most {_MOST_BYTES:,}")
+        return path.read_bytes()
+
+
+def parsed_object_of(path: Path, data: bytes, remedy: str) -> dict[str, Any]:
+    """The JSON object in the bytes of a file."""
+    with reading(path, remedy):
+        return parsed_object(data.decode("utf-8"))
 
 
 def parsed_object(text: str) -> dict[str, Any]:
@@ -53,6 +74,30 @@ def parsed_object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"expected a JSON object but got {str(found)[:40]}")
     return found
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """The text of a file of JSON that proves itself: `content` with its own checksum."""
+    whole = {**content, "checksum": _checksum(content)}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def sealed_line(content: Mapping[str, Any]) -> str:
+    """The same in one line."""
+    return json.dumps({**content, "checksum": _checksum(content)}, ensure_ascii=False) + "\n"
+
+
+def unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What `sealed` was given; an error if it is not that any more."""
+    content = {name: value for name, value in found.items() if name != "checksum"}
+    if found.get("checksum") != _checksum(content):
+        raise ValueError("it is not what was written: its checksum does not fit")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_format(found: dict[str, Any], expected: int = 2) -> None:

@@ -21,8 +21,19 @@ class Metric(Strict):
     scale: float = 1.0
     """What a stored value is multiplied by to be shown."""
     better: Literal["higher", "lower"] = "higher"
+    least: float | None = None
+    """No stored value is below it; None if that is not known."""
+    most: float | None = None
+    """No stored value is above it."""
     digits: NonNegativeInt = 2
     """Behind the point, when shown."""
+
+    def check_value(self, value: float) -> None:
+        """Refuse a stored value that the metric cannot have."""
+        if self.least is not None and value < self.least:
+            raise ValueError(f"{self.name} is {value:g}, expected at least {self.least:g}")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"{self.name} is {value:g}, expected at most {self.most:g}")
 
     @property
     def title(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attnlab._strict import Strict
@@ -74,6 +75,26 @@ class RunResult(Strict):
         found = self.values[self.metric.name]
         assert found is not None
         return found
+
+
+def check_numbers(found: Mapping[str, Any]) -> None:
+    """Refuse a text where result.json has a number, which reading would turn into one."""
+    values = found.get("values")
+    inner = values if isinstance(values, Mapping) else {}
+    for name, value in (*found.items(), *inner.items()):
+        if isinstance(value, str) and name not in ("run_id", "label"):
+            raise ValueError(f"{name}: expected a number but got {value!r}")
+
+
+def check_values(result: RunResult) -> None:
+    """Refuse values that the metrics cannot have."""
+    if result.values[result.metric.name] is None:
+        raise ValueError(f"it has no value of {result.metric.name}")
+    for metric in result.metrics:
+        value = result.values.get(metric.name)
+        if value is not None:
+            metric.check_value(value)
+    result.metric.check_value(result.best_value)
 
 
 class Measured(Strict):

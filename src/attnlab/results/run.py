@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,20 +13,30 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from attnlab._errors import InputError
-from attnlab._files import write_whole
+from attnlab._files import LONG_AGO, remove_partial, write_whole
 from attnlab.results.base import Result
 from attnlab.results.damage import (
     DamagedFileError,
     check_format,
     parsed_object,
-    read_object,
+    parsed_object_of,
+    read_bytes,
     reading,
 )
 from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
+from attnlab.results.manifest import FILE as MANIFEST
+from attnlab.results.manifest import Manifest, add_to_manifest, digest, read_manifest
 from attnlab.results.result import FILE as PLACEMENT
-from attnlab.results.result import Measured, PlacementRecord, RunResult, found_result
+from attnlab.results.result import (
+    Measured,
+    PlacementRecord,
+    RunResult,
+    check_numbers,
+    check_values,
+    found_result,
+)
 from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings, RunStarts
 
 
@@ -91,22 +102,30 @@ class StoredRun:
 
     @property
     def has_result(self) -> bool:
-        """Whether there is a result, be it damaged or not."""
-        return (self.directory / "result.json").is_file()
+        """Whether the run is finished, be its result damaged or not: the manifest, written last,
+        is there as well."""
+        files = (self.directory / name for name in ("result.json", MANIFEST))
+        return all(file.is_file() for file in files)
 
     @cached_property
     def is_trained(self) -> bool:
         """Whether there is a result that is whole and surely this run's."""
-        found = self._problems("result.json", "config.json", IDENTITY)
+        found = self._problems(MANIFEST, "result.json", "config.json", IDENTITY)
         return self.has_result and not any(True for _ in found)
+
+    @property
+    def finished_at(self) -> float | None:
+        """When it was finished, in seconds since 1970; None if it is not, or is damaged."""
+        return self._manifest.finished if self.is_trained and self._manifest else None
 
     @cached_property
     def result(self) -> RunResult:
         """The training's result."""
         path = self.directory / "result.json"
-        if not path.is_file():
+        if not self.has_result:
+            missing = self.directory / MANIFEST if path.is_file() else path
             raise InputError(
-                f"There is no {path}: the run is not finished, or not a run's directory."
+                f"There is no {missing}: the run is not finished, or not a run's directory."
             )
         return self._result()
 
@@ -182,9 +201,19 @@ class StoredRun:
 
     def write_measured(self, found: Measured) -> Path:
         """Store a measurement, in the place of an earlier one."""
-        path = self.directory / MEASURED / f"{found.measurement}.json"
+        name = f"{MEASURED}/{found.measurement}.json"
         self._validated.pop(found.measurement, None)
-        return write_whole(path, found.model_dump_json(indent=1) + "\n")
+        remove_partial(self.directory / MEASURED, LONG_AGO)
+        path = write_whole(self.directory / name, found.model_dump_json(indent=1) + "\n")
+        result = found_result(found)
+        add_to_manifest(self.directory, [name, *(() if result is None else result.files())])
+        self.__dict__.pop("_manifest", None)
+        return path
+
+    def check_weights(self) -> None:
+        """Refuse weights that are not those that the run wrote. All of them are read, so this is
+        for those who use them."""
+        self._prove(WEIGHTS, lambda: digest(self.directory / WEIGHTS), _WEIGHTS)
 
     def _problems(self, *names: str) -> Iterator[DamagedFileError]:
         readers = self._readers()
@@ -201,6 +230,7 @@ class StoredRun:
             for name in self._measurement_names()
         }
         return {
+            MANIFEST: self._complete,
             "result.json": self._result if self.has_result else dict,
             "config.json": self._config,
             IDENTITY: self._identity,
@@ -215,17 +245,62 @@ class StoredRun:
 
     def _result(self) -> RunResult:
         path = self.directory / "result.json"
-        found = read_object(path, _RESUME)
+        data = read_bytes(path, _RESUME)
+        found = parsed_object_of(path, data, _RESUME)
         with reading(path, _RESUME):
             check_format(found)
+            check_numbers(found)
             result = RunResult(**found)
-            if result.values[result.metric.name] is None:
-                raise ValueError(f"it has no value of {result.metric.name}")
+            check_values(result)
             own = self._identity()
             expected = self.expected or (run_id_of(own) if own else result.run_id)
             if result.run_id != expected:
                 raise ValueError(f"it is of run {result.run_id}, expected {expected}")
+            self._check_by_metrics(result)
+        self._prove_bytes("result.json", data, _RESUME)
         return result
+
+    def _check_by_metrics(self, result: RunResult) -> None:
+        """Refuse a result that the last line of metrics.jsonl denies. Only that line is read:
+        results are asked for much more often than curves."""
+        path = self.directory / "metrics.jsonl"
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        try:
+            last = parsed_object(lines[-1].decode()).get("test", {}) if lines else {}
+        except (ValueError, RecursionError):  # that file is damaged, and says so itself
+            return
+        for name, value in result.values.items():
+            if isinstance(last, dict) and last.get(name, value) != value:
+                raise ValueError(f"{name} is {value}, but metrics.jsonl says {last[name]}")
+
+    @cached_property
+    def _manifest(self) -> Manifest | None:
+        return read_manifest(self.directory)
+
+    def _complete(self) -> None:
+        """That nothing is missing of what the manifest lists, but for what can do without it."""
+        manifest = self._manifest
+        for name in () if manifest is None or not self.has_result else manifest.files:
+            path = self.directory / name
+            may_go = name == PLACEMENT or name.startswith(f"{MEASURED}/")
+            if not may_go and "/" not in name and not path.is_file():
+                raise DamagedFileError(path, "it is not there", _ALL)
+
+    def _prove_bytes(self, name: str, data: bytes, remedy: str) -> None:
+        self._prove(name, lambda: hashlib.sha256(data).hexdigest(), remedy)
+
+    def _prove(self, name: str, checksum: Callable[[], str], remedy: str) -> None:
+        """Refuse a file of a finished run that is not what the manifest says."""
+        if not self.has_result:
+            return
+        manifest = self._manifest
+        expected = None if manifest is None else manifest.files.get(name)
+        path = self.directory / name
+        if expected is None:
+            raise DamagedFileError(path, f"{MANIFEST} does not list it", remedy)
+        if checksum() != expected:
+            reason = f"it is not what was written: its checksum is not that of {MANIFEST}"
+            raise DamagedFileError(path, reason, remedy)
 
     def _identity(self) -> dict[str, Any]:
         return self._json(IDENTITY, _ALL)
@@ -234,11 +309,14 @@ class StoredRun:
         path = self.directory / "metrics.jsonl"
         if not path.is_file():
             return ()
+        data = read_bytes(path, _LEFT_OUT)
         with reading(path, _LEFT_OUT):
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = data.decode("utf-8").splitlines()
             if not lines:
                 raise ValueError("it is empty")
-            return tuple(EpochRecord(**parsed_object(line)) for line in lines if line.strip())
+            found = tuple(EpochRecord(**parsed_object(line)) for line in lines if line.strip())
+        self._prove_bytes("metrics.jsonl", data, _LEFT_OUT)
+        return found
 
     def _config(self) -> RunSettings:
         return self._file("config.json", RunSettings, _ALL) or RunSettings()
@@ -261,12 +339,15 @@ class StoredRun:
         # Read once: to validate every measurement of 150 runs takes seconds, and a page asks for
         # damage, notes and results one after the other.
         if name not in self._validated:
-            found = read_object(path, _AGAIN)
+            data = read_bytes(path, _AGAIN)
+            found = parsed_object_of(path, data, _AGAIN)
             with reading(path, _AGAIN):
                 measured = Measured(**found)
                 result = found_result(measured)
+            self._prove_bytes(f"{MEASURED}/{name}.json", data, _AGAIN)
             for file in () if result is None else result.files():
                 check_picture(self.directory / file, _AGAIN)
+                self._prove(file, lambda file=file: digest(self.directory / file), _AGAIN)
             self._validated[name] = measured, result
         return self._validated[name][0]
 
@@ -288,11 +369,13 @@ class StoredRun:
         if not path.is_file():
             return None
         remedy = _SAME if self.has_result else _CHOSEN
-        found = read_object(path, remedy)
+        data = read_bytes(path, remedy)
+        found = parsed_object_of(path, data, remedy)
         with reading(path, remedy):
             record = PlacementRecord(**found)
             if self.is_trained and record != self.result.placement:
                 raise ValueError("it does not say what result.json says")
+        self._prove_bytes(PLACEMENT, data, remedy)
         return record
 
     def _file(self, name: str, kind: type[M], remedy: str) -> M | None:
@@ -303,7 +386,13 @@ class StoredRun:
 
     def _json(self, name: str, remedy: str) -> dict[str, Any]:
         path = self.directory / name
-        return read_object(path, remedy) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        data = read_bytes(path, remedy)
+        found = parsed_object_of(path, data, remedy)
+        if name != "failure.json":  # that of the last attempt, which may be one to measure
+            self._prove_bytes(name, data, remedy)
+        return found
 
 
 def _whole(read: Callable[[], T], otherwise: T) -> T:

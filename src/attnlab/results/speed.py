@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attnlab._files import write_whole
 from attnlab._strict import Strict
-from attnlab.results.damage import DamagedFileError, read_object, reading
+from attnlab.results.damage import DamagedFileError, read_object, reading, sealed, unsealed
 
 FILE = "speed.json"
 
@@ -51,7 +51,7 @@ class StudySpeed(Strict):
 
 
 def write_speed(directory: Path, speed: StudySpeed) -> Path:
-    return write_whole(directory / FILE, speed.model_dump_json(indent=1) + "\n")
+    return write_whole(directory / FILE, sealed(speed.model_dump(mode="json")))
 
 
 def read_speed(directory: Path) -> StudySpeed | None:
@@ -62,6 +62,6 @@ def read_speed(directory: Path) -> StudySpeed | None:
     try:
         found = read_object(file, "")
         with reading(file, ""):
-            return StudySpeed(**found)
+            return StudySpeed(**unsealed(found))
     except DamagedFileError as error:
         return StudySpeed(why_not=str(error).removeprefix(f"{directory}/").rstrip(". "))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,9 @@ from attnlab.results.damage import (
     parsed_object,
     read_object,
     reading,
+    sealed,
+    sealed_line,
+    unsealed,
 )
 from attnlab.results.metric import Metric
 from attnlab.results.run import StoredRun
@@ -139,6 +141,8 @@ class StoredStudy:
     metrics: tuple[Metric, ...]
     """What the results will be, before there are any."""
     format: int = field(default=2)
+    plans_end: str = ""
+    """The checksum of the last line of plans.jsonl, so that none can be missing at its end."""
     damage: str = ""
     """Why little is known of it: its file is damaged, and this is what its plans say."""
     invocation: StudyInvocation | None = None
@@ -156,7 +160,7 @@ _PLAN = TypeAdapter(PlanRecord)
 
 
 def write_study(directory: Path, study: StoredStudy) -> Path:
-    return write_whole(directory / "study.json", _dumped(_STUDY.dump_python(study, mode="json")))
+    return write_whole(directory / "study.json", sealed(_STUDY.dump_python(study, mode="json")))
 
 
 def read_study(directory: Path) -> StoredStudy:
@@ -177,7 +181,7 @@ def _read_study(directory: Path) -> StoredStudy:
     found = read_object(file, _PLANNED)
     with reading(file, _PLANNED):
         check_format(found)
-        return _STUDY.validate_python(found)
+        return _STUDY.validate_python(unsealed(found))
 
 
 def _of_plan(name: str, plan: PlanRecord, damage: str) -> StoredStudy:
@@ -215,10 +219,12 @@ def read_table(directory: Path) -> StudyTable:
 
 
 def add_plan(directory: Path, plan: PlanRecord) -> Path:
-    """Add a plan behind those that are there."""
+    """Add a plan after those that are there. Each line has the checksum of the one before it and
+    its own, so that a line that is changed, removed or put elsewhere is found."""
     file = directory / "plans.jsonl"
-    before = file.read_text(encoding="utf-8") if file.is_file() else ""
-    return write_whole(file, before + json.dumps(asdict(plan), ensure_ascii=False) + "\n")
+    before = file.read_bytes() if file.is_file() else b""
+    line = sealed_line({**asdict(plan), "before": read_plans(directory).end})
+    return write_whole(file, before + line.encode())
 
 
 @dataclass(frozen=True)
@@ -229,35 +235,64 @@ class Plans:
     """The first one first."""
     damage: str = ""
     """Why some are not known; empty where all are."""
+    end: str = ""
+    """The checksum of the last line."""
+
+
+_BRING_BACK = (
+    "Whether seeds or rows were added after results had been seen is not known, so there is no "
+    "verdict. Bring back the file as it was."
+)
 
 
 def read_plans(directory: Path) -> Plans:
-    """All plans that can be read."""
+    """All plans that can be read. That the file is missing beside a study, is cut off, or has lines
+    that do not follow each other is damage."""
     file = directory / "plans.jsonl"
     if not file.is_file():
-        return Plans(())
-    remedy = (
-        "Whether seeds were added after results had been seen is not known, so there is no "
-        "verdict. Bring back the file as it was."
-    )
-    found: list[PlanRecord] = []
-    damage = ""
+        if not (directory / "study.json").is_file():
+            return Plans(())
+        return Plans((), str(DamagedFileError(file, "it is not there", _BRING_BACK)))
     try:
-        with reading(file, remedy):
+        with reading(file, _BRING_BACK):
             lines = file.read_text(encoding="utf-8").splitlines()
             if not lines:
                 raise ValueError("it is empty")
     except DamagedFileError as error:
         return Plans((), str(error))
+    found: list[PlanRecord] = []
+    damage, checksums = "", [""]
     for number, line in enumerate(lines, 1):
         try:
-            with reading(file, remedy):
-                found.append(_PLAN.validate_python(parsed_object(line)))
+            with reading(file, _BRING_BACK):
+                plan, before, own = _read_plan(line)
+                if before != checksums[-1]:
+                    raise ValueError("it does not follow the line before it")
+                found.append(plan)
+                checksums.append(own)
         except DamagedFileError as error:
             damage = damage or str(error).replace("is damaged", f"is damaged in line {number}", 1)
+    damage = damage or _cut_off(directory, checksums)
     lost = [plan.lost for plan in found if plan.lost]
-    return Plans(tuple(found), damage or "".join(lost[:1]))
+    return Plans(tuple(found), damage or "".join(lost[:1]), checksums[-1])
 
 
-def _dumped(content: Any) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+def _read_plan(line: str) -> tuple[PlanRecord, str, str]:
+    """The plan of a line, the checksum of the line before it, and its own."""
+    found = parsed_object(line)
+    content = unsealed(found)
+    before = content.pop("before")
+    return _PLAN.validate_python(content), before, found["checksum"]
+
+
+def _cut_off(directory: Path, checksums: list[str]) -> str:
+    """Why lines are missing at the end; empty if none are, or if study.json cannot tell. One line
+    more than it knows of is what a kill between the two files leaves."""
+    try:
+        end = _read_study(directory).plans_end
+    except (DamagedFileError, InputError):
+        return ""
+    if end in checksums[1:]:
+        return ""
+    file = directory / "plans.jsonl"
+    return str(DamagedFileError(file, "lines are missing at its end", _BRING_BACK))

@@ -118,6 +118,7 @@ def load_network(directory: str | Path) -> nn.Module:
     weights = folder / _WEIGHTS
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
+    StoredRun(folder).check_weights()
     network = untrained_network(folder)
     load_weights(network, weights)
     return network.eval()

@@ -24,9 +24,9 @@ class Classification(OutputsTask):
 
     targets = "class"
     metrics = (
-        Metric(name="top1", label="top-1", unit="%", scale=100),
-        Metric(name="top5", label="top-5", unit="%", scale=100),
-        Metric(name="loss", label="test loss", better="lower", digits=3),
+        Metric(name="top1", label="top-1", unit="%", scale=100, least=0, most=1),
+        Metric(name="top5", label="top-5", unit="%", scale=100, least=0, most=1),
+        Metric(name="loss", label="test loss", better="lower", least=0, digits=3),
     )
 
     def __init__(self, facts: Facts, label_smoothing: float = 0.0) -> None:

@@ -113,7 +113,7 @@ _PICTURES = 6
 
 
 def _metric(name: str, label: str) -> Metric:
-    return Metric(name=name, label=label, unit="%", scale=100)
+    return Metric(name=name, label=label, unit="%", scale=100, least=0, most=1)
 
 
 class Detection(Task):

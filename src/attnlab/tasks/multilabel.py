@@ -19,9 +19,9 @@ class MultiLabel(OutputsTask):
 
     targets = "labels"
     metrics = (
-        Metric(name="map", label="mAP", unit="%", scale=100),
-        Metric(name="exact", label="all labels right", unit="%", scale=100),
-        Metric(name="loss", label="test loss", better="lower", digits=3),
+        Metric(name="map", label="mAP", unit="%", scale=100, least=0, most=1),
+        Metric(name="exact", label="all labels right", unit="%", scale=100, least=0, most=1),
+        Metric(name="loss", label="test loss", better="lower", least=0, digits=3),
     )
 
     def loss(self, network: nn.Module, batch: Batch) -> Loss:

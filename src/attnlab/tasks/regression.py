@@ -18,9 +18,9 @@ class Regression(OutputsTask):
 
     targets = "values"
     metrics = (
-        Metric(name="mae", label="mean |error|", better="lower", digits=4),
-        Metric(name="rmse", label="root mean squared error", better="lower", digits=4),
-        Metric(name="r2", label="R²", digits=3),
+        Metric(name="mae", label="mean |error|", better="lower", least=0, digits=4),
+        Metric(name="rmse", label="root mean squared error", better="lower", least=0, digits=4),
+        Metric(name="r2", label="R²", most=1, digits=3),
     )
 
     def loss(self, network: nn.Module, batch: Batch) -> Loss:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from scipy import stats
 from attnlab.instruments.stiffness.result import StepResult, StiffestStep, StiffnessResult
 from attnlab.instruments.stripe import SiteStripe, StripeResult
 from attnlab.results import Measured, Metric, RunResult, StoredRun
+from attnlab.results.damage import sealed
+from attnlab.results.manifest import write_manifest
 from attnlab.results.speed import GroupSpeed, StudySpeed, TimedNetwork, write_speed
 from attnlab.results.study import (
     PlanRecord,
@@ -27,6 +29,7 @@ from attnlab.results.study import (
     StudyCell,
     StudyInvocation,
     add_plan,
+    read_plans,
     write_study,
     write_table,
 )
@@ -120,22 +123,28 @@ def simulate(
     entries = _entries(name, data, gains, where or {"": blocks}, seeds)
     study = _study(name, entries, task, data, seeds, epochs, above if paper else None)
     done = round(finished * len(entries))
+    plan = plan or Plan()
     for number, entry in enumerate(entries):
         if number < done:
-            _write_run(out / entry.folder, entry, task, gains, noise, epochs, blocks, where or {})
+            folder, when = out / entry.folder, _finished(plan, entry.seed)
+            _write_run(folder, entry, task, gains, noise, epochs, blocks, where or {}, when)
         elif failed:
             write_failure(out, entry, failed)
             failed = ""
-    plan = plan or Plan()
     directory = out / "studies" / name
     directory.mkdir(parents=True)
     _write_plans(directory, entries, plan, tuple(range(seeds)))
-    write_study(directory, study)
+    write_study(directory, replace(study, plans_end=read_plans(directory).end))
     table = make_table(out, study, plan)
     write_table(directory, table)
     groups = {group.name: group.timed for group in table.groups if group.timed is not None}
     write_speed(directory, StudySpeed(groups=groups))
     return study
+
+
+def prove(folder: Path) -> None:
+    """Make the manifest of a run anew, after a file of it was written by hand."""
+    write_manifest(folder, folder.name)
 
 
 def write_failure(out: Path, entry: RunEntry, error: str) -> None:
@@ -159,7 +168,8 @@ def _entries(
                 cell = StudyCell(each, "resnet20", row, plain=gate == "none")
                 key = f"{name} {each} {row} {seed}"
                 run_id = hashlib.sha256(key.encode()).hexdigest()[:12]
-                found.append(RunEntry(run_id, run_id, seed, cell, gate, {"made": "here"}))
+                identity = {"settings": {"data": each, "row": row, "seed": seed}}
+                found.append(RunEntry(run_id, run_id, seed, cell, gate, identity))
     # As plans are worked off: one seed of all rows, then the next.
     return sorted(found, key=lambda entry: entry.seed)
 
@@ -200,6 +210,12 @@ def _study(
     )
 
 
+def _finished(plan: Plan, seed: int) -> float:
+    """An hour after the first plan that has the seed."""
+    number = next((n for n, seeds in enumerate(plan.seeds) if seed in seeds), len(plan.seeds))
+    return 1.7e9 + 86_400 * number + 3600
+
+
 def _write_plans(
     directory: Path, entries: Sequence[RunEntry], plan: Plan, seeds: tuple[int, ...]
 ) -> None:
@@ -219,6 +235,7 @@ def _write_run(
     epochs: int,
     blocks: Sequence[str],
     where: Mapping[str, Sequence[str]],
+    finished: float,
 ) -> None:
     (folder / "measured").mkdir(parents=True)
     key = entry.cell.data.encode()
@@ -284,6 +301,8 @@ def _write_run(
     ):
         (folder / file).write_text(json.dumps(content))
     (folder / "result.json").write_text(result.model_dump_json())
+    made = write_manifest(folder, entry.run_id).model_copy(update={"finished": finished})
+    (folder / "manifest.json").write_text(sealed(made.model_dump(mode="json")))
 
 
 def _write_history(

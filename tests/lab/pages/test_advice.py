@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.lab.pages.simulated import REGRESSION, TOP1, Simulated, simulate
+from tests.lab.pages.simulated import REGRESSION, TOP1, Simulated, prove, simulate
 from tests.lab.study._small import HereExecutor
 
 import attnlab
@@ -58,6 +58,7 @@ def commands_on(page: str) -> list[str]:
 def with_facts(out: Path, **facts: float) -> None:
     for file in out.glob("*/data.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), **facts}))
+        prove(file.parent)
 
 
 def texts(out: Path, name: str) -> list[str]:
@@ -87,6 +88,9 @@ def test_a_row_that_is_worse_elsewhere_is_not_deployed(tmp_path: Path) -> None:
             stored = json.loads(file.read_text())
             stored["values"]["top1"] -= 0.01
             file.write_text(json.dumps(stored))
+            (file.parent / "metrics.jsonl").unlink()  # which would deny it
+            file.with_name("manifest.json").unlink()
+            prove(file.parent)
     page = page_of(tmp_path)
     assert "asr:se folds, but was not shown to be better" in page
 
@@ -113,6 +117,7 @@ def test_a_regression_that_explains_nothing_is_said_at_the_top(tmp_path: Path) -
         stored = json.loads(file.read_text())
         stored["values"]["r2"] = -0.2
         file.write_text(json.dumps(stored))
+        prove(file.parent)
     page_of(tmp_path)  # makes the table of what is there now
     assert texts(tmp_path, made.name) == ["The plain network on faces has learned nothing."]
 
@@ -128,6 +133,7 @@ def test_diverged_runs_are_said_at_the_top(tmp_path: Path) -> None:
     for number, line in enumerate(lines):
         line["train_loss"] = 1.0 + number
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    prove(file.parent)
     assert texts(tmp_path, made.name)[1] == f"1 run ended worse than it began: {run}."
 
 

@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from tests.lab.pages.simulated import simulate
+from tests.lab.pages.simulated import prove, simulate
 
 from attnlab.instruments.details.section import details_sections
 from attnlab.lab.pages.write import write_study_page
@@ -59,6 +59,7 @@ def study(tmp_path_factory):
         found = json.loads(details(entry.cell.row, entry.seed).to_json())
         content = Measured(measurement="details", found=found).model_dump_json()
         (out / entry.folder / "measured" / "details.json").write_text(content)
+        prove(out / entry.folder)
     return out, made.name
 
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.lab.pages.simulated import Plan, make_table, simulate
+from tests.lab.pages.simulated import Plan, make_table, prove, simulate
 
 from attnlab.lab.pages.alerts import alerts, plan_alerts
 from attnlab.lab.pages.figures import forest_figure
@@ -213,6 +213,7 @@ def test_a_table_that_is_not_of_now_is_said_loudly(tmp_path):
     (tmp_path / missing.folder).mkdir()
     own = content.replace(study.runs[0].run_id, missing.run_id)
     (tmp_path / missing.folder / "result.json").write_text(own)
+    prove(tmp_path / missing.folder)
     record = read_record(tmp_path, study.name)
     assert len(record.finished) == len(record.table.finished)
     assert [alert.tone for alert in plan_alerts(record)] == ["bad"]
@@ -237,6 +238,7 @@ def test_two_checksums_of_one_set_of_data_are_said_loudly(tmp_path):
     (tmp_path / entry.folder / "data.json").write_text(
         json.dumps({"name": "stl10", "checksum": "f" * 64})
     )
+    prove(tmp_path / entry.folder)
     record = read_record(tmp_path, study.name)
     (alert,) = plan_alerts(record)
     first = b"stl10".hex().ljust(64, "0")

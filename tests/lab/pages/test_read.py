@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.lab.pages.simulated import REGRESSION, make_table, simulate
+from tests.lab.pages.simulated import REGRESSION, make_table, prove, simulate
 
 from attnlab._errors import AttnlabError
 from attnlab.lab.pages.alerts import alerts
@@ -118,6 +118,7 @@ def test_the_page_does_not_call_gates_constant_on_one_image(tmp_path):
         if file.is_file() and (content := json.loads(file.read_text()))["found"]:
             content["found"]["different_images"] = 1
             file.write_text(json.dumps(content))
+            prove(tmp_path / entry.folder)
     sections = {s.title: s for s in study_page(read_record(tmp_path, study.name)).sections}
     assert sections["Is it constant?"].answer == (
         "Only one image, or copies of one, was seen, so nothing can be said about whether it "

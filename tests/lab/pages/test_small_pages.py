@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import confusion_matrix, recall_score
-from tests.lab.pages.simulated import simulate
+from tests.lab.pages.simulated import prove, simulate
 
 import attnlab
 from attnlab.data.config import data_title
@@ -74,6 +74,7 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     found, _, _ = confusion()
     content = {"measurement": "classes", "found": json.loads(found.to_json())}
     (folder / "measured" / "classes.json").write_text(json.dumps(content))
+    prove(folder)
     page = attnlab.report(folder, tmp_path / "run.html").read_text(encoding="utf-8")
     text = html.unescape(page)
     result = json.loads((folder / "result.json").read_text())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import stats
-from tests.lab.pages.simulated import BLOCKS, simulate
+from tests.lab.pages.simulated import BLOCKS, prove, simulate
 
 from attnlab.instruments.place.section import placed_rows
 from attnlab.lab.pages.alerts import alerts
@@ -117,6 +117,7 @@ def test_mixed_commits_are_an_alert(tmp_path):
     file = tmp_path / study.runs[0].folder / "environment.json"
     (start,) = json.loads(file.read_text())["starts"]
     file.write_text(json.dumps({"starts": [{**start, "commit": "f" * 40 + "+"}]}))
+    prove(file.parent)
     (alert,) = (a for a in alerts(read_record(tmp_path, study.name)) if "commits" in a.text)
     assert alert.text == "Runs come from 2 commits."
     assert alert.detail.startswith("a1b2c3d, fffffff+.")

@@ -16,8 +16,9 @@ from attnlab._files import write_whole
 from attnlab.cli import main
 from attnlab.lab.study import run_study, show_study, study_status
 from attnlab.lab.training import load_network
-from attnlab.results import StoredRun
+from attnlab.results import Measured, StoredRun
 from attnlab.results.damage import DamagedFileError
+from attnlab.results.manifest import write_manifest
 from attnlab.results.run import check_picture
 from attnlab.results.study import RunEntry, read_study
 
@@ -118,7 +119,12 @@ DAMAGE = [
         "it has no value of top1",
         False,
     ),
-    ("result.json", changed(lambda found: found["values"].update(top1="x")), "Setting 'va", False),
+    (
+        "result.json",
+        changed(lambda found: found["values"].update(top1="x")),
+        "top1: expected a number but got 'x'",
+        False,
+    ),
     ("config.json", emptied, "it is empty", False),
     ("identity.json", cut, "it is not JSON (line ", False),
     ("data.json", emptied, "it is empty", True),
@@ -221,6 +227,7 @@ def test_another_runs_result_with_its_identity(runs: Path) -> None:
     other, own = entry_of(runs, 0), entry_of(runs, 3)
     for name in ("result.json", "identity.json"):
         shutil.copy(runs / other.folder / name, runs / own.folder / name)
+    write_manifest(runs / own.folder, other.run_id)
     status = study_status(STUDY, runs).runs[3]
     assert status.state == "damaged"
     assert f"it is of run {other.run_id}, expected {own.run_id}. " in status.detail
@@ -296,8 +303,7 @@ def measured_by_hand(runs: Path, name: str, found: dict) -> list[Path]:
     """Of the runs with gates, as if their task had it."""
     folders = [runs / entry_of(runs, number).folder for number in (1, 3)]
     for folder in folders:
-        content = {"measurement": name, "settings": {}, "found": found}
-        (folder / "measured" / f"{name}.json").write_text(json.dumps(content))
+        StoredRun(folder).write_measured(Measured(measurement=name, found=found))
     return folders
 
 
@@ -319,11 +325,12 @@ def test_damaged_pictures(
 ) -> None:
     names = {"input": "pictures/0-input.png", "output": "pictures/0-output.png"}
     found = {"format": "attnlab pictures 1", "pictures": [names], "folded_change": None}
-    folders = measured_by_hand(runs, "pictures", found)
-    for folder in folders:
+    for number in (1, 3):
+        folder = runs / entry_of(runs, number).folder
         (folder / "pictures").mkdir()
         for each in names.values():
             Image.new("RGB", (8, 8), (200, 100, 0)).save(folder / each)
+    folders = measured_by_hand(runs, "pictures", found)
     page = attnlab.report(runs, runs.parent / "page.html").read_text()
     assert "asr:se, image 1" in page
     assert "is damaged" not in page

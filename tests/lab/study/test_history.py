@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.lab.study._results import finish, noisy, study
 from tests.lab.study._small import HereExecutor, small_study
 
 from attnlab.lab.study import Store, Study, run_study, run_until_decided, show_study, study_status
 from attnlab.lab.study.plan import present, refresh, write_plan
 from attnlab.lab.study.show import study_footnotes
 from attnlab.lab.study.status import seeds_for_effect
-from attnlab.results import Metric, RunResult
+from attnlab.results import Metric
 from attnlab.results.columns import StudyColumns
+from attnlab.results.manifest import write_manifest
 from attnlab.results.study import read_plans
 
-TOP1 = Metric(name="top1", label="top-1", unit="%", scale=100)
 GATE = """
 from attnlab.gates import BranchGate
 
@@ -32,43 +32,6 @@ class MyGate(BranchGate):
     def forward(self, x):
         return x.mean((2, 3), keepdim=True).sigmoid()
 """
-
-
-def finish(out: Path, study: Study, value: Callable[[str, int], float], **plan: Any) -> None:
-    """Plan `study`, and write the results that training would have written."""
-    store = Store(out)
-    for entry in write_plan(store, study, **plan).runs:
-        directory = out / entry.folder
-        if (directory / "result.json").is_file():
-            continue
-        result = RunResult(
-            run_id=entry.run_id,
-            label=str(entry),
-            epochs=1,
-            metrics=(TOP1,),
-            values={"top1": value(entry.cell.row, entry.seed)},
-            best_value=1.0,
-            best_epoch=1,
-            train_loss=1.0,
-            parameters=1,
-            macs=1,
-            train_images_per_second=1.0,
-            data_share=0.0,
-            seconds=1.0,
-        )
-        directory.mkdir(parents=True)
-        (directory / "result.json").write_text(result.model_dump_json())
-        (directory / "identity.json").write_text(json.dumps(entry.identity))
-
-
-def noisy(row: str, seed: int) -> float:
-    """SE is a little better, with a spread of a point; the others are as the plain network."""
-    numbers = np.random.default_rng([seed, len(row)])
-    return 0.9 + 0.01 * numbers.normal() + (0.012 if row == "se" else 0.0)
-
-
-def study(seeds: int | list[int], rows: list[str] | None = None, **changes: Any) -> Study:
-    return small_study(attention=rows or ["none", "se", "eca"], seeds=seeds, **changes)
 
 
 def row(out: Path, chosen: Study, label: str = "se") -> Any:
@@ -230,6 +193,7 @@ def test_lower_is_better_where_the_metric_says_so(tmp_path: Path) -> None:
         found = json.loads(file.read_text())
         found |= {"metrics": [error.model_dump()], "values": {"mae": found["values"]["top1"]}}
         file.write_text(json.dumps(found))
+        write_manifest(file.parent, found["run_id"])
     table = show_study(chosen, tmp_path)
     se = row(tmp_path, chosen)
     assert (se.comparison.verdict, se.comparison.difference.mean < 0) == ("better", True)

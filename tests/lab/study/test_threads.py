@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.lab.pages.simulated import simulate
+from tests.lab.pages.simulated import prove, simulate
 from tests.lab.study._small import HereExecutor, small_study
 from tests.lab.training.small import small
 
@@ -142,6 +142,7 @@ def test_other_versions_in_a_comparison_are_said_where_the_verdict_stands(tmp_pa
     (start,) = json.loads(file.read_text())["starts"]
     later = {**start, "packages": {"torch": "2.9.0"}}
     file.write_text(json.dumps({"starts": [start, later]}))
+    prove(file.parent)
     table = refresh(Store(tmp_path), study.name)
     said = (
         "runs of cifar10 resnet20 that are compared were made with torch 2.8.0 (4 runs) and 2.9.0 "

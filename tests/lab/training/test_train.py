@@ -21,6 +21,7 @@ from attnlab.data import DataConfig, load_data
 from attnlab.data.augment import draw
 from attnlab.lab.training import RunConfig, identify, load_network, train
 from attnlab.results import StoredRun
+from attnlab.results.manifest import write_manifest
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
@@ -202,7 +203,8 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
         run(small(1, seed=1, recipe={"lr": 0.1}), tmp_path)
     assert str(caught.value) == (
         f"{tmp_path} holds run {ids[0]}, expected {ids[1]} (digits resnet20 none seed 1): "
-        f"recipe.lr was 0.05, is 0.1; seed was left out, is 1. Use another directory."
+        f"recipe.lr was 0.05, is 0.1; seed was left out, is 1. Use another directory, or train it "
+        f"as it was begun."
     )
 
 
@@ -213,6 +215,7 @@ def test_a_default_that_changed_is_refused(tmp_path: Path) -> None:
     stored["recipe"]["momentum"] = 0.8
     stored["recipe"].pop("ema")  # a setting that came later says nothing about older runs
     (tmp_path / "config.json").write_text(json.dumps(stored))
+    write_manifest(tmp_path, identify(small(1)).run_id)
     with pytest.raises(InputError) as caught:
         run(small(1), tmp_path)
     assert str(caught.value) == (

@@ -62,8 +62,10 @@ def study_chips(record: StudyRecord) -> list[Chip]:
 def _look_chips(record: StudyRecord) -> list[Chip]:
     if not record.table.sequential:
         return []
-    looked = "looked and extended" if record.is_extended else "looks were planned"
-    return [Chip(f"{looked}: anytime-valid intervals", "warn" if record.is_extended else "neutral")]
+    if any(plan.until_decided for plan in record.plans) and not record.is_extended:
+        return [Chip("looks were planned: anytime-valid intervals")]
+    looked = "looked and extended" if record.is_extended else "seen before it was planned"
+    return [Chip(f"{looked}: anytime-valid intervals", "warn")]
 
 
 def _deviation_chips(found: Sequence[tuple[str, Any, Any]]) -> list[Chip]:

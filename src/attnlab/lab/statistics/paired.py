@@ -213,6 +213,7 @@ def judge_differences(
     sequential: bool = False,
     better: Direction = "higher",
     also: Mapping[str, PairedDifference] | None = None,
+    share: float = 1.0,
 ) -> dict[str, Comparison]:
     """Verdicts on a family of modules that were compared with one plain network.
 
@@ -229,6 +230,7 @@ def judge_differences(
         better: which values of the metric are better; a module with a lower error is better.
         also: differences that were looked at as well and no longer have a row. They count in the
             family, even under the name of one that is there, and are not returned.
+        share: of the error rate that this family has, where others have the rest.
     """
     check_level(level)
     if better not in ("higher", "lower"):
@@ -239,7 +241,7 @@ def judge_differences(
     found = {}
     # The rows come first in the family, so the others are left over.
     for (name, each), p, holms in zip(differences.items(), tested, corrected, strict=False):
-        adjusted = None if p is None else holms
+        adjusted = None if p is None else min(1.0, holms / share)
         verdict = _verdict(each, adjusted, level, sequential, better)
         found[name] = Comparison(each, adjusted, verdict, sequential)
     return found

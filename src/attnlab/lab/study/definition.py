@@ -165,11 +165,30 @@ class Study(Axes):
                     f"Setting {axis!r} of study: {', '.join(repeated)} is given more than once; "
                     f"give each a label of its own."
                 )
+        self._check_labels()
         if len(set(self.seeds)) < len(self.seeds):
             raise OptionError(
                 f"Setting 'seeds' of study: expected each once but got {list(self.seeds)}."
             )
         return self
+
+    def _check_labels(self) -> None:
+        """Refuse labels that would make two rows look like one, or a row like the plain one."""
+        seen = set()
+        for entry in self.attention:
+            own_place = entry.gate == "none" or entry.where is not None
+            for place in ("",) if own_place else self.where:
+                label = row_label(entry, "" if place == EVERYWHERE else place)
+                if label in seen:
+                    raise OptionError(
+                        f"Two rows of the study are called {label!r}; give each its own label."
+                    )
+                if label == PLAIN and not entry.is_plain:
+                    raise OptionError(
+                        f"A row of the study with gate {entry.gate!r} is called {PLAIN!r}, which "
+                        f"is the backbone as it is; give it its own label."
+                    )
+                seen.add(label)
 
     def smaller(self) -> Study:
         """The form that runs in minutes: a study with its own name and no paper's figures."""
@@ -202,6 +221,11 @@ class Study(Axes):
     @cached_property
     def has_plain(self) -> bool:
         return any(entry.is_plain for entry in self.attention)
+
+
+def row_label(entry: Module, place: str) -> str:
+    """What a row is called in tables; `place` is where its gates are, empty if everywhere."""
+    return f"{entry.label} @ {place}" if place else entry.label
 
 
 def load_study(path: str | Path) -> Study:

@@ -8,7 +8,7 @@ from typing import Any
 
 from attnlab._errors import OptionError, nearest
 from attnlab.data import DataConfig
-from attnlab.lab.study.definition import Backbone, Dataset, Module, Study
+from attnlab.lab.study.definition import Backbone, Dataset, Module, Study, row_label
 from attnlab.lab.study.threads import default_threads
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import Identity, identify
@@ -75,7 +75,7 @@ def _rows(study: Study) -> list[tuple[str, Module, Where]]:
             rows.append((entry.label, entry, _where(entry.where)))
             continue
         for text, where in places:
-            label = entry.label if where is None else f"{entry.label} @ {text}"
+            label = row_label(entry, "" if where is None else text)
             rows.append((label, entry, where))
     return rows
 
@@ -120,7 +120,6 @@ def _config(
 
 def _refuse_repeated(runs: list[PlannedRun]) -> None:
     seen: dict[str, PlannedRun] = {}
-    labels: dict[tuple[StudyCell, int], PlannedRun] = {}
     for run in runs:
         settings = run.config.model_copy(
             update={"recipe": run.config.recipe.model_copy(update={"name": None})}
@@ -130,11 +129,7 @@ def _refuse_repeated(runs: list[PlannedRun]) -> None:
                 f"Two rows of the study are the same run: {seen[settings]} and {run}. "
                 f"Remove one, or change its settings."
             )
-        if (run.cell, run.seed) in labels:
-            raise OptionError(
-                f"Two rows of the study are called {run.cell.row!r}; give each its own label."
-            )
-        seen[settings] = labels[run.cell, run.seed] = run
+        seen[settings] = run
 
 
 def _check_yardstick(study: Study) -> None:

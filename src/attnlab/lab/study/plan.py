@@ -11,10 +11,10 @@ from typing import Any
 from filelock import FileLock
 
 from attnlab._errors import InputError
-from attnlab._files import unless_read_only
+from attnlab._files import LONG_AGO, remove_partial, unless_read_only
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
-from attnlab.lab.study.history import seen_runs, stored_plans
+from attnlab.lab.study.history import seen_runs
 from attnlab.lab.study.store import Store
 from attnlab.lab.study.table import study_table
 from attnlab.lab.training.recipe import list_recipes, load_parts
@@ -23,6 +23,7 @@ from attnlab.results.study import (
     RunEntry,
     StoredStudy,
     add_plan,
+    read_plans,
     read_study,
     write_study,
     write_table,
@@ -80,14 +81,15 @@ def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> St
     directory = store.study_directory(study.name)
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / ".plans.lock"):  # several may start one study at a time
-        before = stored_plans(store, study.name)
+        remove_partial(directory, LONG_AGO)
+        before = read_plans(directory)
         last = before.plans[-1] if before.plans else None
         if last is None or (last.runs, last.until_decided) != (planned.runs, until_decided):
             seen, now = seen_runs(store, study.name), time.time()
             lost = before.damage
             plan = PlanRecord(now, study.seeds, planned.runs, seen, until_decided, lost)
             add_plan(directory, plan)
-        write_study(directory, planned)
+        write_study(directory, replace(planned, plans_end=read_plans(directory).end))
     return planned
 
 
@@ -116,14 +118,14 @@ def extended(store: Store, study: Study) -> Study:
 
 def planned_threads(store: Store, name: str) -> int | None:
     """The threads per process of the last plan of a study; None if there was none."""
-    plans = stored_plans(store, name).plans
+    plans = read_plans(store.study_directory(name)).plans
     found = plans[-1].runs[0].identity.get("threads") if plans else None
     return found if isinstance(found, int) else None
 
 
 def extended_seeds(store: Store, study: Study) -> Study:
     """`study` with the seeds that `--until-decided` added to just this study, if it did."""
-    plans = stored_plans(store, study.name).plans
+    plans = read_plans(store.study_directory(study.name)).plans
     if not plans or not plans[-1].until_decided:
         return study
     last = plans[-1].seeds

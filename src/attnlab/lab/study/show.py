@@ -11,6 +11,9 @@ def column_notes(table: StudyTable) -> list[str]:
     metric = table.metric
     unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
     interval = "an anytime-valid interval" if table.sequential else "a Student-t interval"
+    rows = (row.comparison for group in table.groups for row in group.rows)
+    if not table.sequential and any(each is not None and each.sequential for each in rows):
+        interval += " (rows that were added after a look: anytime-valid)"
     return [
         f"{metric.label} is the last epoch of the recipe, mean ± std over seeds"
         f"{'' if metric.better == 'higher' else ', lower is better'}; the best epoch* was chosen "

@@ -14,10 +14,17 @@ from attnlab._errors import InputError
 from attnlab._words import counted
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
-from attnlab.lab.statistics.paired import LEVEL, judge_differences, paired_difference, summarize
+from attnlab.lab.statistics.paired import (
+    LEVEL,
+    Direction,
+    judge_differences,
+    paired_difference,
+    summarize,
+)
 from attnlab.lab.study.beside import beside, by_corruption
 from attnlab.lab.study.definition import EquivalenceConfig, Paper
 from attnlab.lab.study.history import History, stale_reasons, study_history
+from attnlab.lab.study.looking import row_key, share_of
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
 from attnlab.results import Metric, RunResult, StoredRun
@@ -100,7 +107,7 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
         ),
         changes=history.changes,
         mixed=tuple(mixed_versions(list(names), finished.values())),
-        sequential=history.sequential,
+        sequential=history.sequential or any(each.unknown for each in history.looks.values()),
         planned=len(study.runs),
         finished=tuple(one.entry.folder for one in finished.values()),
     )
@@ -133,7 +140,7 @@ def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric,
 
 def _cannot_tell(history: History, mixed: bool) -> str:
     if history.damage:
-        return "the plans of the study are not all known, so neither is whether seeds were added"
+        return "the plans of the study are not all known, so neither is what was added after a look"
     if mixed:
         return "runs that were made from different code, data or settings are mixed"
     if history.dropped_seeds:
@@ -156,7 +163,9 @@ def _group(
         _comparisons(cells, metric, finished, history, store, why, read)
         for read in (_last_value, _best_value)
     )
-    equal = _equivalences(study, cells, metric, finished, history.sequential, why)
+    looks = history.looks[name]
+    sequential = history.sequential or bool(looks.added or looks.unknown)
+    equal = _equivalences(study, cells, metric, finished, sequential, why)
     figures = _paper_figures(study, name)
     timed, why_not_timed = group_speed(store, study, name)
     rows = []
@@ -196,6 +205,39 @@ def _paper_figures(study: StoredStudy, group: str) -> dict[str, dict[str, PaperF
     return {metric: groups.get(group, {}) for metric, groups in printed.items()}
 
 
+@dataclass(frozen=True)
+class _Family:
+    """The differences of a group's rows to the plain backbone, by `row_key`."""
+
+    rows: dict[str, PairedDifference]
+    labels: dict[str, str]
+    gone: dict[str, PairedDifference]
+    """Of rows that were planned before and are not any more."""
+    elsewhere: dict[str, PairedDifference]
+    """Of rows that other studies compared with the same runs."""
+    better: Direction
+
+    def judged(
+        self, batches: dict[str, int], sequential: bool, also: dict[str, PairedDifference]
+    ) -> dict[str, Comparison]:
+        """The verdicts, if rows were added as `batches` say. Those of each batch are corrected
+        among themselves, at their share of the error rate."""
+        found: dict[str, Comparison] = {}
+        for batch in sorted({batches.get(key, 0) for key in self.rows}):
+            own, others = (
+                {key: each for key, each in of.items() if batches.get(key, 0) == batch}
+                for of in (self.rows, also)
+            )
+            found |= judge_differences(
+                own,
+                sequential=sequential or batch > 0,
+                better=self.better,
+                also=others,
+                share=share_of(batch),
+            )
+        return found
+
+
 def _comparisons(
     cells: Sequence[StudyCell],
     metric: Metric,
@@ -205,32 +247,74 @@ def _comparisons(
     why: str,
     read: Callable[[RunResult], float],
 ) -> dict[str, Comparison]:
-    values = {
-        cell: {
-            seed: metric.shown(read(one.result)) for (c, seed), one in finished.items() if c == cell
-        }
-        for cell in cells
-    }
-    plain = next((values[cell] for cell in cells if cell.plain), {})
-    gone: dict[StudyCell, dict[int, float]] = {}
-    for entry in history.dropped:
-        if entry.cell.group == cells[0].group and not entry.cell.plain:
-            shown = metric.shown(read(store.run(entry).result))
-            gone.setdefault(entry.cell, {})[entry.seed] = shown
+    """The verdicts on the rows of a group. Where rows had been seen before the study was planned,
+    there is one only if it is the same whatever had happened before."""
+    looks = history.looks[cells[0].group]
+    family = _family(cells, metric, finished, history, store, why, read)
+    found = family.judged(looks.batches, history.sequential, family.gone)
+    if looks.unknown:
+        also = {**family.gone, **family.elsewhere}
+        strictly = family.judged(looks.strictly, True, also)
+        found = {key: _agreed(found[key], strictly[key]) for key in found}
+    return {family.labels[key]: comparison for key, comparison in found.items()}
 
-    def differences(of: dict[StudyCell, dict[int, float]]) -> dict[str, PairedDifference]:
+
+def _family(
+    cells: Sequence[StudyCell],
+    metric: Metric,
+    finished: Finished,
+    history: History,
+    store: Store,
+    why: str,
+    read: Callable[[RunResult], float],
+) -> _Family:
+    values: dict[str, dict[int, float]] = {}
+    labels, plain = {}, {}
+    for (cell, seed), one in finished.items():
+        if cell not in cells:
+            continue
+        value = metric.shown(read(one.result))
+        if cell.plain:
+            plain[seed] = value
+        else:
+            key = row_key(one.entry)
+            labels[key] = cell.row
+            values.setdefault(key, {})[seed] = value
+
+    def of(runs: Iterable[RunEntry]) -> dict[str, dict[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for entry in runs:
+            value = metric.shown(read(store.run(entry).result))
+            found.setdefault(row_key(entry), {})[entry.seed] = value
+        return found
+
+    def differences(by_row: dict[str, dict[int, float]]) -> dict[str, PairedDifference]:
         return {
-            cell.row: paired_difference(own, plain, cannot_tell=why)
-            for cell, own in of.items()
-            if not cell.plain and own.keys() & plain.keys()
+            key: paired_difference(own, plain, cannot_tell=why)
+            for key, own in by_row.items()
+            if own.keys() & plain.keys()
         }
 
-    return judge_differences(
-        differences(values),
-        sequential=history.sequential,
-        better=metric.better,
-        also=differences(gone),
+    group = cells[0].group
+    gone = (entry for runs in history.looks[group].gone.values() for entry in runs)
+    elsewhere = (entry for entry in history.elsewhere[group] if row_key(entry) not in values)
+    return _Family(
+        differences(values), labels, *map(differences, (of(gone), of(elsewhere))), metric.better
     )
+
+
+def _agreed(mildly: Comparison, strictly: Comparison) -> Comparison:
+    """The verdict that holds both if the study was planned beforehand and if it was not."""
+    if mildly.verdict == strictly.verdict:
+        return strictly
+    difference = replace(strictly.difference, cannot_tell=_SEEN)
+    return Comparison(difference, None, "cannot tell", strictly.sequential)
+
+
+_SEEN = (
+    "runs had been seen before the first plan of this study, and the verdict depends on whether "
+    "seeds or rows were added after a look, which is not known"
+)
 
 
 def _equivalences(

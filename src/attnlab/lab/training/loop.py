@@ -38,6 +38,7 @@ from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
 from attnlab.results import RunResult, StoredRun
 from attnlab.results.epoch import EpochRecord
+from attnlab.results.manifest import write_manifest
 from attnlab.results.result import PlacementRecord
 from attnlab.subject.building import build_network, description
 from attnlab.subject.run import with_placement
@@ -92,7 +93,7 @@ def train(
     check_trackers(trackers)
     threads = torch.get_num_threads() if threads is None else threads
     identity = identify(config, threads=threads)
-    if (folder / "result.json").is_file():
+    if StoredRun(folder).has_result:
         check_stored(folder, config, identity)
         return StoredRun(folder, identity.run_id).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
@@ -393,13 +394,15 @@ class _Sums:
 
 
 def _finish(fabric: Fabric, job: _Job, state: State, task: Task) -> RunResult:
-    """Write the weights and, last of all, the result: it marks the run as trained."""
+    """Write the weights, the result and, last of all, the manifest, which marks the run as
+    trained."""
     result = _result(job, state, task)
     if fabric.is_global_zero:
         weights = checkpoint.to_bytes(state.tested, description(job.placed, task))
         write_whole(job.folder / "model.safetensors", weights)
         write_metrics(job.folder, state.history)
         write_whole(job.folder / "result.json", result.model_dump_json(indent=1) + "\n")
+        write_manifest(job.folder, job.identity.run_id)
     fabric.barrier()
     return result
 
