@@ -114,6 +114,30 @@ def test_kernels_that_others_may_write_are_not_loaded(
         )
 
 
+def test_the_lock_of_a_build_follows_no_link_and_empties_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "compile_to", lambda target, *_: target.write_bytes(b"made"))
+    source = Path(attnlab.evolution.__file__).parent / "native" / "src"
+    lock = build.cache_directory() / build.object_name(this_machine(), source)
+    lock = lock.with_suffix(".lock")
+    lock.parent.mkdir(parents=True, mode=0o700)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    lock.symlink_to(precious)
+    with pytest.raises(BuildError):
+        built(this_machine(), source)
+    lock.unlink()
+    lock.hardlink_to(precious)
+    lock.parent.chmod(0o777)
+    with pytest.raises(BuildError, match="may be written by others"):
+        built(this_machine(), source)
+    lock.parent.chmod(0o700)
+    built(this_machine(), source)
+    assert precious.read_text() == "kept"
+
+
 @pytest.mark.parametrize("start", list("=+-@"))
 def test_a_text_that_a_spreadsheet_would_run_is_marked(tmp_path: Path, start: str) -> None:
     study = simulate(tmp_path, data=("cifar10",), gains={f"{start}cmd|' /C calc'!A0": 0.4}, seeds=2)

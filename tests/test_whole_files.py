@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,31 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     remove_partial(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".partially", "a.txt"]
+
+
+def test_threads_and_processes_of_one_number_write_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines that share a folder have processes with the same number."""
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    path, problems = tmp_path / "file.txt", []
+    begin = threading.Barrier(8)
+
+    def write(content: str) -> None:
+        begin.wait()
+        for _ in range(20):
+            try:
+                write_whole(path, content)
+                with whole_file(path) as partial:
+                    partial.write_text(content)
+            except OSError as error:
+                problems.append(error)
+
+    writers = [threading.Thread(target=write, args=(str(n) * 1000,)) for n in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert problems == []
+    assert path.read_text() in {str(n) * 1000 for n in range(8)}
+    assert list(tmp_path.iterdir()) == [path]

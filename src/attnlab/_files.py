@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ class DiskFullError(AttnlabError, OSError):
 def write_whole(path: Path, content: bytes | str) -> Path:
     """Write `content` to `path`: readers see the old file or the new, never a part."""
     data = content.encode() if isinstance(content, str) else content
-    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    partial = path.with_name(f".{path.name}.{_unique()}{_PARTIAL}")
     with _in_place_of(path, partial, f" ({len(data):,} bytes)"):
         partial.write_bytes(data)
     return path
@@ -36,9 +37,15 @@ def write_whole(path: Path, content: bytes | str) -> Path:
 def whole_file(path: Path) -> Iterator[Path]:
     """The same for writers that need a path: one beside `path`, with its suffix. What they wrote
     takes the place of `path` when the block ends without an error."""
-    partial = path.with_name(f".{path.stem}.{os.getpid()}{_PARTIAL}{path.suffix}")
+    partial = path.with_name(f".{path.stem}.{_unique()}{_PARTIAL}{path.suffix}")
     with _in_place_of(path, partial):
         yield partial
+
+
+def _unique() -> str:
+    """A part of a name that nobody else has: threads share the number of their process, and
+    machines that share a folder have processes with the same number."""
+    return secrets.token_hex(8)
 
 
 @contextmanager

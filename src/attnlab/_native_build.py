@@ -89,11 +89,16 @@ def compile_to(target: Path, variant: Variant, source: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`, in a folder that is known to be ours. A link there is not followed,
+    and nothing is emptied: the file may be another one than it seems."""
     import fcntl
 
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(opened)
 
 
 def _check_ours(path: Path) -> None:
@@ -118,8 +123,8 @@ def built(variant: Variant, source: Path) -> Path:
         raise BuildError(f"native kernels are not built on {os.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_ours(target.parent)  # before anything in it is opened
         with _locked(target.with_suffix(".lock")):
-            _check_ours(target.parent)
             if not target.exists():
                 compile_to(target, variant, source)
             _check_ours(target)

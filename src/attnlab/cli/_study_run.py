@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from attnlab.lab.study.status import StudyStatus
     from attnlab.lab.study.worker import Outcome
 
-_TERMINATED = 143
-"""128 + 15, as a shell writes it."""
+_ENDED = {129: "SIGHUP", 143: "SIGTERM"}
+"""By the exit code, 128 and the signal's number, as a shell writes it."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def run_command(action: RunStudy) -> None:
         _say_stopped(found, action.out, "because nobody reads its output any more")
         raise
     except SystemExit as ended:
-        if ended.code == _TERMINATED:
-            _say_stopped(found, action.out, "by SIGTERM")
+        if ended.code in _ENDED:
+            _say_stopped(found, action.out, f"by {_ENDED[ended.code]}")
         raise
     if failed:
         raise SystemExit(1)

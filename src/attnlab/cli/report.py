@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -85,6 +86,7 @@ _REFRESH = '<meta http-equiv="refresh" content="10">'
 
 def server(make: Callable[[], Path], port: int) -> ThreadingHTTPServer:
     """Serves what `make` writes at `/`, and nothing else; port 0 is any that is free."""
+    latest = _Latest(make)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -95,7 +97,7 @@ def server(make: Callable[[], Path], port: int) -> ThreadingHTTPServer:
             elif self.path != "/":
                 self.send_error(404, "There is one page, at /")
             else:
-                self._send(*_answer(make))
+                self._send(*latest.answer())
 
         def _send(self, status: int, text: str) -> None:
             content = text.encode()
@@ -117,6 +119,27 @@ def server(make: Callable[[], Path], port: int) -> ThreadingHTTPServer:
             f"Cannot serve at port {port}: {error}. Choose another with --port, or 0 for any that "
             f"is free."
         ) from None
+
+
+class _Latest:
+    """The page, made for all who ask at one time together: to make it takes seconds of a core."""
+
+    def __init__(self, make: Callable[[], Path]) -> None:
+        self._make = make
+        self._making = threading.Lock()
+        self._number = 0
+        self._found = 0, ""
+
+    def answer(self) -> tuple[int, str]:
+        """The status and the text of a page that was begun after this question."""
+        asked = self._number
+        with self._making:
+            # The page that was being made when the question came was begun before it. The one
+            # after that was not: whoever waited first makes it, for all others who waited.
+            if self._number == asked:
+                self._number += 1
+                self._found = _answer(self._make)
+            return self._found
 
 
 def _answer(make: Callable[[], Path]) -> tuple[int, str]:

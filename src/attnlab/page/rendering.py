@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from base64 import b64encode
 from functools import cache
@@ -32,16 +33,29 @@ def render(page: Page) -> str:
     """The page as HTML text."""
     numbers = count()
     template = _environment().get_template("page.html.j2")
+    script = _resource("page.js")
     return template.render(
         page=page,
+        policy=content_policy(f"\n{script}\n"),
         version=attnlab.__version__,
         style=_resource("page.css"),
-        script=_resource("page.js"),
+        script=script,
         svg=lambda spec: Markup(inline_svg(spec, f"f{next(numbers)}-")),
         bold=bold,
         minus=minus,
         uri=data_uri,
         narrow=narrow,
+    )
+
+
+def content_policy(script: str) -> str:
+    """What a browser lets the page do: run `script`, which is named by its hash, and show what is
+    inside the page. Nothing is fetched or sent, whatever a study's texts contain."""
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Vega writes styles into its figures, and the links that save tables are data.
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 

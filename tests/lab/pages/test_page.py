@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import html
 import io
 import re
@@ -90,6 +92,19 @@ def test_well_formed_and_refers_to_nothing_outside(whole):
     assert all(reference.startswith(("data:", "#")) for reference in outline.references)
     assert not re.search(r"@import|url\((?!#)|https?://", text)
     assert "secret-host" not in text
+
+
+def test_a_browser_runs_the_one_script_and_fetches_nothing(whole):
+    text = whole.page.read_text(encoding="utf-8")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert html.unescape(policy) == (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    assert text.index("Content-Security-Policy") < text.index("<title>")
+    assert not re.search(r"<[^>]* on[a-z]+=", text)
 
 
 def test_every_seed_and_interval_is_a_mark_with_its_values(whole):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.lab.pages.simulated import simulate
 
 import attnlab
 from attnlab._errors import InputError, OptionError
+from attnlab._files import write_whole
 from attnlab.cli.report import server
 from attnlab.lab.pages.write import write_study_page
 
@@ -56,6 +58,35 @@ def test_the_page_refreshes_itself_while_runs_are_missing(
             assert "4 runs: 2 waiting, 2 done." in text
         # The file itself never refreshes: it would not change.
         assert 'http-equiv="refresh"' not in out.read_text(encoding="utf-8")
+
+
+def test_all_who_ask_at_once_are_answered(tmp_path: Path) -> None:
+    """The page is made twice at most: once for the first, once more for all who came meanwhile."""
+    out, made, asking = tmp_path / "page.html", [], threading.Barrier(9)
+
+    def make() -> Path:
+        made.append(threading.get_ident())
+        if len(made) == 1:
+            asking.wait(60)  # until the others ask as well
+            time.sleep(0.5)
+        return write_whole(out, f"<p>page {len(made)}</p>")
+
+    answers: list[tuple[int, str]] = []
+    with serving(make) as port:
+        first = threading.Thread(target=lambda: answers.append(asked(port)))
+        first.start()
+
+        def ask() -> None:
+            asking.wait(60)
+            answers.append(asked(port))
+
+        others = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in others:
+            thread.start()
+        for thread in (first, *others):
+            thread.join()
+    assert [status for status, _ in answers] == [200] * 9
+    assert len(made) <= 3  # one more if the machine was so busy that somebody asked late
 
 
 def test_nothing_else_is_served_and_nobody_else_is_answered(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from tests.lab.study._small import small_study
 
 from attnlab._errors import InputError, OptionError
 from attnlab.lab.study import RayExecutor, planned_runs, run_study
+from attnlab.lab.study.worker import Job
 from attnlab.lab.training import train
+from attnlab.results import StoredRun
 
 # Ray leaves sockets and processes to its own clean-up at exit.
 pytestmark = [
@@ -112,6 +114,44 @@ def alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_workers_do_not_import_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'attnlab[ray]'")
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("attnlab", "pydantic"):
+        text = f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n"
+        (here / f"{name}.py").write_text(text)
+    monkeypatch.chdir(here)
+    (outcome,) = run_study(small_study(attention="none"), tmp_path / "runs", RayExecutor())
+    assert outcome.status == "done", outcome.message
+    assert not (tmp_path / "executed").exists()
+    assert Path.cwd() == here
+
+
+def test_a_task_that_is_given_up_leaves_its_reason(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'attnlab[ray]'")
+
+    class Given:
+        exceptions = ray.exceptions
+
+        @staticmethod
+        def get(reference: object) -> None:
+            del reference
+            raise ray.exceptions.WorkerCrashedError
+
+    executor = RayExecutor()
+    executor._ray = Given
+    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"))
+    outcome = executor._outcome(object(), job)
+    assert outcome.status == "failed"
+    assert outcome.message.startswith("Ray gave up after 3 retries: The worker died unexpectedly")
+    failure = StoredRun(tmp_path / "run").failure
+    assert failure is not None
+    assert failure.error == outcome.message
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,11 @@ def wait_for_an_epoch(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "how"),
-    [(signal.SIGINT, 130, "by Ctrl-C"), (signal.SIGTERM, 143, "by SIGTERM")],
+    [
+        (signal.SIGINT, 130, "by Ctrl-C"),
+        (signal.SIGTERM, 143, "by SIGTERM"),
+        (signal.SIGHUP, 129, "by SIGHUP"),
+    ],
 )
 def test_a_signal_says_what_was_saved(
     tmp_path: Path, number: signal.Signals, code: int, how: str

@@ -19,6 +19,7 @@ import torch
 from tests.lab.training.small import run, small, train_listening, weights
 
 from attnlab.lab.training import RunConfig
+from attnlab.lab.training.surroundings import terminating
 from attnlab.results import StoredRun
 
 KILLS = int(os.environ.get("ATTNLAB_KILLS", "5"))
@@ -75,7 +76,9 @@ def test_killed_at_random_moments_it_ends_the_same(tmp_path: Path) -> None:
     _assert_same(tmp_path / "whole", folder)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)]
+)
 def test_asked_to_stop_it_stops_and_goes_on(number: int, code: int, tmp_path: Path) -> None:
     config = small(4)
     process = started(config, tmp_path / "stopped")
@@ -90,6 +93,17 @@ def test_asked_to_stop_it_stops_and_goes_on(number: int, code: int, tmp_path: Pa
     run(config, tmp_path / "whole")
     run(config, tmp_path / "stopped")
     _assert_same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminating():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def epochs_done(folder: Path) -> int:

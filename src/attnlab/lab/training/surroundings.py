@@ -52,7 +52,8 @@ def deterministically(threads: int | None) -> Iterator[None]:
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """SIGTERM ends the run as an exception, so that half-written files are removed."""
+    """SIGTERM, and SIGHUP of a terminal that is closed, end the run as an exception, so that
+    half-written files are removed. What `nohup` has a process ignore stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,11 +61,17 @@ def terminating() -> Iterator[None]:
     def stop(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {
+        number: signal.signal(number, stop)
+        for name in ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+        if (number := getattr(signal, name, None)) is not None
+        and signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> None:

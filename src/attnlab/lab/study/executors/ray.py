@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._words import counted
 from attnlab.lab.study.executors._base import Executor, missing_package
+from attnlab.lab.study.lock import is_claimed
+from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import Job, Outcome, work
 
 _RETRIES = 3
@@ -68,7 +73,10 @@ class RayExecutor(Executor):
         ray = self._ray
         ours = not ray.is_initialized()
         if ours:
-            ray.init(address=self.address, include_dashboard=False, log_to_driver=False)
+            # Ray has its workers import from the folder that is the current one here, before all
+            # others. In the root nobody but the system's owner can put a module.
+            with chdir(os.path.abspath(os.sep)):
+                ray.init(address=self.address, include_dashboard=False, log_to_driver=False)
         try:
             task = ray.remote(work).options(
                 num_cpus=self.cpus,
@@ -99,8 +107,16 @@ class RayExecutor(Executor):
             outcome: Outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             first = str(error).strip().partition("\n")[0]
-            return Outcome(job, "failed", f"Ray gave up after {_RETRIES} retries: {first}")
+            return _failed(job, f"Ray gave up after {_RETRIES} retries: {first}", str(error))
         return outcome
+
+
+def _failed(job: Job, message: str, details: str) -> Outcome:
+    """The outcome of a task that could not leave its reason itself, for its process is gone."""
+    directory = Path(job.directory)
+    if directory.parent.is_dir() and not is_claimed(directory):
+        write_failure(directory, message, details)
+    return Outcome(job, "failed", message)
 
 
 def _import_ray() -> Any:
