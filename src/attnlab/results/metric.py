@@ -23,6 +23,9 @@ class Metric(Strict):
     better: Literal["higher", "lower"] = "higher"
     digits: NonNegativeInt = 2
     """Behind the point, when shown."""
+    nothing: float | None = None
+    """The stored value of a network that has learned nothing, or next to nothing; None where that
+    depends on the data."""
 
     @property
     def title(self) -> str:
