@@ -27,6 +27,9 @@ class Metric(Strict):
     """No stored value is above it."""
     digits: NonNegativeInt = 2
     """Behind the point, when shown."""
+    nothing: float | None = None
+    """The stored value of a network that has learned nothing, or next to nothing; None where that
+    depends on the data."""
 
     def check_value(self, value: float) -> None:
         """Refuse a stored value that the metric cannot have."""

@@ -112,8 +112,12 @@ _PICTURES = 6
 """Test images that a page shows."""
 
 
-def _metric(name: str, label: str) -> Metric:
-    return Metric(name=name, label=label, unit="%", scale=100, least=0, most=1)
+_NEXT_TO_NOTHING = 0.01
+"""The average precision up to which a detector finds next to no object."""
+
+
+def _metric(name: str, label: str, nothing: float | None = None) -> Metric:
+    return Metric(name=name, label=label, unit="%", scale=100, least=0, most=1, nothing=nothing)
 
 
 class Detection(Task):
@@ -131,7 +135,7 @@ class Detection(Task):
 
     targets = "boxes"
     metrics = (
-        _metric("ap", "AP"),
+        _metric("ap", "AP", _NEXT_TO_NOTHING),
         _metric("ap50", "AP50"),
         _metric("ap75", "AP75"),
         _metric("ap_small", "AP small"),

@@ -20,7 +20,7 @@ class Regression(OutputsTask):
     metrics = (
         Metric(name="mae", label="mean |error|", better="lower", least=0, digits=4),
         Metric(name="rmse", label="root mean squared error", better="lower", least=0, digits=4),
-        Metric(name="r2", label="R²", most=1, digits=3),
+        Metric(name="r2", label="R²", most=1, digits=3, nothing=0.0),
     )
 
     def loss(self, network: nn.Module, batch: Batch) -> Loss:

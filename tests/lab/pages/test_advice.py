@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.lab.study._small import HereExecutor
 import attnlab
 from attnlab.cli import main
 from attnlab.lab.pages.doubts import doubts
+from attnlab.results import Metric
 from attnlab.results.record import read_record
 from attnlab.results.study import StudyInvocation
 
@@ -111,7 +113,9 @@ def test_a_plain_network_at_chance_is_said_at_the_top(tmp_path: Path) -> None:
 
 
 def test_a_regression_that_explains_nothing_is_said_at_the_top(tmp_path: Path) -> None:
-    made = simulate(tmp_path, task=REGRESSION, data=("faces",), gains={"se": 0.0}, epochs=4)
+    explained = Metric(name="r2", label="R²", digits=3, nothing=0.0)
+    task = replace(REGRESSION, metrics=(REGRESSION.metrics[0], explained))
+    made = simulate(tmp_path, task=task, data=("faces",), gains={"se": 0.0}, epochs=4)
     assert texts(tmp_path, made.name) == []
     for file in tmp_path.glob("*/result.json"):
         stored = json.loads(file.read_text())

@@ -206,7 +206,7 @@ def test_a_table_that_is_not_of_now_is_said_loudly(tmp_path):
     assert (alert.tone, alert.text) == ("bad", "The table is not of what is on disk now.")
     assert alert.detail == (
         "It was made when 4 of 9 runs were finished; now 3 of 9 are. `attnlab study show "
-        "cifar-attention-v1` and `attnlab report` make it anew."
+        "cifar-attention-v1.toml` makes it anew."
     )
     # As many runs, but another one.
     missing = next(entry for entry in study.runs if not (tmp_path / entry.folder).exists())

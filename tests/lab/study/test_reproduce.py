@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 
-from attnlab.lab.study.plan import _commands, bibliography
+from tests.lab.study._small import small_study
+
+from attnlab.lab.study.definition import load_study, new_study
+from attnlab.lab.study.plan import bibliography
 
 
-def test_commands_name_the_study_as_it_can_be_run():
-    report_line = "attnlab report runs --study {} -o report.html"
-    for name, given in {
-        "demo": "demo",
-        "stepnet-table1-small": "stepnet-table1 --small",
-        "of-my-own": "of-my-own.toml",
-    }.items():
-        expected = f"attnlab study run {given}\n{report_line.format(name)}"
-        assert _commands(name) == expected
+def test_commands_name_the_study_as_it_can_be_run(tmp_path):
+    file = tmp_path / "of-my-own.toml"
+    new_study(file)
+    for study, given in (
+        (load_study("demo"), "demo"),
+        (load_study("stepnet-table1").smaller(), "stepnet-table1 --small"),
+        (load_study(file), str(file)),
+        (load_study(file).with_seeds([7]), str(file)),
+        (small_study(name="of-python"), "of-python.toml"),
+    ):
+        assert study.invocation.command("run") == f"attnlab study run {given}"
+        report_line = f"attnlab report runs --study {study.name} -o report.html"
+        assert study.invocation.report(study.name, "-o", "report.html") == report_line
 
 
 def test_bibliography_of_composed_gates():

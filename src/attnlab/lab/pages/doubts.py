@@ -11,10 +11,8 @@ from attnlab.page.parts import Chip
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.table import Group, StudyRow
 
-_NOTHING_FOUND = 1.0
-"""Per cent of average precision below which a detector finds next to nothing."""
 _SIGMAS = 3.0
-"""Standard errors of an accuracy above chance that are still chance."""
+"""Standard errors of a share above chance that are still chance."""
 _FEWEST_IMAGES = 6
 """If all images on which two networks differ speak for one of them, six are the fewest that a sign
 test calls more than chance at 5 % (2 / 2⁶ = 0.03; of five it is 0.06)."""
@@ -74,14 +72,7 @@ def _rose(run: RunRecord) -> bool:
 
 
 def _at_chance(record: StudyRecord, group: Group) -> Iterator[Chip]:
-    plain = group.plain
-    value = None if plain is None else plain.values.get(record.metric.name)
-    if plain is None or value is None:
-        return
-    reached = _chance(record, group, value.mean)
-    explained = plain.values.get("r2")
-    if not reached and explained is not None and explained.mean <= 0:
-        reached = f"R² {explained.mean:.3f}, and the mean of all values has 0"
+    reached = _chance(record, group) or _nothing(record, group)
     if reached:
         yield Chip(
             f"The plain network on {record.name_of(group)} has learned nothing.",
@@ -91,26 +82,44 @@ def _at_chance(record: StudyRecord, group: Group) -> Iterator[Chip]:
         )
 
 
-def _chance(record: StudyRecord, group: Group, value: float) -> str:
-    """What the plain network reaches beside what chance does; empty if it is clearly more."""
-    metric = record.metric
-    if metric.name == "ap" and metric.unit == "%":
-        found = f"{metric.shown_text(value)}: it finds next to no object"
-        return found if value < _NOTHING_FOUND else ""
+def _nothing(record: StudyRecord, group: Group) -> str:
+    """A metric by which the plain network has learned nothing, whatever the data are."""
+    values = {} if group.plain is None else group.plain.values
+    for metric in record.table.metrics:
+        value = values.get(metric.name)
+        if value is None or metric.nothing is None:
+            continue
+        more = value.mean - metric.shown(metric.nothing)
+        if (more if metric.better == "higher" else -more) <= 0:
+            return (
+                f"{metric.label} {metric.shown_text(value.mean)}, and up to "
+                f"{metric.text(metric.nothing)} is next to nothing"
+            )
+    return ""
+
+
+def _chance(record: StudyRecord, group: Group) -> str:
+    """What the plain network reaches beside what chance does; empty if it is clearly more, or if
+    the result is not a share of images."""
+    metric, plain = record.metric, group.plain
+    value = None if plain is None else plain.values.get(metric.name)
     images, chance = _test_images(record, group)
-    if metric.name != "top1" or chance is None or not images:
+    if value is None or chance is None or not images:
         return ""
     error = math.sqrt(chance * (1 - chance) / images)
-    if value / metric.scale > chance + _SIGMAS * error:
+    if value.mean / metric.scale > chance + _SIGMAS * error:
         return ""
     return (
-        f"{metric.shown_text(value)}, and the commonest class alone has "
+        f"{metric.shown_text(value.mean)}, and the commonest class alone has "
         f"{metric.text(chance)} of the {images} test images"
     )
 
 
 def _test_images(record: StudyRecord, group: Group) -> tuple[int | None, float | None]:
-    """How many there are, and the share of the commonest class; None where it is not known."""
+    """How many there are, and the share of the commonest class; None where it is not known, or
+    where the result is not a share of images."""
+    if record.metric.unit != "%" or record.metric.better != "higher":
+        return None, None
     own = (run for run in record.finished if run.entry.cell.group == group.name)
     facts = next((run.stored.data for run in own if run.stored.data is not None), None)
     return (None, None) if facts is None else (facts.test, facts.chance)
@@ -120,7 +129,7 @@ def _few_images(record: StudyRecord, group: Group) -> Iterator[Chip]:
     """Alert if the largest difference, or the margin of an equivalence, is of a few images."""
     images, chance = _test_images(record, group)
     metric = record.metric
-    if not images or chance is None or metric.name != "top1":
+    if not images or chance is None:
         return
     compared = [row.comparison for row in group.rows if row.comparison is not None]
     margins = [row.equivalence.margin for row in group.rows if row.equivalence is not None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from attnlab.data.config import data_title
 from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
@@ -44,7 +43,7 @@ def run_page(folder: Path) -> Page:
     sections += [_alerts(run), _reproduce(run)]
     config = run.config
     gate = "" if config.attention == "none" else f" with {config.attention}"
-    data = data_title(config.data.name, config.data.root)
+    data = config.data.name if run.data is None else run.data.name
     return Page(
         title=f"{config.backbone}{gate} on {data}",
         subtitle=f"One run, seed {config.seed} · {folder.name}",
