@@ -8,7 +8,7 @@ runs; the gate is then computed of the tokens of each input alone, as if it came
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, SiteError
 from attnlab.residuals.example import Example, as_call, evaluating
 from attnlab.residuals.padding import NAME, signature_of, valid_tokens
+from attnlab.residuals.site import Site
 
 _OTHER_NAMES = ("pixel_attention_mask", "patch_valid")
 """What image networks that take many sizes call it: Siglip2, and NaFlex of timm."""
@@ -101,31 +102,53 @@ def mask_argument(network: nn.Module) -> MaskArgument | None:
     return None
 
 
-def refuse_hidden_mask(network: nn.Module, example: Example | None, label: str) -> None:
-    """Raise `SiteError` if a part of `network` is given an `attention_mask` that the network itself
-    is not, so that it would not be known when gates act."""
+def refuse_hidden_mask(
+    network: nn.Module, example: Example | None, label: str, sites: Sequence[Site]
+) -> None:
+    """Raise `SiteError` if a part of `network` is given a mask of the tokens of one of `sites` that
+    the network itself is not given, so that it would not be known when a gate acts there."""
     if mask_argument(network) is not None:
         return
-    given: list[str] = []
+    for name, shape in _masks_given(network, example):
+        for site in sites:
+            block = site.name or site.module
+            if shape != site.shape[:2] or not (_in(block, name) or _in(name, block)):
+                continue  # keys of another sequence (the pixels that a decoder's queries look at)
+            if _in(block, name):
+                advice = f"Insert into that part: insert(model.{name}, {label!r}, inplace=True)."
+            else:
+                advice = "Use a gate that is the same for every input, such as 'asr:se'."
+            raise SiteError(
+                f"{label!r} looks over all tokens and must not see padding, but the {NAME} is only "
+                f"known inside {name!r}, not to {type(network).__name__}. {advice}"
+            )
+
+
+def _in(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _masks_given(network: nn.Module, example: Example | None) -> list[tuple[str, tuple[int, ...]]]:
+    """The modules that are given a mask of tokens in a call on the example, with its shape."""
+    given: list[tuple[str, tuple[int, ...]]] = []
+
+    def looking(name: str, argument: MaskArgument) -> Callable[..., None]:
+        def look(module: nn.Module, args: Any, kwargs: Any) -> None:
+            del module
+            mask = argument.given(args, kwargs)
+            if isinstance(mask, Tensor) and mask.ndim == 2:
+                given.append((name, tuple(mask.shape)))
+
+        return look
+
     handles = []
     for name, module in network.named_modules():
         argument = mask_argument(module)
         if name and argument is not None:
-
-            def look(
-                _: nn.Module,
-                args: Any,
-                kwargs: Any,
-                name: str = name,
-                argument: MaskArgument = argument,
-            ) -> None:
-                mask = argument.given(args, kwargs)
-                if isinstance(mask, Tensor) and mask.ndim == 2:
-                    given.append(name)
-
+            look = looking(name, argument)
             handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
     if not handles:
-        return
+        return given
     try:
         arguments, keywords = as_call(network, example)
         if keywords.get(NAME) is None:
@@ -134,12 +157,7 @@ def refuse_hidden_mask(network: nn.Module, example: Example | None, label: str) 
     finally:
         for handle in handles:
             handle.remove()
-    if given:
-        raise SiteError(
-            f"{label!r} looks over all tokens and must not see padding, but the {NAME} is only "
-            f"known inside {given[0]!r}, not to {type(network).__name__}. Insert into that part: "
-            f"insert(model.{given[0]}, {label!r}, inplace=True)."
-        )
+    return given
 
 
 def knowing_padding(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Proxy, Tracer
 
@@ -160,6 +162,14 @@ class _Hosting(nn.Module):
         if module is not None:
             _child_came(self, name, module)
 
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """All children; to the module's own forward, which runs them in a row (VitDet), those that
+        it was written with."""
+        row = _asked_by_forward(self)
+        for name, child in super().named_children():
+            if not (row and isinstance(child, Attachment)):
+                yield name, child
+
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         hosted = hosted_by(self)
@@ -174,6 +184,16 @@ class _Hosting(nn.Module):
         if type(self) not in OWN_CLASSES:
             return super().__reduce_ex__(protocol)
         return _rebuild, (OWN_CLASSES[type(self)],), self.__getstate__()
+
+
+def _asked_by_forward(module: nn.Module) -> bool:
+    """Whether the children of `module` are asked for by its own forward."""
+    if torch.compiler.is_compiling():  # nothing else runs then
+        return True
+    frame = sys._getframe(2)
+    while frame.f_code.co_name in ("children", "named_children") and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name == "forward" and frame.f_locals.get("self") is module
 
 
 def _child_came(keeper: nn.Module, name: str, child: nn.Module) -> None:

@@ -29,7 +29,7 @@ def sites_over_tokens(
         return []
     if not on_meta(network):
         refuse_leaks(network, run, example, item.label, tokens)
-    refuse_hidden_mask(network, example, item.label)
+    refuse_hidden_mask(network, example, item.label, tokens)
     if not on_meta(network):
         refuse_mixing(network, run, example, item.label, tokens)
     return tokens

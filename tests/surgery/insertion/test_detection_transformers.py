@@ -1,0 +1,136 @@
+"""Transformers of Hugging Face that were refused as a whole: VitDet, LwDetr, Siglip2."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnlab
+from attnlab.surgery.insertion import attachments
+
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+PATCHES = {"image_size": 32, "pretrain_image_size": 32, "patch_size": 8}
+
+
+def awake(network: nn.Module) -> nn.Module:
+    """With gates as if trained."""
+    torch.manual_seed(1)
+    for _, attachment in attachments(network):
+        for parameter in attachment.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return network
+
+
+def vitdet() -> nn.Module:
+    torch.manual_seed(0)
+    blocks = {"window_block_indices": [0], "residual_block_indices": [1], "window_size": 2}
+    config = transformers.VitDetConfig(**SMALL, **PATCHES, **blocks)
+    return transformers.VitDetModel(config).eval()
+
+
+def lw_detr() -> nn.Module:
+    torch.manual_seed(0)
+    windows = {"num_windows": 4, "window_block_indices": [0], "out_indices": [1, 2]}
+    backbone = transformers.LwDetrViTConfig(**SMALL, **PATCHES, **windows)
+    config = transformers.LwDetrConfig(
+        backbone_config=backbone,
+        d_model=16,
+        c2f_num_blocks=1,
+        decoder_layers=2,
+        decoder_ffn_dim=32,
+        decoder_self_attention_heads=2,
+        decoder_cross_attention_heads=2,
+        num_queries=5,
+        group_detr=1,
+        projector_scale_factors=[1.0],
+    )
+    return transformers.LwDetrModel(config).eval()
+
+
+@pytest.mark.parametrize("gate", ["se", "asr:se", "step"])
+@pytest.mark.parametrize("where", [None, "blocks:1", "blocks:0"])
+def test_vitdet_whose_block_runs_its_children_in_a_row(gate, where):
+    network, receipt = attnlab.insert(vitdet(), gate, where=where, example=IMAGES)
+    assert len(receipt.sites) == {None: 5, "blocks:1": 3, "blocks:0": 2}[where]
+    awake(network)(IMAGES)
+    # All that is not a forward of the block sees its gates: they move and are saved.
+    homes = {name.rpartition(".")[0] for name, _ in attachments(network)}
+    for home in homes:
+        children = network.get_submodule(home).children()
+        assert any(type(child).__name__.endswith("Attachment") for child in children)
+    moved = network.double()
+    assert {p.dtype for p in moved.parameters()} == {torch.float64}
+
+
+def test_a_gate_on_the_residual_block_of_vitdet_acts_once():
+    network, _ = attnlab.insert(vitdet(), "se", where="blocks:1", example=IMAGES)
+    block = awake(network).encoder.layer[1].residual
+    gates = [each for name, each in attachments(network) if ".residual" in name]
+    assert len(gates) == 1
+    features = torch.randn(2, 16, 4, 4)
+    by_hand = features
+    for name in ("conv1", "norm1", "act1", "conv2", "norm2", "act2", "conv3"):
+        by_hand = block.get_submodule(name)(by_hand)
+    plain = type(block.norm3).forward(block.norm3, by_hand)  # without the hook of the gate
+    expected = features + plain * gates[0].gate_module(plain)
+    with torch.no_grad():
+        torch.testing.assert_close(block(features), expected)
+
+
+def test_lw_detr_takes_gates_where_no_mask_is_hidden():
+    for where, sites in ((None, 10), ("blocks:0,1", 4), ("in:decoder", 6)):
+        network, receipt = attnlab.insert(lw_detr(), "se", where=where, example=IMAGES)
+        assert len(receipt.sites) == sites
+        with torch.no_grad():
+            awake(network)(IMAGES)
+
+
+class Siglip(nn.Module):
+    """A network around one that is told of padding, and that is not told itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = siglip2()
+
+    def forward(self, given: dict[str, Tensor]) -> Tensor:
+        return self.tower(**given).last_hidden_state
+
+
+def siglip2() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.Siglip2VisionConfig(
+        **SMALL, intermediate_size=32, num_patches=16, patch_size=4
+    )
+    return transformers.Siglip2VisionModel(config).double().eval()
+
+
+def patches(height: int) -> dict[str, Tensor]:
+    """An image of `height` rows of four patches, padded to four rows."""
+    generator = torch.Generator().manual_seed(3)
+    pixels = torch.randn(1, 16, 48, generator=generator, dtype=torch.double)
+    pixels[:, 4 * height :] = 7.0
+    return {
+        "pixel_values": pixels,
+        "pixel_attention_mask": (torch.arange(16)[None] < 4 * height).long(),
+        "spatial_shapes": torch.tensor([[height, 4]]),
+    }
+
+
+def test_siglip2_leaves_padding_out():
+    network, receipt = attnlab.insert(siglip2(), "se", where="in:encoder", example=patches(4))
+    assert len(receipt.sites) == 4
+    awake(network)
+    given = patches(2)
+    other = {**given, "pixel_values": given["pixel_values"].clone()}
+    other["pixel_values"][:, 8:] = -3.0
+    with torch.no_grad():
+        one, two = (network(**each).last_hidden_state[:, :8] for each in (given, other))
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+
+
+def test_advice_names_a_part_that_has_steps():
+    with pytest.raises(attnlab._errors.SiteError, match=r"insert\(model\.tower, 'se'"):
+        attnlab.insert(Siglip(), "se", example=(patches(4),))
