@@ -299,7 +299,11 @@ def _family(
     gone = (entry for runs in history.looks[group].gone.values() for entry in runs)
     elsewhere = (entry for entry in history.elsewhere[group] if row_key(entry) not in values)
     return _Family(
-        differences(values), labels, *map(differences, (of(gone), of(elsewhere))), metric.better
+        rows=differences(values),
+        labels=labels,
+        gone=differences(of(gone)),
+        elsewhere=differences(of(elsewhere)),
+        better=metric.better,
     )
 
 
