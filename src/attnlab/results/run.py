@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -213,7 +213,7 @@ class StoredRun:
     def check_weights(self) -> None:
         """Refuse weights that are not those that the run wrote. All of them are read, so this is
         for those who use them."""
-        self._prove(WEIGHTS, lambda: digest(self.directory / WEIGHTS), _WEIGHTS)
+        self._prove(WEIGHTS, partial(digest, self.directory / WEIGHTS), _WEIGHTS)
 
     def _problems(self, *names: str) -> Iterator[DamagedFileError]:
         readers = self._readers()
@@ -347,7 +347,7 @@ class StoredRun:
             self._prove_bytes(f"{MEASURED}/{name}.json", data, _AGAIN)
             for file in () if result is None else result.files():
                 check_picture(self.directory / file, _AGAIN)
-                self._prove(file, lambda file=file: digest(self.directory / file), _AGAIN)
+                self._prove(file, partial(digest, self.directory / file), _AGAIN)
             self._validated[name] = measured, result
         return self._validated[name][0]
 

@@ -222,7 +222,9 @@ def _write_plans(
     seen: tuple[str, ...] = ()
     for number, planned in enumerate((*plan.seeds, seeds)):
         own = tuple(entry for entry in entries if entry.seed in planned)
-        add_plan(directory, PlanRecord(1.7e9 + 86_400 * number, planned, own, seen))
+        # Without seeds that were added, the looks were planned.
+        until = plan.sequential and not plan.seeds
+        add_plan(directory, PlanRecord(1.7e9 + 86_400 * number, planned, own, seen, until))
         seen = tuple(entry.run_id for entry in own)
 
 

@@ -233,3 +233,24 @@ def test_the_study_to_start_from_learns_regression_too(tmp_path: Path) -> None:
     result = train(run.config, tmp_path / "run", threads=1, progress=lambda _: None)
     assert result.metric.name == "mae"
     assert result.value < 0.3
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["none", {"gate": "se", "label": "plain"}], "'plain'"),
+        (["none", {"gate": "none", "backbone_options": {"width": 8}}], "'plain'"),
+        ([{"gate": "se", "label": "plain"}], "gate 'se' is called 'plain', which is the backbone"),
+        (["none", "se", {"gate": "eca", "label": "se"}], "Two rows of the study are called 'se'"),
+        (["none", "se", {"gate": "none", "label": "se"}], "Two rows of the study are called 'se'"),
+    ],
+)
+def test_a_label_that_another_row_has_is_refused_when_the_study_is_read(
+    rows: list[Any], told: str
+) -> None:
+    with pytest.raises(OptionError) as error:
+        study(attention=rows)
+    assert told in str(error.value)
+    assert str(error.value).endswith("give each its own label.") or "give it its own" in str(
+        error.value
+    )
