@@ -68,8 +68,11 @@ class StripeResult(Result):
 
     def slim(self) -> StripeResult:
         """Without the gates of single images and channels."""
-        bulk = {"channel_means": (), "sampled_channels": (), "sample": (), "maps": ()}
-        return replace(self, sites=tuple(replace(site, **bulk) for site in self.sites))
+        sites = tuple(
+            replace(site, channel_means=(), sampled_channels=(), sample=(), maps=())
+            for site in self.sites
+        )
+        return replace(self, sites=sites)
 
     @property
     def enough_images(self) -> bool:
