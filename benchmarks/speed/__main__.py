@@ -24,6 +24,8 @@ COMMANDS = {
     "callbacks": "training:callbacks",
     "memory": "memory:memory",
     "memory-part": "memory:memory_part",
+    "studies": "studies:studies",
+    "studies-part": "studies:studies_part",
 }
 if find_spec("triton") is not None:  # torch brings it on Linux only
     COMMANDS["triton"] = "triton_kernels:triton_kernels"

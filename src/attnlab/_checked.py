@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from numbers import Integral
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -71,6 +72,7 @@ def check_values(what: str, build: Callable[..., Any], options: Mapping[str, obj
             _check_value(f"{what}: expected {name}", hints[name], value)
 
 
+@lru_cache(maxsize=256)
 def _hints(build: Callable[..., Any]) -> dict[str, Any]:
     if isinstance(build, type):
         build = build.__init__  # type: ignore[misc]

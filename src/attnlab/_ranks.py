@@ -44,12 +44,27 @@ def rank_test(predictor: str, values: Sequence[float], result: Sequence[float]) 
     tau, rho = (signs_x * signs_y).sum() / scale_tau, (centred_x * centred_y).sum() / scale_rho
     exact = len(x) <= ENUMERATE_UP_TO
     orders = np.array(list(permutations(range(len(x))))) if exact else _random_orders(len(x))
-    taus = np.array([(signs_x[np.ix_(o, o)] * signs_y).sum() for o in orders]) / scale_tau
+    taus = np.concatenate([_products(signs_x, signs_y, some) for some in _chunks(orders)])
+    taus /= scale_tau
     rhos = (centred_x[orders] * centred_y).sum(1) / scale_rho
     # Equal correlations can differ in the last bit.
     p_tau = float((np.abs(taus) >= abs(tau) - 1e-12).mean())
     p_rho = float((np.abs(rhos) >= abs(rho) - 1e-12).mean())
     return RankTest(predictor, float(tau), p_tau, float(rho), p_rho, exact)
+
+
+def _chunks(orders: np.ndarray) -> list[np.ndarray]:
+    """A few thousand orders at a time: all of them at once would fill the memory."""
+    return np.array_split(orders, len(orders) // 2000 + 1)
+
+
+def _products(signs_x: np.ndarray, signs_y: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """For every order of x, the sum of the products of the signs. They are whole numbers, so that
+    it does not matter in which order they are added."""
+    # Pair (i, j) of an order is the pair (order[i], order[j]) of x.
+    number = len(signs_x)
+    places = orders[:, :, None] * number + orders[:, None, :]
+    return np.asarray(signs_x.ravel()[places.reshape(len(orders), -1)] @ signs_y.ravel())
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +47,8 @@ def plan_command(action: PlanStudy) -> None:
     if not 0 < action.effect < float("inf"):
         raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
     found = asked_study(action)
-    plan = plan_study(found, action.out)
+    with _progress() as report:
+        plan = plan_study(found, action.out, report)
     rows = []
     for cell, estimate in plan.estimates.items():
         pairs = zip(plan.runs, plan.states, strict=True)
@@ -59,7 +63,7 @@ def plan_command(action: PlanStudy) -> None:
     if plan.left and plan.seconds_left is not None:
         print(
             f"about {duration(plan.seconds_left)} one after the other on this machine (an "
-            f"estimate: a step in a small batch, times the number of images)"
+            f"estimate: a step of each network in a small batch, times the number of images)"
         )
     noticed = ((cell.data, note) for cell, each in plan.estimates.items() for note in each.notes)
     for data, note in dict.fromkeys(noticed):
@@ -70,6 +74,19 @@ def plan_command(action: PlanStudy) -> None:
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
     print_study_python(action, f"attnlab.lab.study.plan_study(study, {str(action.out)!r})")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What is being timed: in one place on a terminal, elsewhere a line each. To standard error,
+    since it is not part of the plan."""
+    if not sys.stderr.isatty():
+        yield lambda text: print(text, file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("planning") as shown:
+        yield shown.update
 
 
 def _print_seeds(found: Study, action: PlanStudy) -> None:

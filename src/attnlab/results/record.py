@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attnlab._errors import InputError, unknown_name
 from attnlab.results import Metric, RunResult, StoredRun
@@ -64,13 +65,9 @@ class RunRecord:
         return "failed" if self.failure else "begun" if begun else "waiting"
 
     def measured(self, kind: type[R]) -> R | None:
-        """The result of an instrument; None where it was not measured, or does not apply."""
-        return self.stored.measured_result(kind)
-
-    def found(self, measurement: str) -> dict[str, Any]:
-        """What was measured; empty where it was not, or does not apply."""
-        measured = self.stored.measurements.get(measurement)
-        return {} if measured is None or measured.found is None else measured.found
+        """The result of an instrument without its bulk (`Result.slim`); None where it was not
+        measured, or does not apply."""
+        return self.stored.slim_result(kind)
 
 
 @dataclass(frozen=True)
@@ -118,17 +115,17 @@ class StudyRecord:
 
     def of(self, group: Group, row: str) -> list[RunRecord]:
         """The finished runs of one row of a group, by seed."""
-        place = (group.name, row)
-        own = [run for run in self.finished if (run.entry.cell.group, run.entry.cell.row) == place]
-        return sorted(own, key=lambda run: run.entry.seed)
+        return self._by_row.get((group.name, row), [])
 
-    def found(self, group: Group, row: str, measurement: str) -> list[dict[str, Any]]:
-        """What was measured of these, where it was."""
-        every = (run.found(measurement) for run in self.of(group, row))
-        return [found for found in every if found]
+    @cached_property
+    def _by_row(self) -> dict[tuple[str, str], list[RunRecord]]:
+        found: dict[tuple[str, str], list[RunRecord]] = {}
+        for run in sorted(self.finished, key=lambda run: run.entry.seed):
+            found.setdefault((run.entry.cell.group, run.entry.cell.row), []).append(run)
+        return found
 
     def measured(self, group: Group, row: str, kind: type[R]) -> list[R]:
-        """The results of an instrument of these, where there are some."""
+        """The results of an instrument of these without their bulk, where there are some."""
         every = (run.measured(kind) for run in self.of(group, row))
         return [found for found in every if found is not None]
 
@@ -174,11 +171,16 @@ def find_study(path: str | Path, study: str | None = None) -> tuple[Path, str]:
 
 
 def read_record(
-    folder: Path, name: str, made: tuple[StoredStudy, StudyTable] | None = None
+    folder: Path,
+    name: str,
+    made: tuple[StoredStudy, StudyTable] | None = None,
+    read: Callable[[RunEntry], StoredRun] | None = None,
 ) -> StudyRecord:
     """All that is on disk about a study of the runs in `folder`, finished or not; with the study
-    and the table that were `made` of it, where they could not be written."""
+    and the table that were `made` of it, where they could not be written. `read` gives what was
+    read of its runs to make them."""
     directory = folder / "studies" / name
     study, table = made or (read_study(directory), read_table(directory))
-    runs = tuple(RunRecord(entry, entry.stored_in(folder)) for entry in study.runs)
+    stored = (entry.stored_in(folder) if read is None else read(entry) for entry in study.runs)
+    runs = tuple(RunRecord(*each) for each in zip(study.runs, stored, strict=True))
     return StudyRecord(study, runs, table, read_plans(directory).plans)

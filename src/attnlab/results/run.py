@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 
 from attnlab._errors import InputError
 from attnlab._files import LONG_AGO, remove_partial, write_whole
-from attnlab.results.base import Result
+from attnlab.results.base import FORMATS, Result
 from attnlab.results.damage import (
     DamagedFileError,
     check_format,
@@ -23,11 +24,13 @@ from attnlab.results.damage import (
     read_bytes,
     reading,
 )
+from attnlab.results.digest import Curve, Digest, read_digest, signature, write_digest
 from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
 from attnlab.results.manifest import FILE as MANIFEST
 from attnlab.results.manifest import Manifest, add_to_manifest, digest, read_manifest
+from attnlab.results.metric import Metric
 from attnlab.results.result import FILE as PLACEMENT
 from attnlab.results.result import (
     Measured,
@@ -76,6 +79,8 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Result)
 M = TypeVar("M", bound=BaseModel)
 MEASURED = "measured"
+_LAST = 3
+"""Epochs whose time a digest keeps."""
 WEIGHTS = "model.safetensors"
 _RESUME = (
     "Remove it and run the study again: the run goes on from its last checkpoint, or starts anew."
@@ -99,6 +104,8 @@ class StoredRun:
     directory: Path
     expected: str = ""
     """The id that its result must have; that of identity.json beside it, if this is empty."""
+    digested: bool = False
+    """Whether it is read by its digest, if it is finished and whole."""
 
     @property
     def has_result(self) -> bool:
@@ -110,17 +117,24 @@ class StoredRun:
     @cached_property
     def is_trained(self) -> bool:
         """Whether there is a result that is whole and surely this run's."""
+        if self._digest is not None:
+            return True
         found = self._problems(MANIFEST, "result.json", "config.json", IDENTITY)
         return self.has_result and not any(True for _ in found)
 
     @property
     def finished_at(self) -> float | None:
         """When it was finished, in seconds since 1970; None if it is not, or is damaged."""
+        if self._digest is not None:
+            found: float | None = self._digest.facts["finished"]
+            return found
         return self._manifest.finished if self.is_trained and self._manifest else None
 
     @cached_property
     def result(self) -> RunResult:
         """The training's result."""
+        if self._digest is not None:
+            return _result_of(self._digest.facts["result"])
         path = self.directory / "result.json"
         if not self.has_result:
             missing = self.directory / MANIFEST if path.is_file() else path
@@ -135,13 +149,26 @@ class StoredRun:
         return _whole(self._history, ())
 
     @cached_property
+    def curve(self) -> Curve:
+        """The epochs of a finished run, without what was measured after each."""
+        if self._digest is not None:
+            found = self._digest.facts["curve"]
+            return Curve(**{name: tuple(values) for name, values in found.items()})
+        return _curve(self.history, self.result.metric.name)
+
+    @cached_property
     def config(self) -> RunSettings:
         """All settings, resolved."""
+        if self._digest is not None:
+            return RunSettings(**self._digest.facts["config"])
         return _whole(self._config, RunSettings())
 
     @cached_property
     def data(self) -> RunData | None:
         """Facts about the images; None if they are not known."""
+        if self._digest is not None:
+            found = self._digest.facts["data"]
+            return None if found is None else RunData(**found)
         return _whole(self._data, None)
 
     @property
@@ -152,6 +179,8 @@ class StoredRun:
     @cached_property
     def starts(self) -> tuple[RunEnvironment, ...]:
         """The machine and the versions of every start; none if they are not known."""
+        if self._digest is not None:
+            return tuple(_start(json.dumps(each)) for each in self._digest.facts["starts"])
         return _whole(self._starts, ())
 
     @property
@@ -171,11 +200,32 @@ class StoredRun:
         found = self._validated[name][1]
         return found if isinstance(found, kind) else None
 
+    def slim_result(self, kind: type[R]) -> R | None:
+        """The same without its bulk."""
+        if self.is_digested:
+            slim = self._slim_result(kind.instrument())
+            noted = self.noted.get(kind.instrument())
+            if isinstance(slim, kind) or noted is None or noted.found is None:
+                return slim if isinstance(slim, kind) else None
+        found = self.measured_result(kind)
+        return None if found is None else found.slim()
+
     @cached_property
     def measurements(self) -> dict[str, Measured]:
         """All that were made, by name."""
         found = ((name, self.measured(name)) for name in self._measurement_names())
         return {name: measured for name, measured in found if measured is not None}
+
+    @cached_property
+    def noted(self) -> dict[str, Measured]:
+        """The same, for its settings and notes: of a run that is read by its digest, what was found
+        is left out."""
+        if self._digest is None:
+            return self.measurements
+        return {
+            name: Measured.model_construct(**{**each, "notes": tuple(each["notes"])})
+            for name, each in self._digest.facts["measured"].items()
+        }
 
     @cached_property
     def placement(self) -> PlacementRecord | None:
@@ -185,13 +235,11 @@ class StoredRun:
             return self.result.placement
         return _whole(self._placement, None)
 
-    def is_whole(self, name: str) -> bool:
-        """Whether a measurement, and what it wrote beside its file, can be read."""
-        return self.measured(name) is not None
-
     @cached_property
     def damage(self) -> tuple[DamagedFileError, ...]:
         """Every file that cannot be read, or is not this run's."""
+        if self._digest is not None:
+            return ()
         return tuple({each.path: each for each in self._problems(*self._readers())}.values())
 
     def check(self, *names: str) -> None:
@@ -214,6 +262,65 @@ class StoredRun:
         """Refuse weights that are not those that the run wrote. All of them are read, so this is
         for those who use them."""
         self._prove(WEIGHTS, partial(digest, self.directory / WEIGHTS), _WEIGHTS)
+
+    @property
+    def is_digested(self) -> bool:
+        """Whether it is finished and whole, and read by its digest."""
+        return self._digest is not None
+
+    @cached_property
+    def _digest(self) -> Digest | None:
+        """Of a run that is finished and whole; made now if there is none. None if it is not read
+        by that."""
+        if not self.digested or not self.has_result:
+            return None
+        found = read_digest(self.directory)
+        if found is None:
+            found = self._make_digest()
+        ours = found is not None and self.expected in ("", found.facts["result"]["run_id"])
+        return found if ours else None
+
+    def _make_digest(self) -> Digest | None:
+        before = signature(self.directory)
+        run = StoredRun(self.directory, self.expected)
+        if before is None or not run.is_trained or run.damage:
+            return None
+        if run._identity() and run_id_of(run._identity()) != run.result.run_id:
+            return None
+        facts = {
+            "result": run.result.model_dump(mode="json"),
+            "config": run.config.given(),
+            "data": None if run.data is None else run.data.given(),
+            "finished": run.finished_at,
+            "starts": [start.given() for start in run.starts],
+            "curve": asdict(_curve(run.history, run.result.metric.name)),
+            "measured": {
+                name: {
+                    **noted.model_dump(mode="json", exclude={"found"}),
+                    "found": None if noted.found is None else {},
+                }
+                for name, noted in run.measurements.items()
+            },
+        }
+        slim = {
+            name: json.dumps(json.loads(result.slim().to_json()), ensure_ascii=False)
+            for name, (_, result) in run._validated.items()
+            if result is not None
+        }
+        return write_digest(self.directory, before, facts, slim)
+
+    @cached_property
+    def _slim(self) -> dict[str, Result | None]:
+        """The results of the digest that were asked for, by instrument."""
+        return {}
+
+    def _slim_result(self, name: str) -> Result | None:
+        assert self._digest is not None
+        if name not in self._slim:
+            content = json.loads(self._digest.measured.get(name, "{}"))
+            kind = FORMATS.get(content.pop("format", ""))
+            self._slim[name] = None if kind is None else kind.validated(content)
+        return self._slim[name]
 
     def _problems(self, *names: str) -> Iterator[DamagedFileError]:
         readers = self._readers()
@@ -393,6 +500,37 @@ class StoredRun:
         if name != "failure.json":  # that of the last attempt, which may be one to measure
             self._prove_bytes(name, data, remedy)
         return found
+
+
+def _curve(history: Sequence[EpochRecord], metric: str) -> Curve:
+    last = history[-_LAST:]
+    return Curve(
+        rates=tuple(record.lr for record in history),
+        values=tuple(record.test.get(metric) for record in history),
+        losses=tuple(record.train_loss for record in history),
+        seconds=tuple(record.seconds for record in last),
+    )
+
+
+def _result_of(found: dict[str, Any]) -> RunResult:
+    """A result that was validated before, and whose checksum is right: not validated again."""
+    metrics = tuple(_metric(json.dumps(each)) for each in found["metrics"])
+    placement = found["placement"]
+    if placement is not None:
+        return RunResult(**found)
+    return RunResult.model_construct(**{**found, "metrics": metrics})
+
+
+@cache
+def _start(text: str) -> RunEnvironment:
+    """Thousands of runs are made on the same few machines."""
+    return RunEnvironment(**json.loads(text))
+
+
+@cache
+def _metric(text: str) -> Metric:
+    """Thousands of runs have the same few metrics."""
+    return Metric(**json.loads(text))
 
 
 def _whole(read: Callable[[], T], otherwise: T) -> T:

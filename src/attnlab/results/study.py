@@ -61,7 +61,7 @@ class RunEntry:
 
     def stored_in(self, out: Path) -> StoredRun:
         """What is there of it, in the folder of the runs."""
-        return StoredRun(out / self.folder, self.run_id)
+        return StoredRun(out / self.folder, self.run_id, digested=True)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,8 @@ def _of_plan(name: str, plan: PlanRecord, damage: str) -> StoredStudy:
 
 
 def write_table(directory: Path, table: StudyTable) -> Path:
-    return table.save(directory / "table.json")
+    # After every run that ends, so in one line.
+    return write_whole(directory / "table.json", table.to_json(indent=None) + "\n")
 
 
 def read_table(directory: Path) -> StudyTable:

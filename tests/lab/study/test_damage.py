@@ -469,7 +469,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))
         return write_whole(path, content)
 
-    for module in ("results.run", "results.study"):
+    for module in ("results.digest", "results.run", "results.study"):
         monkeypatch.setattr(f"attnlab.{module}.write_whole", refuse)
     access = os.access
     monkeypatch.setattr(

@@ -172,7 +172,7 @@ def test_too_many_blocks(tmp_path) -> None:
 
 
 def test_a_plan_can_be_made_before_anything_is_measured(tmp_path) -> None:
-    plan = plan_study(small_study(attention=ROWS), tmp_path, budget=0.0)
+    plan = plan_study(small_study(attention=ROWS), tmp_path)
     assert all(estimate.problem == "" for estimate in plan.estimates.values())
 
 

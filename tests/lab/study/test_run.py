@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from tests.lab.study._small import HereExecutor, small_study
 
+from attnlab.data import Facts
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.study import (
     LocalExecutor,
@@ -25,6 +26,7 @@ from attnlab.lab.study.lock import claim
 from attnlab.lab.study.run import study_jobs
 from attnlab.lab.study.show import markdown, study_footnotes
 from attnlab.lab.study.worker import Job, work
+from attnlab.lab.training import RunConfig
 from attnlab.results import StoredRun
 from attnlab.results.columns import StudyColumns
 from attnlab.results.damage import sealed
@@ -168,6 +170,41 @@ def test_a_plan_of_new_runs_measures_a_step(tmp_path: Path) -> None:
     assert many is not None
     # 100 times the epochs; a step's time varies on a busy machine, but not by that much.
     assert 5 < many / few < 2000
+
+
+def test_a_plan_times_every_row_by_its_own_network_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On other data a row is as much slower than the plain backbone as on the first."""
+    timed: list[str] = []
+    seconds = {"none": 1.0, "se": 3.0}
+
+    def step(config: RunConfig, facts: Facts) -> float:
+        timed.append(f"{config.data.name} {config.attention}")
+        return seconds[config.attention] * (1 if facts.name == "cifar10" else 2)
+
+    monkeypatch.setattr("attnlab.lab.study.estimate.seconds_per_image", step)
+    data = [{"name": "cifar10"}, {"name": "cifar100"}]
+    recipe = {"name": "resnet_cifar", "epochs": 10}
+    told: list[str] = []
+    plan = plan_study(small_study(data=data, seeds=2, recipe=recipe), tmp_path, told.append)
+    assert timed == ["cifar10 none", "cifar100 none", "cifar10 se"]
+    assert told == [
+        "timing a step of cifar10 resnet20 plain",
+        "timing a step of cifar100 resnet20 plain",
+        "timing a step of cifar10 resnet20 se",
+    ]
+    found = {(cell.data, cell.row): each for cell, each in plan.estimates.items()}
+    plain = found["cifar10", "plain"].seconds
+    assert plain is not None
+    ratios = {place: (each.seconds or 0) / plain for place, each in found.items()}
+    assert ratios == {
+        ("cifar10", "plain"): 1,
+        ("cifar10", "se"): 3,
+        ("cifar100", "plain"): 2,
+        ("cifar100", "se"): 6,
+    }
+    assert found["cifar100", "se"].basis == "step on other data"
 
 
 def test_a_plan_without_its_data_says_why(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from attnlab.instruments.classes.figures import confusion_figure
 from attnlab.instruments.classes.result import SHOWN, ClassesResult, all_seeds, share_cell
-from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Section, Table
+from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Section, Table, Text
 from attnlab.results.record import StudyRecord
 
 _TITLE = "Which classes does it know?"
 _TO_DO = "Look at images of the classes that are mixed up most before changing the network."
 _PAIRS = 10
+_SHOWN_ROWS = 6
+"""Modules whose confusion is drawn: one more is 30 kB and a tenth of a second."""
 
 
 def classes_section(record: StudyRecord) -> list[Section]:
@@ -33,8 +35,11 @@ def classes_section(record: StudyRecord) -> list[Section]:
         parts += [class_table(by_row), *confusion_parts(first, label)]
         parts += [
             Folded(f"Confusion of {other}", confusion_parts(found, other))
-            for other, found in list(by_row.items())[1:]
+            for other, found in list(by_row.items())[1:_SHOWN_ROWS]
         ]
+        if len(by_row) > _SHOWN_ROWS:
+            text = f"Confusion of the first {_SHOWN_ROWS} of {len(by_row)} modules."
+            parts.append(Text(text, quiet=True))
     if not parts:
         return []
     lead = "Share of the test images of each class that is predicted right, all seeds together."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -102,6 +102,10 @@ class StiffnessResult(Result):
     """What one step is: a residual addition, or all additions of a block."""
     tokens: Tokens = "all"
     """Which tokens of a transformer's states were counted."""
+
+    def slim(self) -> StiffnessResult:
+        """Without the surfaces."""
+        return replace(self, surface=(), proportion=())
 
     @property
     def depth(self) -> int:

@@ -18,8 +18,11 @@ def surface_parts(record: StudyRecord) -> list[Part | Folded]:
     networks: dict[str, StiffnessResult] = {}
     group = record.table.groups[0]
     for row in group.rows[:_SHOWN]:
-        for found in record.measured(group, row.label, StiffnessResult)[:1]:
-            networks[row.label] = found
+        for run in record.of(group, row.label):
+            found = run.stored.measured_result(StiffnessResult)
+            if found is not None:
+                networks[row.label] = found
+                break
     if not networks:
         text = (
             "The surfaces δ(M) and p̂(M) are not on disk: no run has stored them. For one network, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from attnlab.instruments.different import ENOUGH, too_few_inputs
@@ -65,6 +65,14 @@ class StripeResult(Result):
     different_images: int
     """How many of the images differ, counted up to 8; fewer are too few to call a gate constant."""
     sites: tuple[SiteStripe, ...]
+
+    def slim(self) -> StripeResult:
+        """Without the gates of single images and channels."""
+        sites = tuple(
+            replace(site, channel_means=(), sampled_channels=(), sample=(), maps=())
+            for site in self.sites
+        )
+        return replace(self, sites=sites)
 
     @property
     def enough_images(self) -> bool:

@@ -117,7 +117,7 @@ def _pictures(record: StudyRecord) -> list[Part | Folded]:
     epochs: list[Part | Folded] = []
     for label in gated[:_SHOWN_MODULES]:
         run = record.of(group, label)[0]
-        found, moves = run.measured(StripeResult), _moves(run)
+        found, moves = run.stored.measured_result(StripeResult), _moves(run)
         if found is not None:
             figures = stripe_figures(found)
             title = f"{label} on {record.name_of(group)}, seed {run.entry.seed}"

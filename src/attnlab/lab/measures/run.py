@@ -67,17 +67,14 @@ MEASUREMENTS: dict[str, Measurement] = {
 
 def missing(directory: str | Path, config: MeasureConfig | None = None) -> list[str]:
     """The names of what `config` asks for and the run does not have, or has on fewer images."""
-    stored, config = StoredRun(Path(directory)), config or MeasureConfig()
+    stored = StoredRun(Path(directory), digested=True)
+    config = config or MeasureConfig()
     found = []
     for name, measurement in MEASUREMENTS.items():
-        wanted, there = measurement.settings(config), stored.measured(name)
+        wanted, there = measurement.settings(config), stored.noted.get(name)
         if wanted is None or not measurement.applies(stored.directory):
             continue
-        if (
-            there is None
-            or not stored.is_whole(name)
-            or any(there.settings.get(k, 0) < v for k, v in wanted.items())
-        ):
+        if there is None or any(there.settings.get(k, 0) < v for k, v in wanted.items()):
             found.append(name)
     return found
 

@@ -189,7 +189,7 @@ def _notes(record: StudyRecord) -> Iterator[Chip]:
     count = Counter(
         note
         for run in record.finished
-        for note in dict.fromkeys(n for m in run.stored.measurements.values() for n in m.notes)
+        for note in dict.fromkeys(n for m in run.stored.noted.values() for n in m.notes)
     )
     for note, number in count.items():
         yield Chip(f"In {number} of {len(record.finished)} runs:", "neutral", note)

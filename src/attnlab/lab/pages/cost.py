@@ -253,13 +253,9 @@ def curves_of(record: StudyRecord, group: Group) -> list[MetricCurve]:
 
 def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve | None:
     histories = [
-        [
-            metric.shown(value)
-            for record in run.stored.history
-            if (value := record.test[metric.name]) is not None
-        ]
+        [metric.shown(value) for value in run.stored.curve.values if value is not None]
         for run in runs
-        if run.stored.history
+        if run.stored.curve.values
     ]
     if not histories:
         return None
@@ -271,5 +267,5 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve
 def _drops(record: StudyRecord, group: Group) -> list[int]:
     """Epochs at which the learning rate falls by more than a third."""
     run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
-    rates = [] if run is None else [record.lr for record in run.stored.history]
+    rates = () if run is None else run.stored.curve.rates
     return [n + 2 for n, (a, b) in enumerate(pairwise(rates)) if b < 0.67 * a]

@@ -67,7 +67,7 @@ def _diverged(record: StudyRecord) -> Iterator[Chip]:
 
 
 def _rose(run: RunRecord) -> bool:
-    losses = [each.train_loss for each in run.stored.history if each.train_loss is not None]
+    losses = [loss for loss in run.stored.curve.losses if loss is not None]
     return len(losses) > 1 and losses[-1] > losses[0]
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from attnlab._spread import evenly_spread
 from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
 from attnlab.results import Metric
 from attnlab.results.metric import directed
 from attnlab.results.table import Standing
 
 INK = "#1b2130"
+MOST_DOTS = 20
+"""Seeds of a row that are drawn one by one: more than these hide each other."""
 _CURVES = [BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46"]
 _PLAIN = "#5d6674"
 _COLOURS = {
@@ -108,13 +111,21 @@ def _seed_layer(rows: Sequence[ForestRow], metric: Metric, x: Spec) -> Spec:
             "text": f"{row.module}, seed {seed}: {metric.difference_text(value)}",
         }
         for row in rows
-        for seed, value in row.seeds.items()
+        for seed, value in _some_seeds(row.seeds)
     ]
     return {
         "data": {"values": values},
         "mark": {"type": "point", "size": 16, "yOffset": 9, "color": GREY, "opacity": 0.9},
         "encoding": {"x": x, "description": {"field": "text"}},
     }
+
+
+def _some_seeds(seeds: Mapping[int, float]) -> list[tuple[int, float]]:
+    """All of a few; of many, as many as can be told apart, from the smallest to the largest."""
+    if len(seeds) <= MOST_DOTS:
+        return list(seeds.items())
+    ordered = sorted(seeds.items(), key=lambda item: item[1])
+    return [ordered[place] for place in evenly_spread(len(ordered), MOST_DOTS).tolist()]
 
 
 def _forest_text(row: ForestRow, metric: Metric) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from math import isfinite
 
-from attnlab.lab.pages.figures import ForestRow, forest_figure
+from attnlab.lab.pages.figures import MOST_DOTS, ForestRow, forest_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
 from attnlab.results import Metric
@@ -98,7 +98,10 @@ def _points(metric: Metric, difference: float) -> str:
 def _lead(record: StudyRecord, groups: list[tuple[Group, list]], standings: Set[str]) -> str:
     seeds = {len(row.seeds) for _, rows in groups for row in rows}
     number = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    lead = "Each small dot is one seed minus the same seed without attention. "
+    lead = "Each small dot is one seed minus the same seed without attention"
+    if max(seeds) > MOST_DOTS:
+        lead += f" (of more than {MOST_DOTS}, as many from the smallest to the largest)"
+    lead += ". "
     if standings == {"no interval"}:
         compared = [row.comparison for group in record.table.groups for row in group.rows]
         why = dict.fromkeys(comparison.note for comparison in compared if comparison)

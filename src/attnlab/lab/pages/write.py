@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attnlab._errors import InputError
@@ -17,19 +17,24 @@ from attnlab.lab.comparison.result import (
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
 from attnlab.page.rendering import render
+from attnlab.results import StoredRun
 from attnlab.results.base import FORMATS, Result
 from attnlab.results.record import RENDERED, read_record
-from attnlab.results.study import StoredStudy
+from attnlab.results.study import RunEntry, StoredStudy
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
 
 
 def write_study_page(
-    folder: Path, name: str, out: Path, made: tuple[StoredStudy, StudyTable] | None = None
+    folder: Path,
+    name: str,
+    out: Path,
+    made: tuple[StoredStudy, StudyTable] | None = None,
+    read: Callable[[RunEntry], StoredRun] | None = None,
 ) -> Path:
     """The page of a study of the runs in `folder`, from its stored table or the one that was
-    `made`, with CSV and LaTeX beside it."""
-    record = read_record(folder, name, made)
+    `made` of runs as they were `read`, with CSV and LaTeX beside it."""
+    record = read_record(folder, name, made, read)
     write_whole(out, render(study_page(record, out.stem)))
     write_whole(out.with_suffix(".csv"), record.columns.values().to_csv())
     write_whole(out.with_suffix(".tex"), record.columns.for_latex().to_latex())
@@ -121,5 +126,6 @@ def report(
     from attnlab.lab.study import Store, up_to_date
 
     folder, name = find_study(result, study)
-    made = up_to_date(Store(folder), name)  # of what is on disk now; it is not planned again
-    return write_study_page(folder, name, Path(out), made)
+    store = Store(folder)
+    made = up_to_date(store, name)  # of what is on disk now; it is not planned again
+    return write_study_page(folder, name, Path(out), made, store.run)

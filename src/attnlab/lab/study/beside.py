@@ -63,14 +63,14 @@ def by_corruption(runs: Sequence[StoredRun]) -> dict[str, float]:
     """top-1 of each corruption in percent, mean over strengths and seeds."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        found = run.measured_result(CorruptionsResult)
+        found = run.slim_result(CorruptionsResult)
         for row in () if found is None else found.rows:
             values.setdefault(row.corruption, []).append(100 * row.top1)
     return {name: sum(each) / len(each) for name, each in values.items()}
 
 
 def _values(runs: Mapping[int, StoredRun], figure: _Figure) -> dict[int, float]:
-    measured = {seed: run.measured_result(CorruptionsResult) for seed, run in runs.items()}
+    measured = {seed: run.slim_result(CorruptionsResult) for seed, run in runs.items()}
     return {
         seed: figure.metric.shown(figure.value(found))
         for seed, found in measured.items()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,11 +24,11 @@ from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 
-Basis = Literal["finished runs", "measured step", "step of the plain backbone", "none"]
+Basis = Literal["finished runs", "measured step", "step on other data", "none"]
 
-_LARGEST_BATCH = 16
-_BUDGET = 20.0
-"""Seconds of measuring, after which rows are taken to be as fast as their plain backbone."""
+_LARGEST_BATCH = 4
+"""A plan is to be there within seconds. On a CPU the time of an image hardly depends on the batch
+from a few images on; on a GPU a plan is too long rather than too short."""
 _FORWARD_SHARE = 1 / 3
 """Of a training step's work that a test image needs."""
 
@@ -67,8 +68,11 @@ class PlannedStudy:
         return None if None in each else sum(seconds for seconds in each if seconds is not None)
 
 
-def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> PlannedStudy:
-    """What is done and what is left; measures steps for about `budget` seconds."""
+def plan_study(
+    study: Study, out: str | Path, report: Callable[[str], None] | None = None
+) -> PlannedStudy:
+    """What is done and what is left. Of every row that has no finished run, one step of its own
+    network is timed; `report` is told which, before."""
     store = Store(Path(out))
     runs = planned_runs(extended(store, study))
     estimates: dict[StudyCell, Estimate] = {}
@@ -82,8 +86,7 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Planne
     states: list[State] = [
         store.state(entries[run.cell, run.seed]) if entries else "waiting" for run in runs
     ]
-    end = time.perf_counter() + budget
-    plain: dict[str, float] = {}
+    steps = _Steps(report or (lambda _: None))
     order = list(dict.fromkeys(run.cell for run in runs))
     for cell in sorted(order, key=lambda cell: not cell.plain):
         own = [(run, state) for run, state in zip(runs, states, strict=True) if run.cell == cell]
@@ -92,25 +95,42 @@ def plan_study(study: Study, out: str | Path, budget: float = _BUDGET) -> Planne
             seconds = [store.run(entry).result.seconds for entry in finished]
             estimates[cell] = Estimate(sum(seconds) / len(seconds), "finished runs")
         else:
-            estimates[cell] = _measured(cell, own[0][0].config, plain, end)
+            estimates[cell] = steps.estimate(cell, own[0][0].config)
     estimates = {cell: estimates[cell] for cell in order}
     return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
 
 
-def _measured(cell: StudyCell, config: RunConfig, plain: dict[str, float], end: float) -> Estimate:
-    """`plain` holds the seconds per image of the plain backbones, by group."""
-    try:
-        facts = facts_of(config)
+class _Steps:
+    """Timed steps. A row that is there for several data sets is timed on the first; on the others
+    its time changes as that of the first row of them does, the plain backbone."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._first: dict[StudyCell, float] = {}
+        """Seconds per image of the first row of every group."""
+        self._rows: dict[tuple[str, str], tuple[StudyCell, float]] = {}
+        """By backbone and row: where it was timed, and its seconds per image there."""
+
+    def estimate(self, cell: StudyCell, config: RunConfig) -> Estimate:
+        """How long a run of the cell takes."""
+        try:
+            facts = facts_of(config)
+            each, basis = self._seconds(cell, config, facts)
+        except AttnlabError as error:
+            return Estimate(None, "none", str(error))
         images = config.recipe.epochs * (facts.train + _FORWARD_SHARE * facts.test)
-        if cell.group in plain and time.perf_counter() > end:
-            return Estimate(
-                plain[cell.group] * images, "step of the plain backbone", notes=facts.notes
-            )
+        return Estimate(each * images, basis, notes=facts.notes)
+
+    def _seconds(self, cell: StudyCell, config: RunConfig, facts: Facts) -> tuple[float, Basis]:
+        place, first = replace(cell, row="", plain=False), self._first
+        known = self._rows.get((cell.backbone, cell.row))
+        if place in first and known is not None and known[0] in first:
+            return known[1] * first[place] / first[known[0]], "step on other data"
+        self._report(f"timing a step of {cell.group} {cell.row}")
         each = seconds_per_image(config, facts)
-    except AttnlabError as error:
-        return Estimate(None, "none", str(error))
-    plain.setdefault(cell.group, each)
-    return Estimate(each * images, "measured step", notes=facts.notes)
+        first.setdefault(place, each)
+        self._rows.setdefault((cell.backbone, cell.row), (place, each))
+        return each, "measured step"
 
 
 def facts_of(config: RunConfig) -> Facts:

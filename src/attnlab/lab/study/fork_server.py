@@ -30,7 +30,6 @@ _NEEDED = (
     "torchvision.models",
     "torchvision.transforms.v2",
     "timm.layers",
-    "sklearn.datasets",
 )
 """What runs import. Your own classes are not among it: each run imports them itself, so that a run
 that starts later sees what its file says then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,14 +52,19 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     _check_yardstick(study)
     threads = study.threads or default_threads()
     checksums: dict[str, str] = {}
-    runs = [
+    first = [
         PlannedRun(cell, config, threads, checksums)
-        for seed in study.seeds
         for data in study.data
         for backbone in study.backbone
         for row, entry, where in _rows(study)
-        for config in [_config(study, data, backbone, entry, where, seed)]
+        for config in [_config(study, data, backbone, entry, where, min(study.seeds))]
         for cell in [StudyCell(data.label, backbone.label, row, entry.is_plain)]
+    ]
+    # Settings are checked once, with the smallest seed: a larger one is valid if that is.
+    runs = [
+        replace(run, config=run.config.model_copy(update={"seed": seed}))
+        for seed in study.seeds
+        for run in first
     ]
     _refuse_repeated(runs)
     _check_paper(study, runs)

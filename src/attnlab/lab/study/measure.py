@@ -50,5 +50,5 @@ def measure_study(
     if settings.inference_images and (only is None or SPEED in only):
         timed = time_study(store, study, settings.inference_images, again=only is not None)
         number += len(timed.groups)
-    refresh(store, name)
+    refresh(Store(store.out), name)  # which reads anew what was measured
     return number

@@ -146,7 +146,7 @@ def require_study(store: Store, name: str) -> Path:
 def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, Any, Any]]:
     """(setting, as the named recipe has it, as the study has it)."""
     found: dict[tuple[str, str], tuple[str, Any, Any]] = {}
-    for run in runs:
+    for run in {run.cell: run for run in runs}.values():  # seeds do not differ in these
         config = run.config
         if config.recipe.name not in list_recipes():
             continue

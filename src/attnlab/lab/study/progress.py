@@ -36,8 +36,11 @@ class RunProgress:
 
 def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> RunProgress:
     """What the files of a run say of it."""
-    run = StoredRun(store.out / entry.folder)
-    history, epochs = run.history, run.config.recipe.epochs
+    run = store.run(entry)
+    epochs = run.config.recipe.epochs
+    if run.is_digested:
+        return _finished_progress(entry, run, epochs)
+    history = run.history
     if not history:
         return RunProgress(entry, state, 0, epochs)
     last = history[-1]
@@ -53,6 +56,14 @@ def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> Ru
         left,
         None if epochs is None else each * epochs,
     )
+
+
+def _finished_progress(entry: RunEntry, run: StoredRun, epochs: int | None) -> RunProgress:
+    curve = run.curve
+    taken = None if epochs is None or not curve.seconds else fmean(curve.seconds) * epochs
+    loss = curve.losses[-1] if curve.losses else None
+    value = curve.values[-1] if curve.values else None
+    return RunProgress(entry, "done", len(curve.values), epochs, loss, value, None, taken)
 
 
 def seconds_left(runs: Sequence[RunProgress], slots: int) -> float | None:

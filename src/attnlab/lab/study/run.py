@@ -16,7 +16,7 @@ from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.study.plan import extended_seeds, planned_threads, write_plan
 from attnlab.lab.study.speed import not_timed, time_study
 from attnlab.lab.study.store import Store
-from attnlab.lab.study.table import study_table
+from attnlab.lab.study.table import GrowingTable, study_table
 from attnlab.lab.study.worker import Job, Outcome
 from attnlab.lab.tracking import check_trackers
 from attnlab.results.study import RunEntry, StoredStudy, write_table
@@ -96,10 +96,9 @@ def _finish(
     executor: Executor,
     report: Callable[[Outcome], None] | None,
 ) -> list[Outcome]:
-    def write() -> None:
-        write_table(store.study_directory(study.name), study_table(store, planned))
-
-    write()
+    directory = store.study_directory(study.name)
+    growing = GrowingTable(store, planned)
+    write_table(directory, growing.table())
     jobs = [job for job in study_jobs(store, study, planned.runs) if not job.is_done]
     outcomes: list[Outcome] = []
     while jobs:
@@ -111,7 +110,8 @@ def _finish(
                     busy.append(outcome.job)
                 else:
                     outcomes.append(outcome)
-                    write()
+                    growing.add(Path(outcome.job.directory).name)
+                    write_table(directory, growing.table())
                 if report is not None:
                     report(outcome)
         finally:
@@ -121,7 +121,8 @@ def _finish(
                 attempts.close()
         jobs = _taken_over(busy)
     _time(store, study, planned, executor)
-    write()
+    # Once more, of all that is on disk now: others may have worked on the study too.
+    write_table(directory, study_table(Store(store.out), planned))
     return outcomes
 
 

@@ -1,9 +1,9 @@
 """What is on disk: one directory per run, shared by all studies, and one per study.
 
 OUT/<run id>/           config.json, identity.json, data.json, environment.json, metrics.jsonl,
-                        checkpoints, model.safetensors, result.json; measured/*.json; while and
-                        after it is worked on owner.json, log.txt; failure.json if the last attempt
-                        failed
+                        checkpoints, model.safetensors, result.json; measured/*.json; digest.json:
+                        what tables take of these; while and after it is worked on owner.json,
+                        log.txt; failure.json if the last attempt failed
 OUT/studies/<name>/     study.json: the study and its runs; plans.jsonl: every plan it had;
                         table.json: what the runs say
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -30,16 +30,26 @@ State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]
 
 @dataclass(frozen=True)
 class Store:
-    """The folder that holds the runs."""
+    """The folder that holds the runs. What it has read of a run that is finished and whole it
+    keeps; where such runs are measured again, another store sees it."""
 
     out: Path
+    _kept: dict[tuple[str, str], StoredRun] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def study_directory(self, name: str) -> Path:
         return self.out / "studies" / name
 
     def run(self, entry: RunEntry) -> StoredRun:
         """What is there of a run."""
-        return entry.stored_in(self.out)
+        key = entry.folder, entry.run_id
+        if key in self._kept:
+            return self._kept[key]
+        found = entry.stored_in(self.out)
+        if found.is_digested:
+            self._kept[key] = found
+        return found
 
     def state(self, entry: RunEntry) -> State:
         """`stopped` runs have begun and resume; `waiting` ones have not. Of a `damaged` run some
@@ -63,7 +73,7 @@ class Store:
     def _entry(self, run: PlannedRun) -> RunEntry:
         folder = run.run_id
         directory = self.out / folder
-        if is_finished(directory) and _has_changed(directory, run):
+        if (directory / "result.json").is_file() and _has_changed(directory, run):
             folder = f"{run.run_id}-{_resolved(run)}"  # a default has changed since
         return RunEntry(
             run.run_id,
@@ -77,8 +87,11 @@ class Store:
 
 def _has_changed(directory: Path, run: PlannedRun) -> bool:
     try:
+        # To compare setting by setting takes a millisecond, and most often all are the same.
+        if (directory / "config.json").read_bytes() == f"{run.config.to_json()}\n".encode():
+            return False
         return bool(changed_defaults(directory, run.config))
-    except DamagedFileError:  # its state tells
+    except (OSError, DamagedFileError):  # its state tells
         return False
 
 

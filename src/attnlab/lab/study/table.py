@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
@@ -39,11 +39,12 @@ from attnlab.results.table import (
     StudyRow,
     StudyTable,
     Summary,
-    Verdict,
 )
 from attnlab.surgery.folding import FoldReceipt
 
 T = TypeVar("T")
+_ALIKE = ("stiffness", "stripe", "corruptions")
+"""Measurements that should be made on as many images in all runs."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,23 @@ class _Finished:
         return self.run.result
 
     @cached_property
+    def key(self) -> str:
+        """Which row it belongs to, whatever its label."""
+        return row_key(self.entry)
+
+    @cached_property
     def fold(self) -> FoldReceipt | None:
         """What folding its network did; None if its gates do not fold."""
-        return self.run.measured_result(FoldReceipt)
+        return self.run.slim_result(FoldReceipt)
 
     @cached_property
     def tns(self) -> float | None:
         """Its total stiffness; None if that was not measured or has no value."""
-        found = self.run.measured_result(StiffnessResult)
+        found = self.run.slim_result(StiffnessResult)
         return None if found is None or math.isnan(found.tns) else found.tns
 
 
-Finished = dict[tuple[StudyCell, int], _Finished]
+Finished = dict[StudyCell, dict[int, _Finished]]
 """By the place in the table and the seed."""
 
 
@@ -79,58 +85,179 @@ def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False
     `include_stale` fills places with runs of earlier plans, made from other code, data or settings;
     then nothing is said to be better. Those whose figures mean something else are left out.
     """
-    history = study_history(store, study.name, study.runs)
-    finished: Finished = {
-        (entry.cell, entry.seed): _Finished(entry, store.run(entry))
-        for entry in study.runs
-        if store.run(entry).is_trained
-    }
-    planned = len(finished)
-    others = _add_stale(finished, store, study, history) if include_stale else set()
-    mixed = len(finished) > planned
-    metrics = _metrics(study, list(finished.values()))
-    why = _cannot_tell(history, mixed)
-    names = dict.fromkeys(entry.cell.group for entry in study.runs)
-    groups = tuple(_group(study, name, metrics[0], finished, history, store, why) for name in names)
-    paper = _paper(study)
-    return StudyTable(
-        study=study.name,
-        title=study.title or study.name,
-        level=LEVEL,
-        metrics=metrics,
-        groups=groups,
-        paper_source="" if paper is None else paper.source,
-        paper_note="" if paper is None else paper.note,
-        notes=(
-            *_notes(study, finished, mixed, sorted(others)),
-            *_damage(store, study, history),
-        ),
-        changes=history.changes,
-        mixed=tuple(mixed_versions(list(names), finished.values())),
-        sequential=history.sequential or any(each.unknown for each in history.looks.values()),
-        planned=len(study.runs),
-        finished=tuple(one.entry.folder for one in finished.values()),
-    )
+    return GrowingTable(store, study, include_stale=include_stale).table()
 
 
-def _add_stale(finished: Finished, store: Store, study: StoredStudy, history: History) -> set[str]:
-    """Fill free places with stale runs; the labels of the results that cannot stand beside the
-    others, whose runs are left out."""
-    others = set()
-    for entry in history.stale:
-        if (entry.cell, entry.seed) not in finished:
-            stale = _Finished(entry, store.run(entry))
-            if stale.result.metric.name == study.metrics[0].name:
-                finished[entry.cell, entry.seed] = stale
-            else:
-                others.add(stale.result.metric.label)
-    return others
+class GrowingTable:
+    """The table of a study, to which runs are added one by one as they end: only what these change
+    is computed. The plans that the study had, and the times of its networks, are as they were when
+    it was begun."""
+
+    def __init__(self, store: Store, study: StoredStudy, *, include_stale: bool = False) -> None:
+        self._store, self._study = store, study
+        self._history = study_history(store, study.name, study.runs)
+        self._entries = {entry.folder: entry for entry in study.runs}
+        self._finished: Finished = {}
+        self._folders: list[str] = []
+        self._damage: dict[str, tuple[str, ...]] = {}
+        self._rows: dict[StudyCell, tuple[tuple[int, int], StudyRow]] = {}
+        self._images: dict[str, set[int]] = {name: set() for name in _ALIKE}
+        self._versions: Versions = {}
+        self._told: dict[str, None] = {}
+        self._without_macs = False
+        for entry in study.runs:
+            self._look(entry)
+        planned = len(self._folders)
+        self._others = self._add_stale() if include_stale else set()
+        self._mixed = len(self._folders) > planned
+        self._why = _cannot_tell(self._history, self._mixed)
+        names = dict.fromkeys(entry.cell.group for entry in study.runs)
+        self._timed = {name: group_speed(store, study, name) for name in names}
+
+    def add(self, folder: str) -> None:
+        """Take in a run that has ended."""
+        if folder not in self._folders:
+            self._look(self._entries[folder])
+
+    def _look(self, entry: RunEntry) -> None:
+        run = self._store.run(entry)
+        self._damage[entry.folder] = tuple(f"{entry}: {problem}" for problem in run.damage)
+        if run.is_trained:
+            self._put(_Finished(entry, run))
+
+    def _put(self, one: _Finished) -> None:
+        self._finished.setdefault(one.entry.cell, {})[one.entry.seed] = one
+        self._folders.append(one.entry.folder)
+        self._without_macs |= one.result.macs is None
+        _count_versions(self._versions, one)
+        self._told |= dict.fromkeys(_data_notes(one))
+        for name in _ALIKE:
+            measured = one.run.noted.get(name)
+            if measured is not None and "images" in measured.settings:
+                self._images[name].add(measured.settings["images"])
+
+    def _add_stale(self) -> set[str]:
+        """Fill free places with stale runs; the labels of the results that cannot stand beside the
+        others, whose runs are left out."""
+        others = set()
+        for entry in self._history.stale:
+            if entry.seed not in self._finished.get(entry.cell, {}):
+                stale = _Finished(entry, self._store.run(entry))
+                if stale.result.metric.name == self._study.metrics[0].name:
+                    self._put(stale)
+                else:
+                    others.add(stale.result.metric.label)
+        return others
+
+    def table(self) -> StudyTable:
+        """The table of what is finished by now."""
+        study, history, paper = self._study, self._history, _paper(self._study)
+        metrics = _metrics(study, self._finished)
+        groups = tuple(self._group(name, metrics[0]) for name in self._timed)
+        damage = [text for text in (study.damage, history.damage) if text]
+        return StudyTable(
+            study=study.name,
+            title=study.title or study.name,
+            level=LEVEL,
+            metrics=metrics,
+            groups=groups,
+            paper_source="" if paper is None else paper.source,
+            paper_note="" if paper is None else paper.note,
+            notes=(
+                *self._notes(),
+                *damage,
+                *(text for entry in study.runs for text in self._damage[entry.folder]),
+            ),
+            changes=history.changes,
+            mixed=tuple(mixed_versions(list(self._timed), self._versions)),
+            sequential=history.sequential or any(each.unknown for each in history.looks.values()),
+            planned=len(study.runs),
+            finished=tuple(self._folders),
+        )
+
+    def _group(self, name: str, metric: Metric) -> Group:
+        study, history = self._study, self._history
+        entries = [entry for entry in study.runs if entry.cell.group == name]
+        cells = list(dict.fromkeys(entry.cell for entry in entries))
+        comparisons, by_best = (
+            _comparisons(cells, metric, self._finished, history, self._store, self._why, read)
+            for read in (_last_value, _best_value)
+        )
+        looks = history.looks[name]
+        sequential = history.sequential or bool(looks.added or looks.unknown)
+        equal = _equivalences(study, cells, metric, self._finished, sequential, self._why)
+        own: dict[StudyCell, list[RunEntry]] = {cell: [] for cell in cells}
+        for entry in entries:
+            own[entry.cell].append(entry)
+        rows = []
+        for cell in cells:
+            there = self._finished.get(cell, {})
+            rows.append(
+                replace(
+                    self._row(cell, cells, own[cell], metric),
+                    missing=tuple(sorted(e.seed for e in own[cell] if e.seed not in there)),
+                    comparison=comparisons.get(cell.row),
+                    best_verdict=by_best[cell.row].verdict if cell.row in by_best else None,
+                    equivalence=equal.get(cell.row) if there else None,
+                )
+            )
+        timed, why_not_timed = self._timed[name]
+        return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
+
+    def _row(
+        self,
+        cell: StudyCell,
+        cells: Sequence[StudyCell],
+        own: Sequence[RunEntry],
+        metric: Metric,
+    ) -> StudyRow:
+        """What the runs of the row say by themselves, computed again when there are more of them,
+        or of the plain row that they are compared with."""
+        runs = self._finished.get(cell, {})
+        plain = _plain_runs(cells, self._finished)
+        numbers = len(runs), len(plain)
+        if cell not in self._rows or self._rows[cell][0] != numbers:
+            stale = [entry for entry in self._history.stale if entry.cell == cell]
+            figures = _paper_figures(self._study, cell.group)
+            row = _row(
+                cell,
+                [runs[seed] for seed in sorted(runs)],
+                tuple(stale_reasons(stale, own)),
+                {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
+                metric,
+                plain,
+                self._why,
+                self._timed[cell.group][0],
+            )
+            self._rows[cell] = numbers, row
+        return self._rows[cell][1]
+
+    def _notes(self) -> list[str]:
+        study, finished = self._study, len(self._folders)
+        notes = []
+        if self._others:
+            others = ", ".join(sorted(self._others))
+            notes.append(f"stale runs whose result is {others} never stand in this table")
+        if self._mixed:
+            notes.append("stale runs are included: rows mix code, data or settings")
+        notes += self._told
+        notes += _uneven(study, self._images)
+        if finished < len(study.runs):
+            notes.append(f"{finished} of {len(study.runs)} runs are finished")
+        if len(study.seeds) == 1:
+            notes.append("one seed: no interval, so nothing can be said to be better")
+        if not study.has_plain:
+            notes.append("the study has no plain backbone ('none') to compare with")
+        if self._without_macs:
+            notes.append("no MACs: how much is computed depends on what is found in an image")
+        return notes
 
 
-def _metrics(study: StoredStudy, finished: Sequence[_Finished]) -> tuple[Metric, ...]:
+def _metrics(study: StoredStudy, finished: Finished) -> tuple[Metric, ...]:
     """Those of the results, which agree: a study has one task."""
-    if finished:
-        return finished[0].result.metrics
+    for runs in finished.values():
+        for one in runs.values():
+            return one.result.metrics
     if not study.metrics:
         raise InputError(
             f"{study.damage} No run of it is finished, so there is nothing to show without it."
@@ -146,50 +273,6 @@ def _cannot_tell(history: History, mixed: bool) -> str:
     if history.dropped_seeds:
         return "seeds were removed after their results had been seen"
     return ""
-
-
-def _group(
-    study: StoredStudy,
-    name: str,
-    metric: Metric,
-    finished: Finished,
-    history: History,
-    store: Store,
-    why: str,
-) -> Group:
-    entries = [entry for entry in study.runs if entry.cell.group == name]
-    cells = list(dict.fromkeys(entry.cell for entry in entries))
-    comparisons, by_best = (
-        _comparisons(cells, metric, finished, history, store, why, read)
-        for read in (_last_value, _best_value)
-    )
-    looks = history.looks[name]
-    sequential = history.sequential or bool(looks.added or looks.unknown)
-    equal = _equivalences(study, cells, metric, finished, sequential, why)
-    figures = _paper_figures(study, name)
-    timed, why_not_timed = group_speed(store, study, name)
-    rows = []
-    for cell in cells:
-        own = [entry for entry in entries if entry.cell == cell]
-        there = [finished[cell, e.seed] for e in own if (cell, e.seed) in finished]
-        stale = [entry for entry in history.stale if entry.cell == cell]
-        rows.append(
-            _row(
-                cell,
-                sorted(there, key=lambda one: one.entry.seed),
-                tuple(sorted(e.seed for e in own if (cell, e.seed) not in finished)),
-                tuple(stale_reasons(stale, own)),
-                comparisons.get(cell.row),
-                by_best[cell.row].verdict if cell.row in by_best else None,
-                {m: by_row[cell.row] for m, by_row in figures.items() if cell.row in by_row},
-                metric,
-                _plain_runs(cells, finished),
-                why,
-                timed,
-                equal.get(cell.row),
-            )
-        )
-    return Group(name, cells[0].data, cells[0].backbone, tuple(rows), timed, why_not_timed)
 
 
 def _paper(study: StoredStudy) -> Paper | None:
@@ -270,16 +353,15 @@ def _family(
 ) -> _Family:
     values: dict[str, dict[int, float]] = {}
     labels, plain = {}, {}
-    for (cell, seed), one in finished.items():
-        if cell not in cells:
-            continue
-        value = metric.shown(read(one.result))
-        if cell.plain:
-            plain[seed] = value
-        else:
-            key = row_key(one.entry)
-            labels[key] = cell.row
-            values.setdefault(key, {})[seed] = value
+    for cell in cells:
+        for seed, one in finished.get(cell, {}).items():
+            value = metric.shown(read(one.result))
+            if cell.plain:
+                plain[seed] = value
+            else:
+                key = one.key
+                labels[key] = cell.row
+                values.setdefault(key, {})[seed] = value
 
     def of(runs: Iterable[RunEntry]) -> dict[str, dict[int, float]]:
         found: dict[str, dict[int, float]] = {}
@@ -290,7 +372,7 @@ def _family(
 
     def differences(by_row: dict[str, dict[int, float]]) -> dict[str, PairedDifference]:
         return {
-            key: paired_difference(own, plain, cannot_tell=why)
+            key: _difference(tuple(own.items()), tuple(plain.items()), why)
             for key, own in by_row.items()
             if own.keys() & plain.keys()
         }
@@ -321,6 +403,14 @@ _SEEN = (
 )
 
 
+@lru_cache(maxsize=4096)
+def _difference(
+    own: tuple[tuple[int, float], ...], plain: tuple[tuple[int, float], ...], why: str
+) -> PairedDifference:
+    """A table grows by one run at a time, and the rows of the other runs stay as they are."""
+    return paired_difference(dict(own), dict(plain), cannot_tell=why)
+
+
 def _equivalences(
     study: StoredStudy,
     cells: Sequence[StudyCell],
@@ -335,24 +425,36 @@ def _equivalences(
     if not found:
         return {}
     asked = EquivalenceConfig(**found)
-    values: dict[str, dict[int, float]] = {cell.row: {} for cell in cells}
-    for (cell, seed), one in finished.items():
-        if cell in cells:
-            values[cell.row][seed] = metric.shown(one.result.value)
+    values = {
+        cell.row: {s: metric.shown(one.result.value) for s, one in finished.get(cell, {}).items()}
+        for cell in cells
+    }
     other = values.get(asked.to, {})
     family = {
-        row: equivalence(
-            own,
-            other,
-            asked.margin,
-            to=asked.to,
-            sequential=sequential,
-            cannot_tell=why,
-        )
+        row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
         for row, own in values.items()
         if row != asked.to and own.keys() & other.keys()
     }
     return judge(family)
+
+
+@lru_cache(maxsize=4096)
+def _equivalence(
+    own: tuple[tuple[int, float], ...],
+    other: tuple[tuple[int, float], ...],
+    asked: EquivalenceConfig,
+    sequential: bool,
+    why: str,
+) -> Equivalence:
+    """Kept as differences are."""
+    return equivalence(
+        dict(own),
+        dict(other),
+        asked.margin,
+        to=asked.to,
+        sequential=sequential,
+        cannot_tell=why,
+    )
 
 
 def _last_value(result: RunResult) -> float:
@@ -366,20 +468,16 @@ def _best_value(result: RunResult) -> float:
 def _row(
     cell: StudyCell,
     runs: Sequence[_Finished],
-    missing: tuple[int, ...],
     stale: tuple[str, ...],
-    comparison: Comparison | None,
-    best_verdict: Verdict | None,
     paper: dict[str, PaperFigure],
     metric: Metric,
     plain: dict[int, StoredRun],
     why: str,
     timed: GroupSpeed | None,
-    equal: Equivalence | None,
 ) -> StudyRow:
     seeds = tuple(one.entry.seed for one in runs)
     if not runs:
-        return StudyRow(cell.row, cell.plain, seeds, missing, stale, paper=paper)
+        return StudyRow(cell.row, cell.plain, seeds, (), stale, paper=paper)
     results = [one.result for one in runs]
     by_seed = {one.entry.seed: metric.shown(one.result.value) for one in runs}
     best = {one.entry.seed: metric.shown(one.result.best_value) for one in runs}
@@ -387,19 +485,16 @@ def _row(
         label=cell.row,
         plain=cell.plain,
         seeds=seeds,
-        missing=missing,
+        missing=(),
         stale=stale,
         values=_values(results),
         by_seed=by_seed,
         best=summarize(list(best.values())),
         best_by_seed=best,
-        best_verdict=best_verdict,
-        comparison=comparison,
         parameters=results[0].parameters,
         macs=results[0].macs,
         train_speed=statistics.median(result.train_images_per_second for result in results),
         paper=paper,
-        equivalence=equal,
     )
     others = None if cell.plain else plain
     return _with_measured(row, runs, metric, timed, others, why)
@@ -440,7 +535,9 @@ def _with_measured(
 
 
 def _plain_runs(cells: Sequence[StudyCell], finished: Finished) -> dict[int, StoredRun]:
-    return {seed: one.run for (cell, seed), one in finished.items() if cell in cells and cell.plain}
+    plain = next((cell for cell in cells if cell.plain), None)
+    runs = {} if plain is None else finished.get(plain, {})
+    return {seed: one.run for seed, one in runs.items()}
 
 
 def _of(
@@ -452,46 +549,26 @@ def _of(
     return reduce(values) if values else None
 
 
-def _notes(
-    study: StoredStudy,
-    finished: Finished,
-    mixed: bool,
-    others: Sequence[str],
-) -> list[str]:
-    notes = []
-    if others:
-        notes.append(f"stale runs whose result is {', '.join(others)} never stand in this table")
-    if mixed:
-        notes.append("stale runs are included: rows mix code, data or settings")
-    notes += _data_notes(finished)
-    notes += _uneven(study, list(finished.values()))
-    if len(finished) < len(study.runs):
-        notes.append(f"{len(finished)} of {len(study.runs)} runs are finished")
-    if len(study.seeds) == 1:
-        notes.append("one seed: no interval, so nothing can be said to be better")
-    if not study.has_plain:
-        notes.append("the study has no plain backbone ('none') to compare with")
-    if any(one.result.macs is None for one in finished.values()):
-        notes.append("no MACs: how much is computed depends on what is found in an image")
-    return notes
-
-
 _PACKAGES = ("torch", "attnlab")
 """Whose version may change a result; those of others are in environment.json."""
 
 
-def mixed_versions(groups: Sequence[str], finished: Iterable[_Finished]) -> Iterator[str]:
+Versions = dict[tuple[str, str], Counter[str]]
+"""In how many runs of a group each version of a package took part, by group and package."""
+
+
+def _count_versions(versions: Versions, one: _Finished) -> None:
+    for package in _PACKAGES:
+        count = versions.setdefault((one.entry.cell.group, package), Counter())
+        count.update({start.packages.get(package, "unknown") for start in one.run.starts})
+
+
+def mixed_versions(groups: Sequence[str], versions: Versions) -> Iterator[str]:
     """The versions that differ within a group, whose rows are compared with each other. A run that
     went on under another version was made by both."""
-    runs = list(finished)
     for group in groups:
-        starts = [each.run.starts for each in runs if each.entry.cell.group == group]
         for package in _PACKAGES:
-            count = Counter(
-                version
-                for own in starts
-                for version in {start.packages.get(package, "unknown") for start in own}
-            )
+            count = versions.get((group, package), Counter())
             if len(count) > 1:
                 found = (f"{each} ({counted(count[each], 'run')})" for each in sorted(count))
                 yield (
@@ -500,31 +577,19 @@ def mixed_versions(groups: Sequence[str], finished: Iterable[_Finished]) -> Iter
                 )
 
 
-def _data_notes(finished: Finished) -> list[str]:
-    """What was left out of the data or is missing in them, each once."""
-    told: dict[str, None] = {}
-    for (cell, _), one in finished.items():
-        facts = one.run.data
-        told |= {} if facts is None else dict.fromkeys(f"{cell.data}: {n}" for n in facts.notes)
-    return [note.rstrip(".") for note in told]
+def _data_notes(one: _Finished) -> list[str]:
+    """What was left out of the data of a run or is missing in them."""
+    facts = one.run.data
+    notes = () if facts is None else facts.notes
+    return [f"{one.entry.cell.data}: {note}".rstrip(".") for note in notes]
 
 
-def _damage(store: Store, study: StoredStudy, history: History) -> list[str]:
-    """Files that cannot be read, each with what to do."""
-    notes = [text for text in (study.damage, history.damage) if text]
-    for entry in study.runs:
-        notes += [f"{entry}: {problem}" for problem in store.run(entry).damage]
-    return notes
-
-
-def _uneven(study: StoredStudy, finished: Sequence[_Finished]) -> list[str]:
+def _uneven(study: StoredStudy, images: Mapping[str, set[int]]) -> list[str]:
     """Measurements that were not made alike for all runs."""
     notes = []
-    for name in ("stiffness", "stripe", "corruptions"):
-        found = [measured for one in finished if (measured := one.run.measured(name)) is not None]
-        images = sorted({each.settings["images"] for each in found if "images" in each.settings})
-        if len(images) > 1:
-            shown = " and ".join(map(str, images))
+    for name, numbers in images.items():
+        if len(numbers) > 1:
+            shown = " and ".join(map(str, sorted(numbers)))
             command = f"`{study.called.measure(study.name, name)}`"
             notes.append(f"{name} was measured on {shown} images: {command} makes it even")
     return notes

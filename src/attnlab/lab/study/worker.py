@@ -19,6 +19,7 @@ from attnlab._imported import import_from
 from attnlab.lab.study.lock import claim, owner
 from attnlab.lab.study.store import is_finished, write_failure
 from attnlab.results import StoredRun
+from attnlab.results.digest import SETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class Job:
         from attnlab.lab.measures import missing
 
         directory = Path(self.directory)
-        if not StoredRun(directory, self.run_id).is_trained:
+        if not StoredRun(directory, self.run_id, digested=True).is_trained:
             return False
         return not missing(directory, MeasureConfig.model_validate_json(self.measure))
 
@@ -96,6 +97,9 @@ def work(job: Job, starter: int | None = None) -> Outcome:
         except Exception as error:
             return Outcome(job, "failed", _record(directory, error))
         (directory / "failure.json").unlink(missing_ok=True)
+        time.sleep(SETTLED)  # else its files are too new to be sure of them
+        # Reads and checks all files once, here, and leaves what tables take of them.
+        assert StoredRun(directory, job.run_id, digested=True).is_trained
         return Outcome(job, "done")
 
 

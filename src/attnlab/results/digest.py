@@ -1,0 +1,121 @@
+"""What tables and pages take of a finished run, in one small file of its directory.
+
+A run has a dozen files with hundreds of kilobytes of measurements, and a study has thousands of
+runs: to read all of them takes minutes, and a table takes a few numbers of each. So whoever reads a
+finished run that is whole leaves a digest of it, and who comes next reads that. A digest holds as
+long as no file of the run was written, added or removed since; else it is made anew. It says
+nothing that the other files do not say, and may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnlab._files import unless_read_only, write_whole
+
+FILE = "digest.json"
+_FORMAT = "attnlab digest 1"
+_OF_THE_WORK = frozenset(
+    (FILE, ".lock", ".manifest.lock", "owner.json", "log.txt", "checkpoints", "source")
+)
+"""What changes without changing what a run says."""
+SETTLED = 0.1
+"""Seconds after which a file that is written again has another time: clocks of file systems tick a
+hundred times a second or more often."""
+
+
+def signature(directory: Path) -> str | None:
+    """Names, sizes and times of all files of a run; None if one was written just now, so that it
+    may be written once more without anybody noticing."""
+    digest, newest = hashlib.sha256(), 0
+    for name, found in _files(directory, ""):
+        # The second time is that of any change, which no program can set.
+        text = f"{name}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\n"
+        digest.update(text.encode())
+        newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+    if time.time_ns() - newest < SETTLED * 1e9:
+        return None
+    return digest.hexdigest()
+
+
+def _files(directory: Path | str, before: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if not before and entry.name in _OF_THE_WORK:
+            continue
+        if entry.is_dir():
+            yield from _files(entry.path, f"{before}{entry.name}/")
+        else:
+            yield f"{before}{entry.name}", entry.stat()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The epochs of a run, as far as a page over many runs draws them."""
+
+    rates: tuple[float, ...]
+    """The learning rates."""
+    values: tuple[float | None, ...]
+    """The result's metric on the test images; None if it has no meaning for them."""
+    losses: tuple[float | None, ...]
+    """Of the training; None if it is not known."""
+    seconds: tuple[float, ...]
+    """Of the last few epochs."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A finished run without its bulk, as plain data."""
+
+    facts: dict[str, Any]
+    """Its result, settings, data, environment and curve, and the settings and notes of what was
+    measured."""
+    measured: dict[str, str]
+    """What was found, by measurement, each as JSON: most readers ask for one or two."""
+
+
+def read_digest(directory: Path) -> Digest | None:
+    """The digest of a run; None if there is none that holds."""
+    try:
+        head, facts, measured = (directory / FILE).read_bytes().rstrip(b"\n").split(b"\n")
+        if json.loads(head) != _head(directory, facts, measured):
+            return None
+        return Digest(json.loads(facts), json.loads(measured))
+    except (OSError, ValueError):
+        return None
+
+
+def write_digest(
+    directory: Path, before: str, facts: dict[str, Any], measured: dict[str, str]
+) -> Digest | None:
+    """Write the digest of a run that was read when its signature was `before`, if the directory
+    can be written; None if the run has changed since."""
+    lines = [json.dumps(each, ensure_ascii=False).encode() for each in (facts, measured)]
+    head = _head(directory, *lines)
+    if head["files"] != before:
+        return None
+    with unless_read_only(directory):
+        content = b"\n".join((json.dumps(head).encode(), *lines)) + b"\n"
+        write_whole(directory / FILE, content)
+    return Digest(facts, measured)
+
+
+def _head(directory: Path, facts: bytes, measured: bytes) -> dict[str, str | None]:
+    """The first line: it holds of the files as they are, and of the lines after it."""
+    import attnlab
+
+    return {
+        "format": _FORMAT,
+        "attnlab": attnlab.__version__,
+        "files": signature(directory),
+        "facts": hashlib.sha256(facts).hexdigest(),
+        "measured": hashlib.sha256(measured).hexdigest(),
+    }
