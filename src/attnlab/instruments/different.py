@@ -6,11 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from attnlab.residuals.inputs import number_of_inputs
-
 ENOUGH = 8
 """Below this many different inputs nothing is called constant. A value that is one of two, each as
 often as the other, looks constant on 8 inputs with a chance of 2⁻⁷, below one in a hundred."""
@@ -49,6 +44,9 @@ class DifferentInputs:
 
     def see(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """Take in the inputs of one call of the network."""
+        # Here and below, because pages use this file, and need neither a network nor torch.
+        from attnlab.residuals.inputs import number_of_inputs
+
         for row in range(number_of_inputs(arguments, keywords)):
             if self.enough:
                 return
@@ -57,6 +55,9 @@ class DifferentInputs:
 
 def _digest(values: tuple[Any, ...], row: int) -> bytes:
     """What tells one input of a call from the others: its part of every tensor and list."""
+    import torch
+    from torch import Tensor
+
     found = hashlib.sha256()
     for value in values:
         if isinstance(value, Tensor | list) and len(value) > row:

@@ -294,7 +294,8 @@ def test_damaged_times_are_told_and_taken_again(runs: Path, damage: Callable[[Pa
     group = show_study(STUDY, runs).groups[0]
     assert group.timed is None
     assert "speed.json is damaged: " in group.why_not_timed
-    assert group.why_not_timed.endswith("`attnlab study measure small --only speed` does it here")
+    command = f"attnlab study measure small --only speed --out {runs.resolve()}"
+    assert group.why_not_timed.endswith(f"`{command}` does it here")
     assert attnlab.report(runs, runs.parent / "page.html").is_file()
     assert run_study(STUDY, runs, HereExecutor()) == []
 

@@ -284,7 +284,7 @@ def test_networks_are_timed_in_turns_when_the_study_ends(done: Path) -> None:
     assert group.timed is None
     assert group.why_not_timed == (
         "the networks were not timed in turns (the runs were made elsewhere: this process): "
-        "`attnlab study measure small --only speed` does it here"
+        f"`attnlab study measure small --only speed --out {done.resolve()}` does it here"
     )
     assert measure_study("small", done, only=["speed"]) == 1
     (group,) = show_study(study, done).groups
@@ -316,7 +316,7 @@ def test_times_of_other_runs_are_not_shown(done: Path) -> None:
         (
             sealed({name: value for name, value in found.items() if name != "checksum"}),
             "other runs were timed than are finished now: `attnlab study measure small --only "
-            "speed` times these",
+            f"speed --out {done.resolve()}` times these",
         ),
         ("{", "speed.json is damaged: "),
     ):
