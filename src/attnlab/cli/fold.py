@@ -223,7 +223,13 @@ def _folded(
 
     network, example = subject.network, subject.example()
     if not chosen.constants:
-        return fold_network(network, **chosen.flags, example=example)
+        return fold_network(
+            network,
+            partial=chosen.partial,
+            fuse=chosen.fuse,
+            add_affine=chosen.add_affine,
+            example=example,
+        )
     images, options = _batches(subject), {**chosen.of_constants, "example": example}
     if chosen.budget is None:
         if chosen.tolerance is not None:

@@ -124,7 +124,8 @@ def operands(*tensors: Tensor) -> tuple[Tensor, ...]:
     device, dtype = tensors[0].device.type, tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+    # The meta device has no autocast, and asking for it is an error.
+    if device != "meta" and torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
     return tuple(tensor if tensor.dtype == dtype else tensor.to(dtype) for tensor in tensors)
 

@@ -106,9 +106,12 @@ def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
 
 def is_channels_last(features: Tensor) -> bool:
     """Whether the memory order is channels last, and only that."""
-    return features.is_contiguous(memory_format=torch.channels_last) and not (
-        features.is_contiguous()
-    )
+    if features.is_contiguous():
+        return False
+    try:
+        return features.is_contiguous(memory_format=torch.channels_last)
+    except RuntimeError:  # inside torch.vmap nobody knows the order, and none is better
+        return False
 
 
 def over_axis(reduce: Callable[..., Tensor], features: Features, axis: int) -> Tensor:

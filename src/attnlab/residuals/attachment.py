@@ -99,7 +99,22 @@ class Attachment(RecordedWhole, ABC):
                 raise self._called_error()
             if was_handed(self, branch):
                 return branch
+            if branch.is_quantized:
+                return self.of_quantized(branch, shortcut)
         return branch * self.step_size(branch, shortcut)
+
+    def of_quantized(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        """What it makes of a branch in a graph that torch quantised: it computes in float, and
+        hands on the type that it was given, with the scale that the gated values need."""
+        state = shortcut.dequantize() if shortcut is not None else None
+        plain = branch.dequantize()
+        gated = plain * self.step_size(plain, state)
+        limits = torch.iinfo(torch.int8 if branch.dtype == torch.qint8 else torch.uint8)
+        low, high = (float(v) for v in gated.aminmax())
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = max((high - low) / (limits.max - limits.min), 1e-12)
+        zero = round(limits.min - low / scale)
+        return torch.quantize_per_tensor(gated, scale, zero, branch.dtype)
 
     def _called_error(self) -> SiteError:
         home = f"module {self.site.home!r}" if self.site.home else "network"

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.fx import Proxy, Tracer
 
@@ -79,6 +80,8 @@ def was_handed(attachment: Attachment, branch: Tensor) -> bool:
         return False
     if given is branch:
         return True
+    if given.is_quantized and torch.equal(given.dequantize(), branch.dequantize()):
+        return True  # a graph that torch quantised takes it back to float in between
     raise SiteError(
         f"The gate {attachment.name!r} acted behind {attachment.site.module!r}, and a graph traced "
         f"by torch.fx calls it once more on something that was computed from it. Trace a network "

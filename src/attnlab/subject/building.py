@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,6 +47,7 @@ def _with_gates(
 ) -> nn.Module:
     torch.manual_seed(derive(config.seed, "gate"))
     where = list(config.where) if isinstance(config.where, tuple) else config.where
+    options: dict[str, Any] = dict(config.gate_options)
     network, _ = insert(
         network,
         config.attention,
@@ -55,7 +57,7 @@ def _with_gates(
         shared=config.shared,
         example=example,
         inplace=True,
-        **config.gate_options,
+        **options,
     )
     if sync_batchnorm:
         for _, attachment in attachments(network):

@@ -115,6 +115,14 @@ def _biased_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     return [Way({**ids, bias.index: broadcast_from(asked[0], bias.shape)})]
 
 
+def _experts(flow: Flow, node: Node, asked: Asked) -> list[Way]:
+    """The product of each group of rows with the matrix of its expert: the gate goes into all."""
+    weight = flow.nodes[references(node)[1].index]
+    if len(weight.shape) != 3:
+        raise Refusal("multiplies groups of rows with one matrix")
+    return [Way({weight.index: along(channel_vector(asked[0], 1), 2, weight.shape)})]
+
+
 def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     value = flow.nodes[arguments(node)["value"].index]
     if value.shape[:-2] != node.shape[:-2]:
@@ -147,6 +155,7 @@ LAYER_RULES: dict[str, Rule] = {
     **{f"conv{n}d": _convolution for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _transposed_convolution for n in (1, 2, 3)},
     **dict.fromkeys(("matmul", "bmm", "mm"), _matrix_product),
+    "grouped_mm": _experts,
     "linear": _linear,
     "addmm": _biased_product,
     "scaled_dot_product_attention": _attention,

@@ -232,10 +232,21 @@ def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
     return product
 
 
+def offsets(decided: Plan) -> dict[str, float]:
+    """The numbers that the network adds to parameters before these scale anything."""
+    found: dict[str, float] = {}
+    for scaling in decided.values():
+        if isinstance(scaling, Scaling):
+            found |= scaling.offsets
+    return found
+
+
 @torch.no_grad()
-def multiply(network: nn.Module, product: dict[str, Tensor]) -> None:
-    """Multiply the tensors of these names in float64 and round once."""
+def multiply(
+    network: nn.Module, product: Mapping[str, Tensor], offsets: Mapping[str, float]
+) -> None:
+    """Multiply the tensors of these names, with their offsets, in float64 and round once."""
     tensors = _tensors(network)
     for name, factor in product.items():
-        tensor = tensors[name]
-        tensor.copy_(tensor.detach().cpu().double() * factor)
+        tensor, offset = tensors[name], offsets.get(name, 0.0)
+        tensor.copy_((tensor.detach().cpu().double() + offset) * factor - offset)

@@ -12,7 +12,14 @@ from math import prod
 from attnlab.residuals import operations
 from attnlab.residuals.graph import Node, Ref
 from attnlab.surgery.folding._flow import Flow, arguments, names, references, replayed, spatial_axes
-from attnlab.surgery.folding._ids import Refusal, along, broadcast_from, channel_vector, pull_back
+from attnlab.surgery.folding._ids import (
+    NOT_READ,
+    Refusal,
+    along,
+    broadcast_from,
+    channel_vector,
+    pull_back,
+)
 from attnlab.surgery.folding._layer_rules import LAYER_RULES
 from attnlab.surgery.folding._way import Asked, Rule, Way
 
@@ -115,13 +122,27 @@ def _moved(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     if node.operation in operations.READS_FIRST_ONLY:
         sources = sources[:1]
     elif len(sources) > 1 and node.operation not in JOINS:
-        raise Refusal("selects by a computed index")
+        return [_rows(flow, node, asked)]
     found = pull_back(
         lambda *tensors: replayed(flow, node, sources, tensors),
         [flow.nodes[source].shape for source in sources],
         asked,
     )
     return [Way(dict(zip(sources, found, strict=True)))]
+
+
+def _rows(flow: Flow, node: Node, asked: Asked) -> Way:
+    """`x[index]`, with an index that was computed (the tokens of an expert): any rows may be read
+    in another run, so all of them have the gate, which must be the same for each."""
+    given = node.arguments
+    if node.operation != "getitem" or len(given) != 2 or not all(isinstance(e, Ref) for e in given):
+        raise Refusal("selects by a computed index")
+    source, index = (flow.nodes[each.index] for each in given)
+    ids = asked[0].flatten(0, len(index.shape) - 1) if index.shape else asked[0][None]
+    row = ids.amax(0)
+    if bool(((ids != row) & (ids != NOT_READ)).any()) or row.shape != source.shape[1:]:
+        raise Refusal("selects by a computed index")
+    return Way({source.index: row.expand(source.shape)})
 
 
 def _operands(node: Node) -> tuple[list[int], list[object]]:
@@ -133,7 +154,14 @@ def _operands(node: Node) -> tuple[list[int], list[object]]:
 
 def _sum(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     tensors, numbers = _operands(node)
-    if any(number != 0 for number in numbers):
+    numbers = [number for number in numbers if number != 0]
+    if len(numbers) == 1 and len(tensors) == 1 and not flow.nodes[tensors[0]].data:
+        number = numbers[0]
+        minus = node.operation == "sub" and isinstance(node.arguments[0], Ref)
+        if isinstance(number, int | float) and (node.operation == "add" or minus):
+            ids = broadcast_from(asked[0], flow.nodes[tensors[0]].shape)
+            return [Way({tensors[0]: ids}, offset=-number if minus else number)]
+    if numbers:
         raise Refusal("adds a number that the gate would have to scale")
     return [Way({each: broadcast_from(asked[0], flow.nodes[each].shape) for each in set(tensors)})]
 

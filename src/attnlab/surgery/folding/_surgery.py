@@ -13,7 +13,7 @@ from attnlab.residuals.example import Example
 from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._places import Place
-from attnlab.surgery.folding._plan import Plan, factors, multiply, plan
+from attnlab.surgery.folding._plan import Plan, factors, multiply, offsets, plan
 from attnlab.surgery.folding.structure import add_affine
 from attnlab.surgery.insertion import remove_attachments
 
@@ -35,7 +35,7 @@ class Surgery:
             network, keep=frozenset(held.name for p in self.places for held in p.kept)
         )
         _prepare(network, self.places, self.affine)
-        multiply(network, self.product)
+        multiply(network, self.product, offsets(self.decided))
 
 
 def decide(

@@ -18,10 +18,12 @@ from torch import Tensor
 from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow, is_place, references, replayed
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, merge, pull_back
-from attnlab.surgery.folding._rules import selects, ways
+from attnlab.surgery.folding._rules import selects, unchanged, ways
 from attnlab.surgery.folding._way import Way
 
 _MOST_ATTEMPTS = 64
+_OF_A_LAYER = frozenset(("pow", "square", "rsqrt", "sqrt", "copy"))
+"""Operations that say nothing by themselves: what a norm that is written by hand is made of."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Scaling:
     inverse: dict[str, Tensor] = field(default_factory=dict)
     """Parameters that take 1 / gate, with the ids of their elements: of layers that read a tensor
     which is scaled now."""
+    offsets: dict[str, float] = field(default_factory=dict)
+    """Of parameters to which the network adds a number, that number: p + offset is scaled."""
 
 
 Undo = Callable[[int, Tensor, int], Scaling]
@@ -95,6 +99,9 @@ class _Attempt:
     parameters: dict[str, Tensor] = field(default_factory=dict)
     not_negative: set[int] = field(default_factory=set)
     inverse: dict[str, Tensor] = field(default_factory=dict)
+    added: dict[int, float] = field(default_factory=dict)
+    """Of nodes to which a number is added before they are scaled, that number."""
+    offsets: dict[str, float] = field(default_factory=dict)
 
     def run(self, demands: list[Demand]) -> Scaling:
         for demand in demands:
@@ -103,7 +110,7 @@ class _Attempt:
             index = max(self.asked)
             self._visit(self.flow.nodes[index], self.asked.pop(index))
         not_negative = frozenset(self.not_negative)
-        return Scaling(self.parameters, not_negative, inverse=self.inverse)
+        return Scaling(self.parameters, not_negative, inverse=self.inverse, offsets=self.offsets)
 
     def next_choices(self) -> bool:
         """Turn to the next way at the last node that has one left; False if none has."""
@@ -143,8 +150,13 @@ class _Attempt:
             raise self._located(reason, node) from None
 
     def _hand_on(self, node: Node, way: Way) -> None:
+        offset = way.offset or self.added.get(node.index, 0.0)
+        if offset and not way.offset and not unchanged(node):
+            raise Refusal("makes what a number is added to, which the gate would have to scale")
         for source, ids in way.asked.items():
             self._ask(node.index, source, 0, ids)
+            if offset:
+                self.added[source] = offset
             if way.not_negative:
                 self.not_negative |= set(ids.unique().tolist()) - {NOT_READ, self.keep}
 
@@ -175,9 +187,11 @@ class _Attempt:
     def _undo(self, node: Node, ids: Tensor, reader: Node) -> None:
         """`node` is scaled by `ids`: let `reader`, which needs it as it was, undo that."""
         if self.undo is None or is_place(reader):
+            if described(reader) == described(node):
+                raise Refusal("reads what it is given in several ways, of which not all scale")
             raise Refusal(f"is also read by {described(reader)}")
         found = self.undo(node.index, ids, reader.index)
-        if self.inverse.keys() & found.parameters.keys():
+        if found.offsets or self.inverse.keys() & found.parameters.keys():
             raise Refusal(f"is also read by {described(reader)}")
         self.inverse |= found.parameters
         self.not_negative |= found.not_negative
@@ -198,6 +212,8 @@ class _Attempt:
         if node.name not in self.foldable:
             raise Refusal("is a buffer or shared with another module")
         self.parameters[node.name] = ids
+        if node.index in self.added:
+            self.offsets[node.name] = self.added[node.index]
 
     def _located(self, reason: Refusal, node: Node) -> Refusal:
         """Put the place in front of the reason, once."""
@@ -222,4 +238,8 @@ def described(node: Node) -> str:
         return "a tensor made while running"
     if node.operation == "input":
         return "the network's input"
-    return f"{node.operation} in {node.owner!r}" if node.owner else node.operation
+    if not node.owner:
+        return node.operation
+    if unchanged(node) or node.operation in _OF_A_LAYER:
+        return f"the layer {node.owner!r}"
+    return f"{node.operation} in {node.owner!r}"

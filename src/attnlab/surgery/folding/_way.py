@@ -19,6 +19,8 @@ class Way:
     """The ids that its inputs (by node) must have for that."""
     not_negative: bool = False
     """Whether it takes gates that are not negative."""
+    offset: float = 0.0
+    """A number that is added to the input before anything scales: `1 + weight` of Gemma's norms."""
 
 
 Asked = Mapping[int, Tensor]

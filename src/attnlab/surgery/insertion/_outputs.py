@@ -50,7 +50,10 @@ class OutputHook:
             count_call(self)
         if self.in_graph and isinstance(output, Proxy):
             return self.record(output)
-        if self.hidden:
+        if self.in_graph and output.is_quantized:
+            for attachment in self.attachments:
+                output = attachment.of_quantized(output, None)
+        elif self.hidden:
             with torch._C.DisableTorchFunction():
                 for attachment in self.attachments:
                     output = attachment(output, None, True)

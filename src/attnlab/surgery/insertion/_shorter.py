@@ -22,7 +22,7 @@ def shorter_network(network: nn.Module, replaced: Mapping[str, str]) -> nn.Modul
     """The plain network of as many layers as are left; an error where its architecture has no words
     for that, or where it would answer otherwise."""
     layers, gone = _layers(network, replaced)
-    count = len(network.get_submodule(layers))
+    count = len(list(network.get_submodule(layers).children()))
     config: Any = copy.deepcopy(network.config)
     if getattr(config, "num_hidden_layers", None) != count:
         raise _refused(network, f"its configuration has no number for the {count} of {layers!r}")

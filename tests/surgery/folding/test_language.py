@@ -1,0 +1,132 @@
+"""Folds of constant gates in language models: norms after the branch, experts, casts to float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnlab
+from attnlab._errors import FoldError
+from attnlab.surgery.insertion import attachments
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+}
+TEXT = {"input_ids": torch.arange(2, 11)[None]}
+OTHER = {"input_ids": torch.arange(40, 5, -1)[None].repeat(3, 1)}
+
+
+def gemma2() -> nn.Module:
+    return transformers.Gemma2Model(transformers.Gemma2Config(**SIZES))
+
+
+def gemma3() -> nn.Module:
+    return transformers.Gemma3TextModel(transformers.Gemma3TextConfig(**SIZES))
+
+
+def qwen3_moe() -> nn.Module:
+    experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    config = transformers.Qwen3MoeConfig(**SIZES, **experts, decoder_sparse_step=1)
+    return transformers.Qwen3MoeModel(config)
+
+
+def gated(build) -> nn.Module:
+    """With constant gates as if trained, and norms that are not at their start."""
+    torch.manual_seed(0)
+    plain = build().eval()
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            if "norm" in name:
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    network, _ = attnlab.insert(plain, "asr:se", example=TEXT, activation="sigmoid")
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for _, attachment in attachments(network):
+            for parameter in attachment.parameters():
+                parameter.normal_(std=0.7)
+    return network
+
+
+def answer(network: nn.Module, text: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return network(**text).last_hidden_state
+
+
+@pytest.mark.parametrize("build", [gemma2, gemma3, qwen3_moe])
+def test_all_gates_go_and_other_texts_are_answered_alike(build):
+    network = gated(build)
+    folded, receipt = attnlab.fold(network, example=TEXT)
+    assert not list(attachments(folded))
+    # The other text reaches experts that the example did not.
+    for text in (TEXT, OTHER):
+        torch.testing.assert_close(
+            answer(folded, text), answer(network, text), rtol=1e-4, atol=1e-5
+        )
+    plain = build()
+    assert folded.state_dict().keys() == plain.state_dict().keys()
+    if build is not qwen3_moe:
+        assert "checked to 1e-05, because the network casts to float32 inside" in receipt.notes
+
+
+@pytest.mark.parametrize("build", [gemma2, gemma3])
+def test_a_norm_that_adds_one_to_its_weight_takes_the_gate_beside_the_one(build):
+    network = gated(build)
+    folded, _ = attnlab.fold(network, example=TEXT)
+    for name, attachment in attachments(network):
+        norm = attachment.site.module
+        weight = network.get_parameter(f"{norm}.weight")
+        gate = attachment.constant().to(weight)
+        expected = gate * (1 + weight) - 1
+        torch.testing.assert_close(folded.get_parameter(f"{norm}.weight"), expected, msg=name)
+
+
+def test_experts_take_the_gate_all_alike():
+    network = gated(qwen3_moe)
+    folded, _ = attnlab.fold(network, example=TEXT)
+    name = "layers.0.mlp.experts.down_proj"
+    (gate,) = (
+        each.constant() for _, each in attachments(network) if each.site.module == "layers.0.mlp"
+    )
+    expected = network.get_parameter(name) * gate.float()[None, :, None]
+    torch.testing.assert_close(folded.get_parameter(name), expected)
+
+
+def test_what_stops_a_fold_is_named_by_its_layer():
+    torch.manual_seed(0)
+    config = transformers.MambaConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, state_size=4
+    )
+    network, _ = attnlab.insert(transformers.MambaModel(config).eval(), "asr:se", example=TEXT)
+    with pytest.raises(FoldError) as error:
+        attnlab.fold(network, example=TEXT)
+    assert "the layer 'layers.0.mixer' reads what it is given in several ways" in str(error.value)
+    assert "copy" not in str(error.value)
+
+
+class Cast(nn.Module):
+    """A branch whose product passes float32, whatever the network's precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.outer(torch.tanh(self.inner(x).float()).to(x.dtype)).float().to(x.dtype)
+
+
+def test_a_network_that_casts_is_judged_by_what_it_resolves():
+    torch.manual_seed(0)
+    images = torch.randn(2, 8, 4, 4)
+    network, _ = attnlab.insert(nn.Sequential(Cast(), Cast()).eval(), "asr:se", example=images)
+    folded, receipt = attnlab.fold(network, example=images)
+    torch.testing.assert_close(folded(images), network(images))
+    assert any("casts to float32 inside" in note for note in receipt.notes)
