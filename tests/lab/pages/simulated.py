@@ -134,7 +134,8 @@ def simulate(
     directory = out / "studies" / name
     directory.mkdir(parents=True)
     _write_plans(directory, entries, plan, tuple(range(seeds)))
-    write_study(directory, replace(study, plans_end=read_plans(directory).end))
+    study = replace(study, plans_end=read_plans(directory).end)
+    write_study(directory, study)
     table = make_table(out, study, plan)
     write_table(directory, table)
     groups = {group.name: group.timed for group in table.groups if group.timed is not None}
