@@ -14,8 +14,8 @@ from torch import nn
 
 import attnlab
 from attnlab import evolution
-from attnlab.gates import Gate
 from attnlab.gates.registry import GATES
+from attnlab.surgery.insertion import attachments
 
 IMAGES = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -58,7 +58,7 @@ def test_a_gated_vision_transformer_is_quantised_as_well_as_the_plain_one(gate):
             for each in (plain, network)
         )
         converted = quantised(network, images)
-        gates = [m for m in converted.modules() if isinstance(m, Gate)]
+        gates = [attachment.gate_module for _, attachment in attachments(converted)]
         for each in gates:
             each.register_forward_hook(lambda module, *_: calls.update([id(module)]))
         converted(images)
