@@ -111,7 +111,7 @@ def test_messages(folder: Path, tmp_path: Path) -> None:
         measure_run(folder, FEW, ["stifness"])
     assert str(caught.value) == (
         "Unknown measurement 'stifness'. Did you mean 'stiffness' or 'stripe'? Expected one of: "
-        "stiffness, stripe, fold, classes, details, pictures, corruptions."
+        "stiffness, stripe, fold, classes, details, pictures, corruptions, trajectory."
     )
     facts = json.loads((folder / "data.json").read_text())
     for name in ("config.json", "identity.json", "model.safetensors", "result.json"):
