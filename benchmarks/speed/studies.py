@@ -9,7 +9,7 @@ from __future__ import annotations
 import json as json_text
 import os
 import random
-import resource
+import re
 import shutil
 import tempfile
 import time
@@ -36,14 +36,16 @@ from attnlab.lab.study.run import study_jobs
 from attnlab.lab.study.worker import Job, Outcome, work
 from attnlab.results import StoredRun
 from attnlab.results.digest import SETTLED
+from attnlab.results.manifest import write_manifest
 from attnlab.results.study import RunEntry
 from benchmarks._common import Table, child, write_json
 
-Part = Literal["status", "show", "report", "again", "coordinator"]
-PARTS: tuple[Part, ...] = ("status", "show", "report", "again", "coordinator")
+Part = Literal["first look", "status", "show", "report", "coordinator"]
+PARTS: tuple[Part, ...] = ("first look", "status", "show", "report", "coordinator")
+"""The first look at runs that were copied makes their digests; runs that were trained have them."""
 ROWS = 20
 _TEMPLATES = ("none", "se", "asr:se")
-_WRITTEN = ("config.json", "identity.json", "result.json")
+_WRITTEN = ("config.json", "identity.json", "metrics.jsonl", "result.json", "manifest.json")
 
 
 def simulated_study(runs: int) -> Study:
@@ -60,6 +62,7 @@ def simulated_study(runs: int) -> Study:
         backbone="resnet20",
         attention=gates,
         seeds=max(1, runs // ROWS),
+        threads=1,
         recipe={"name": "digits", "epochs": 3, "batch_size": 50},
         measure={"inference_images": 0},
     )
@@ -76,7 +79,7 @@ def simulate_runs(study: Study, out: Path) -> None:
     for job, run, entry in zip(study_jobs(store, study, entries), runs, entries, strict=True):
         gate = run.config.attention
         if gate not in templates:
-            outcome = work(job, threads=1)
+            outcome = work(job)
             assert outcome.status == "done", outcome.message
             templates[gate] = Path(job.directory)
         else:
@@ -87,17 +90,22 @@ def simulate_runs(study: Study, out: Path) -> None:
 def _copy(
     template: Path, folder: Path, run: PlannedRun, entry: RunEntry, numbers: random.Random
 ) -> None:
-    unlike = shutil.ignore_patterns(*_WRITTEN, "digest.json", ".lock", "checkpoints")
+    unlike = shutil.ignore_patterns(*_WRITTEN, "digest.json", ".*lock", "checkpoints")
     # One copy of the weights and measurements on the disk, which many runs share.
     shutil.copytree(template, folder, copy_function=os.link, ignore=unlike)
     (folder / "config.json").write_text(run.config.to_json() + "\n")
     (folder / "identity.json").write_text(run.identity.model_dump_json(indent=1) + "\n")
-    result = StoredRun(template).result
+    stored = StoredRun(template)
+    result = stored.result
     value = 0.9 + numbers.gauss(0, 0.01)
     values = {**result.values, result.metric.name: value}
     changed = {"run_id": entry.run_id, "label": run.config.label, "values": values}
     result = result.model_copy(update={**changed, "best_value": value + 0.005})
     (folder / "result.json").write_text(result.model_dump_json())
+    *before, last = stored.history
+    history = [*before, last.with_more({"test": values})]
+    (folder / "metrics.jsonl").write_text("".join(record.to_line() for record in history))
+    write_manifest(folder, entry.run_id)
 
 
 @dataclass
@@ -130,10 +138,10 @@ def _coordinate(study: Study, out: Path) -> None:
 
 
 _DONE: dict[Part, Callable[[Study, Path], object]] = {
+    "first look": study_status,
     "status": study_status,
     "show": show_study,
     "report": _report,
-    "again": _report,
     "coordinator": _coordinate,
 }
 
@@ -154,7 +162,9 @@ def studies_part(
     began = time.process_time()
     _DONE[part](study, out)
     taken = time.process_time() - began
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    memory = int(found[1]) / 1024 if found else float("nan")
     page = out / "page.html"
     size = page.stat().st_size if page.exists() else 0
     write_json(json, {"seconds": taken, "imports": imports, "memory": memory, "page": size})
@@ -163,8 +173,8 @@ def studies_part(
 def studies(
     runs: tuple[int, ...] = (100, 400, 2000), folder: Path | None = None, json: Path | None = None
 ) -> None:
-    """CPU seconds and memory of `study status`, `study show`, `report` (the first time and again)
-    and of the process that keeps the table while runs end.
+    """CPU seconds and memory of `study status`, `study show`, `report` and of
+    the process that keeps the table while runs end.
 
     Args:
         runs: numbers of runs of the simulated studies.
@@ -202,7 +212,7 @@ def _table(found: dict[str, dict[str, dict[str, float]]]) -> Table:
             f"{each['seconds']:.2f}",
             f"{each['imports']:.2f}",
             f"{each['memory']:.0f}",
-            f"{each['page'] / 1e6:.2f}" if part in ("report", "again") else "",
+            f"{each['page'] / 1e6:.2f}" if part == "report" else "",
         ]
         for number, parts in found.items()
         for part, each in parts.items()
