@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def evenly_spread(count: int, chosen: int | None) -> Tensor:
@@ -12,6 +14,8 @@ def evenly_spread(count: int, chosen: int | None) -> Tensor:
 
     `evenly_spread(10, 4)` is `tensor([0, 3, 6, 9])`; of one, it is the first.
     """
+    import torch  # here, because a page needs no torch until it leaves things out
+
     if chosen is None or chosen >= count:
         return torch.arange(count)
     return torch.linspace(0, count - 1, chosen).round().long()

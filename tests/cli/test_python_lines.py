@@ -124,6 +124,11 @@ TABLE = [
         "place RUN --budget 1 --per-stage --strategy effect --limit 8",
         "assert len(result.chosen) == 3",
     ),
+    Entry(
+        "trajectory resnet20 --data digits --limit 12 --out tr",
+        "import json; assert [step.nsi for step in result.steps] == [step['nsi'] for step in "
+        "json.load(open('tr/trajectory.json'))['steps']]",
+    ),
     Entry("noise RUN --strengths 0.2 0.5 --draws 2 --out q", NOISE.format("q")),
     Entry(
         "noise resnet20 --data digits --kind constant --strengths 0.8:0.5 --limit 20 --out r",

@@ -305,7 +305,7 @@ def test_the_present_way_stays_where_there_is_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What CUDA set up does not survive a fork."""
-    monkeypatch.setattr("attnlab.lab.study.executors.local._number_of_gpus", lambda: 1)
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 1)
     executor = LocalExecutor(slots=1, threads=1)
     assert not executor._forks
     store, study = Store(tmp_path), small_study(attention="none")

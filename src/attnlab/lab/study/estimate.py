@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from torch import Tensor
 from attnlab._errors import AttnlabError
 from attnlab.data import Batch, Facts, load_data
 from attnlab.data.known import CIFAR, SETS
+from attnlab.gates import parse_gate
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.plan import extended
@@ -86,7 +87,7 @@ def plan_study(
     states: list[State] = [
         store.state(entries[run.cell, run.seed]) if entries else "waiting" for run in runs
     ]
-    steps = _Steps(report or (lambda _: None))
+    steps, wrong = _Steps(report or (lambda _: None)), _unknown_gate(runs)
     order = list(dict.fromkeys(run.cell for run in runs))
     for cell in sorted(order, key=lambda cell: not cell.plain):
         own = [(run, state) for run, state in zip(runs, states, strict=True) if run.cell == cell]
@@ -94,10 +95,23 @@ def plan_study(
         if finished:
             seconds = [store.run(entry).result.seconds for entry in finished]
             estimates[cell] = Estimate(sum(seconds) / len(seconds), "finished runs")
+        elif wrong:  # before any step is timed: the study cannot be run
+            estimates[cell] = Estimate(None, "none", wrong)
         else:
             estimates[cell] = steps.estimate(cell, own[0][0].config)
     estimates = {cell: estimates[cell] for cell in order}
     return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
+
+
+def _unknown_gate(runs: Sequence[PlannedRun]) -> str:
+    """What is wrong with the name of a gate; empty if nothing is."""
+    for gate in dict.fromkeys(run.config.attention for run in runs):
+        try:
+            if gate != "none":
+                parse_gate(gate)
+        except AttnlabError as error:
+            return str(error)
+    return ""
 
 
 class _Steps:
