@@ -37,7 +37,7 @@ def test_train_and_apply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     main(["style", "train", "glass", *SMALL, *asr, "-o", str(run)])
     capsys.readouterr()
     error = fails(["style", "train", "strokes", *SMALL, *asr, "-o", str(run)], capsys)
-    assert "task.options.style was 'glass', is 'strokes'. Use another directory." in error
+    assert "task.options.style was 'glass', is 'strokes'. Use another directory, or train" in error
 
 
 def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

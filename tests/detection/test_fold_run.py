@@ -20,6 +20,7 @@ from attnlab.data import DataConfig
 from attnlab.lab.measures import fold_run, load_folded
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
+from attnlab.results.manifest import write_manifest
 from attnlab.subject import run as run_module
 
 PICTURES = images((96, 96), (80, 96), (96, 64))
@@ -36,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if ".attention" in name:
             weights[name] += 0.5 * torch.randn(weights[name].shape, generator=draw)
     save_file(weights, folder / "model.safetensors")
+    write_manifest(folder, StoredRun(folder).result.run_id)
     return folder
 
 

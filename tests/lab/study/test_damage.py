@@ -514,4 +514,4 @@ def test_the_study_of_the_tests_is_the_files(tmp_path: Path) -> None:
     file.write_text(FILE)
     from attnlab.lab.study import load_study
 
-    assert load_study(file) == STUDY
+    assert load_study(file).model_dump() == STUDY.model_dump()

@@ -21,6 +21,8 @@ from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
 from attnlab.results.checkpoints import CheckpointWarning, load_checkpoint
 from attnlab.results.damage import DamagedFileError, read_object
+from attnlab.results.digest import FILE as DIGEST
+from attnlab.results.digest import read_digest
 from attnlab.results.manifest import FILE, read_manifest, write_manifest
 from attnlab.results.metric import Metric
 from attnlab.results.speed import read_speed
@@ -65,6 +67,8 @@ def is_noticed(file: Path, out: Path) -> bool:
             load_checkpoint(file.parent)
         newest = sorted(file.parent.iterdir())[-1] == file
         return not newest or any(each.category is CheckpointWarning for each in told)
+    if file.name == DIGEST:
+        return read_digest(file.parent) is None  # it is not believed, and made anew of the others
     stored = StoredRun(out / file.relative_to(out).parts[0])
     if file.name == "model.safetensors":
         try:
@@ -185,7 +189,7 @@ def test_every_file_of_a_finished_run_is_listed(runs: Path) -> None:
     assert manifest is not None
     files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     proven = {name for name in files if not name.startswith("checkpoints/")}
-    assert proven - set(FREE) - {FILE} == set(manifest.files)
+    assert proven - set(FREE) - {FILE, DIGEST} == set(manifest.files)
 
 
 def test_partial_files_of_measurements_are_cleaned(runs: Path) -> None:

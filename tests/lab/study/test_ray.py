@@ -145,7 +145,7 @@ def test_a_task_that_is_given_up_leaves_its_reason(tmp_path: Path) -> None:
 
     executor = RayExecutor()
     executor._ray = Given
-    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"))
+    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"), 1)
     outcome = executor._outcome(object(), job)
     assert outcome.status == "failed"
     assert outcome.message.startswith("Ray gave up after 3 retries: The worker died unexpectedly")

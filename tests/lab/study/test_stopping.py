@@ -226,5 +226,5 @@ def test_a_process_that_goes_on_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
     assert process.stdout is not None
     with process.stdout as out:
         assert out.readline() == b"ready\n"
-        local._stop([local._Running(Job("id", "label", "{}", "{}", "folder"), process, 0)])
+        local._stop([local._Running(Job("id", "label", "{}", "{}", "folder", 1), process, 0)])
     assert process.returncode == 3
