@@ -33,8 +33,10 @@ measure = { images = 0, inference_images = 0 }
 COMMAND = [
     sys.executable,
     "-c",
-    # A shell lets its background jobs ignore Ctrl-C, and their children inherit it.
+    # A shell lets its background jobs ignore Ctrl-C, nohup lets them ignore SIGHUP, and their
+    # children inherit it.
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     "from attnlab.cli import main; main()",
 ]
 

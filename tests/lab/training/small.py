@@ -38,6 +38,8 @@ def weights(folder: Path) -> dict[str, Tensor]:
 
 
 def train_listening(config: RunConfig, folder: Path) -> None:
-    """A run that hears Ctrl-C, which a shell lets its background jobs ignore."""
+    """A run that hears Ctrl-C, which a shell lets its background jobs ignore, and SIGHUP, which
+    nohup does."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     train(config, folder, threads=1, progress=quiet)

@@ -97,11 +97,12 @@ def test_asked_to_stop_it_stops_and_goes_on(number: int, code: int, tmp_path: Pa
 
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    term = signal.getsignal(signal.SIGTERM)
     try:
         with terminating():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+            assert signal.getsignal(signal.SIGTERM) != term
+        assert signal.getsignal(signal.SIGTERM) == term
     finally:
         signal.signal(signal.SIGHUP, before)
 
