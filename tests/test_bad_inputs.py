@@ -1382,7 +1382,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "study-twice",
         lambda _: planned(study(attention=["se", "se"])),
-        "Two rows of the study are the same run: digits resnet20 se seed 0 and di",
+        "Two rows of the study are called 'se'; give each its own label.",
     ),
     (
         "study-backbone-empty",
@@ -1397,7 +1397,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "study-key",
         lambda _: study(sedes=3),
-        "Unknown setting 'sedes' of study. Did you mean 'seeds'? Expected one of:",
+        "Unknown setting 'sedes' of study. Did you mean 'seeds' or 'threads'? Expected one of:",
     ),
     (
         "study-name",

@@ -65,7 +65,6 @@ def test_insert_fold_and_stiffness_work_without_the_extras() -> None:
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == [
         "works",
-        "This needs scikit-learn, which is not installed: pip install 'attnlab[study]'.",
         "This needs vl-convert-python, which is not installed: pip install 'attnlab[report]'.",
         "This needs scipy, which is not installed: pip install 'attnlab[study]'.",
         "This needs scipy, which is not installed: pip install 'attnlab[dynamics]'.",

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import attnlab
 from attnlab._errors import GateLostError, SiteError
+from attnlab.gates import SqueezeExcitation
 from attnlab.surgery.insertion import attachments
 from attnlab.testing import Tool, check_tool, compiling_tools, exchanging_tools
 
@@ -392,7 +393,7 @@ def test_a_root_sequential_has_the_children_that_it_had():
     )
 
 
-def test_a_container_that_runs_all_children_is_refused_not_gated_twice():
+def test_a_container_that_runs_all_children_is_gated_once():
     class Row(nn.Module):
         def __init__(self):
             super().__init__()
@@ -403,13 +404,11 @@ def test_a_container_that_runs_all_children_is_refused_not_gated_twice():
                 x = child(x)
             return x
 
-    with pytest.raises(SiteError) as error:
-        attnlab.insert(Row().eval(), "se", where=["b"], example=images())
-    assert str(error.value) == (
-        "The gate 'attnlab_b' was called as if it were a layer: something runs all children of the "
-        "network, on which it hangs. A gate acts at its site and nowhere else. Give what is run in "
-        "a row a container of its own (nn.Sequential), or name what to run."
-    )
+    plain, x = Row().eval(), images()
+    gated, _ = attnlab.insert(plain, "se", where=["b"], example=x)
+    (gate,) = (m for m in gated.modules() if isinstance(m, SqueezeExcitation))
+    branch = plain(x)
+    assert torch.equal(gated(x), branch * gate(branch))
 
 
 @pytest.mark.parametrize("container", [nn.ModuleList, nn.ModuleDict])

@@ -86,12 +86,12 @@ def step_index() -> object:
 
 
 def spectrum() -> object:
-    from attnlab.instruments.stiffness import stiffness_index
+    from attnlab.instruments.stiffness import krylov_stiffness_index
 
     generator = torch.Generator().manual_seed(3)
     matrix = torch.randn(12, 12, generator=generator, dtype=torch.float64)
     state = torch.randn(3, 12, generator=generator, dtype=torch.float64)
-    found = stiffness_index(lambda x: torch.tanh(x @ matrix), state)
+    found = krylov_stiffness_index(lambda x: torch.tanh(x @ matrix), state)
     return {"value": found.value, "real": found.eigenvalue.real, "residual": found.residual}
 
 

@@ -149,7 +149,8 @@ def load(
         description: for a file that has none; the file's own is not looked at.
         trust: whether classes that are not attnlab's, which the file names, may be imported.
     """
-    if description is None and (Path(path) / GATES_FILE).is_file():
+    named = isinstance(path, str | Path)  # what is not a path is refused where weights are read
+    if description is None and named and (Path(path) / GATES_FILE).is_file():
         return load_pretrained(path, trust=trust)
     file = _weights_file(path)
     if description is None:
