@@ -8,6 +8,8 @@ import torch
 from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
 from attnlab.instruments.trajectory.similarity import gram, normalised
 from attnlab.lab.nearness import nearness
+from attnlab.lab.pages.nearness import nearness_figure
+from attnlab.page.plot import to_svg
 
 
 def made(truth: torch.Tensor, noise: float, seed: int) -> TrajectoryResult:
@@ -81,3 +83,9 @@ def test_networks_of_one_seed_are_not_compared(study) -> None:
     rows = {row.label: row for row in found.rows}
     assert rows["near"].distance == pytest.approx(rows["best"].distance)
     assert rows["near"].distance > 0.01
+
+
+def test_the_figure_can_be_drawn(study) -> None:
+    found = nearness(*study, higher_is_better=True)
+    assert found is not None
+    assert to_svg(nearness_figure(found)).count("best, its own seeds") >= 1

@@ -128,6 +128,10 @@ def _heat_map(labels: Sequence[str], values: Sequence[Sequence[float]]) -> Spec:
         "encoding": {
             "x": {**axis, "field": "one", "title": "state after step"},
             "y": {**axis, "field": "other", "title": "state after step"},
-            "color": {"field": "CKA", "type": "quantitative", "scale": {"domain": [0, 1]}},
+            "color": {
+                "field": "CKA",
+                "type": "quantitative",
+                "scale": {"domain": [0, 1], "scheme": "viridis"},
+            },
         },
     }
