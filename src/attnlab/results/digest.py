@@ -58,7 +58,7 @@ def _files(directory: Path | str, before: str) -> Iterator[tuple[str, os.stat_re
 
 
 @dataclass(frozen=True)
-class Curve:
+class EpochCurve:
     """The epochs of a run, as far as a page over many runs draws them."""
 
     rates: tuple[float, ...]

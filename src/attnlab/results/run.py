@@ -24,7 +24,7 @@ from attnlab.results.damage import (
     read_bytes,
     reading,
 )
-from attnlab.results.digest import Curve, Digest, read_digest, signature, write_digest
+from attnlab.results.digest import Digest, EpochCurve, read_digest, signature, write_digest
 from attnlab.results.epoch import EpochRecord
 from attnlab.results.identity import FILE as IDENTITY
 from attnlab.results.identity import run_id_of
@@ -149,11 +149,11 @@ class StoredRun:
         return _whole(self._history, ())
 
     @cached_property
-    def curve(self) -> Curve:
+    def curve(self) -> EpochCurve:
         """The epochs of a finished run, without what was measured after each."""
         if self._digest is not None:
             found = self._digest.facts["curve"]
-            return Curve(**{name: tuple(values) for name, values in found.items()})
+            return EpochCurve(**{name: tuple(values) for name, values in found.items()})
         return _curve(self.history, self.result.metric.name)
 
     @cached_property
@@ -502,9 +502,9 @@ class StoredRun:
         return found
 
 
-def _curve(history: Sequence[EpochRecord], metric: str) -> Curve:
+def _curve(history: Sequence[EpochRecord], metric: str) -> EpochCurve:
     last = history[-_LAST:]
-    return Curve(
+    return EpochCurve(
         rates=tuple(record.lr for record in history),
         values=tuple(record.test.get(metric) for record in history),
         losses=tuple(record.train_loss for record in history),

@@ -102,5 +102,23 @@ def test_other_images_are_refused() -> None:
 
 @pytest.mark.parametrize("number", [1, 7])
 def test_few_images_are_refused(number: int) -> None:
-    with pytest.raises(InputError, match=f"at least 8 images but got {number}"):
+    with pytest.raises(InputError, match=f"at least 8 different images but got {number}"):
         attnlab.trajectory(attnlab.create("resnet20"), [torch.randn(number, 3, 32, 32)])
+
+
+def test_copies_of_one_image_are_refused() -> None:
+    """Their states have no direction, so every distance would be 1 without a word."""
+    copies = torch.randn(1, 3, 32, 32).expand(16, -1, -1, -1)
+    with pytest.raises(InputError, match="at least 8 different images but got 1"):
+        attnlab.trajectory(attnlab.create("resnet20"), [copies])
+
+
+def test_gates_do_not_change_the_steps_that_are_compared() -> None:
+    torch.manual_seed(0)
+    images, net = [torch.randn(8, 3, 32, 32)], attnlab.create("resnet20")
+    plain = attnlab.trajectory(net, images)
+    for gate in ("se", "bam", "dia", "iebn", "ema"):
+        gated, _ = attnlab.insert(net, gate)
+        distances = cka_distances(plain, attnlab.trajectory(gated, images))
+        assert len(distances) == 9
+        assert max(distances) > 1e-4  # the states with the gates, not those without

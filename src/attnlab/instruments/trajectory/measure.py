@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import DoesNotApplyError, InputError, StepsNotFoundError
+from attnlab.instruments.different import ENOUGH, DifferentInputs
 from attnlab.instruments.measurement import MeasureConfig, Measurement
 from attnlab.instruments.stiffness.capture import Captured
 from attnlab.instruments.stiffness.conventions import nsi
 from attnlab.instruments.stiffness.plan import Plan, plan_steps
 from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
-from attnlab.instruments.trajectory.similarity import FEWEST, gram, normalised
+from attnlab.instruments.trajectory.similarity import gram, normalised
 from attnlab.residuals import SeenStep, StepKey
 from attnlab.residuals.example import evaluating, uncompiled
 from attnlab.residuals.inputs import inputs_of
@@ -96,10 +97,12 @@ def _together(batches: Iterable[Any], model: nn.Module, number: int) -> Tensor:
         if sum(map(len, found)) >= number:
             break
     images = torch.cat(found)[:number] if found else torch.empty(0)
-    if len(images) < FEWEST:
+    different = DifferentInputs()
+    different.see((images,), {})
+    if not different.enough:
         raise InputError(
-            f"Expected at least {FEWEST} images but got {len(images)}: a trajectory says how alike "
-            f"the states of different images are."
+            f"Expected at least {ENOUGH} different images but got {different.number}: a trajectory "
+            f"says how alike the states of different images are."
         )
     return images
 

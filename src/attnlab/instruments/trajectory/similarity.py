@@ -14,8 +14,6 @@ import math
 import torch
 from torch import Tensor
 
-FEWEST = 8
-"""Images: U-centring divides by n − 3, and fewer than eight say nothing."""
 _COLUMNS = 1 << 17
 """Columns that are taken to float64 at a time: 64 images are then 64 MB."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnlab._errors import InputError
 from attnlab.instruments.trajectory.result import TrajectoryResult
 from attnlab.lab.nearness import FEWEST_ROWS, Nearness, RowNearness, nearness
 from attnlab.page.parts import Cell, Figure, Folded, Part, Section, Table, number_cell
@@ -20,8 +21,18 @@ _LEAD = (
 
 def nearness_sections(record: StudyRecord) -> list[Section]:
     """One section per group whose trajectories were kept; none where `measure.trajectory` is 0."""
-    found = ((group, group_nearness(record, group)) for group in record.table.groups)
-    return [_section(record, group, near) for group, near in found if near is not None]
+    sections = []
+    for group in record.table.groups:
+        try:
+            near = group_nearness(record, group)
+        except InputError as error:  # measured on other images, or networks with other steps
+            again = record.study.called.measure(record.study.name, "trajectory")
+            to_do = f"Measure all of them again: `{again}`."
+            sections.append(Section(_TITLE, _LEAD, [], str(error), to_do))
+            continue
+        if near is not None:
+            sections.append(_section(record, group, near))
+    return sections
 
 
 def group_nearness(record: StudyRecord, group: Group) -> Nearness | None:
