@@ -98,7 +98,9 @@ def own_folders() -> tuple[str, ...]:
         for folder in found
         if folder.is_dir()
         and not any(folder.is_relative_to(each) for each in installed)
-        and folder.name not in ("site-packages", "dist-packages", "lib-dynload")
+        # By any part of the path: another environment's packages, which a .pth file or
+        # --system-site-packages adds, are installed too, and so are folders within a package.
+        and not {"site-packages", "dist-packages", "lib-dynload"}.intersection(folder.parts)
     )
     return tuple(dict.fromkeys(kept))
 

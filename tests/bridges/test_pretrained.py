@@ -54,7 +54,14 @@ def awake(network: nn.Module) -> nn.Module:
 
 
 def answer(network: nn.Module, given) -> Tensor:
+    """The logits, computed from weights that all begin where torch lets its own tensors begin.
+
+    A tensor that is read from a file begins at any fourth byte, and with AVX-512 a product of two
+    matrices rounds by where they begin: the same weights then give logits 2e-9 apart.
+    """
     with torch.no_grad():
+        for tensor in (*network.parameters(), *network.buffers()):
+            tensor.data = tensor.data.clone()
         return (network(**given) if isinstance(given, dict) else network(given)).logits
 
 

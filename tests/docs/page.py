@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.docs.blocks import ROOT, Block, blocks_of, with_lines
-from tests.docs.outputs import same_output
+from tests.docs.outputs import TRAINED, USUAL, same_output, trains
 
 _LIMIT = 1800  # seconds for one command
 
@@ -57,6 +57,7 @@ def run_page(path: Path, directory: Path, make: bool = False) -> list[Difference
     sys.path.insert(0, str(directory))  # as for a script there: files of the page can be imported
     printed: list[str] = []
     differences: list[Difference] = []
+    tolerance = USUAL
     try:
         with contextlib.chdir(directory):
             for block in blocks_of(path.read_text(encoding="utf-8")):
@@ -64,10 +65,14 @@ def run_page(path: Path, directory: Path, make: bool = False) -> list[Difference
                     Path(block.title).write_text(block.text, encoding="utf-8")
                 elif block.language == "python":
                     printed = run_python(block, path, module)
-                elif block.language == "output" and not same_output(block.lines, printed):
+                elif block.language == "output" and not same_output(
+                    block.lines, printed, tolerance
+                ):
                     differences.append(Difference(block, printed))
                 elif block.language == "console":
-                    differences += run_console(block, make)
+                    if any(trains(command) for command, _ in commands(block)):
+                        tolerance = TRAINED
+                    differences += run_console(block, make, tolerance)
     finally:
         sys.path.remove(str(directory))
         del sys.modules[name]
@@ -93,14 +98,14 @@ def run_python(block: Block, path: Path, module: ModuleType) -> list[str]:
     return printed.getvalue().splitlines()
 
 
-def run_console(block: Block, make: bool) -> list[Difference]:
+def run_console(block: Block, make: bool, tolerance: float = USUAL) -> list[Difference]:
     """Run the commands of a block; at most one difference, with the block as it should be."""
     right: list[str] = []
     same = True
     for command, shown in commands(block):
         skipped = command.startswith("make ") and not make
         printed = shown if skipped else run_command(command)
-        fits = same_output(shown, printed)
+        fits = same_output(shown, printed, tolerance)
         right += [f"$ {command}", *(shown if fits else printed)]
         same = same and fits
     return [] if same else [Difference(block, right)]

@@ -161,6 +161,24 @@ def test_everything_else_counts(shown: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("printed", "fits"), [("loss 1.59", True), ("loss 1.93", False), ("loos 1.51", False)]
+)
+def test_after_a_training_decimals_are_compared_roughly(
+    printed: str, fits: bool, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    page.write_text(
+        f"```console\n$ echo attnlab train\nattnlab train\n$ echo {printed}\nloss 1.51\n```\n"
+    )
+    assert bool(run_page(page, folder)) is not fits
+    page.write_text(f"```console\n$ echo {printed}\nloss 1.51\n```\n")
+    (other := tmp_path / "other").mkdir()
+    assert run_page(page, other)
+
+
+@pytest.mark.parametrize(
     ("shown", "fits"),
     [
         ("a b c d", True),
