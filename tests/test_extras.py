@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from tests.tools.forked import forking
 
 from attnlab._extras import DISTRIBUTIONS, MissingPackageError, check_extra
 
@@ -61,9 +62,8 @@ for do in (
 
 
 def test_insert_fold_and_stiffness_work_without_the_extras() -> None:
-    ended = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
-    assert ended.stderr == ""
-    assert ended.stdout.splitlines() == [
+    ended = forking("torch", "torchvision", "timm").run(WITHOUT)
+    assert ended.printed.splitlines() == [
         "works",
         "This needs vl-convert-python, which is not installed: pip install 'attnlab[report]'.",
         "This needs scipy, which is not installed: pip install 'attnlab[study]'.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 from tests.bridges.boxes import SIZE, write_boxes
 from tests.bridges.yolos import answer, images, options, trained_somewhat, yolo
+from tests.tools.forked import forking
 
 from attnlab import AttnlabError
 from attnlab.surgery.insertion import attachments
@@ -132,12 +131,8 @@ if len(sys.argv) > 3:
 
 def fresh(*arguments: object) -> None:
     """In a new process that imports attnlab by nothing but the file."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FRESH, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    ended = forking("ultralytics").run(FRESH, *map(str, arguments))
+    assert ended.code == 0, ended.printed
 
 
 def test_a_file_in_a_fresh_process(run: tuple[Any, Path, Path]) -> None:

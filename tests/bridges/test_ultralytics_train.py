@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.bridges.boxes import write_boxes
 from tests.bridges.yolos import options, trained_somewhat, yolo
+from tests.tools.forked import Ended, forking
 
 from attnlab import AttnlabError
 from attnlab.surgery.insertion import attachments
@@ -163,12 +164,11 @@ except Enough:
 """
 
 
-def fresh(how: str, *given: object) -> subprocess.CompletedProcess[str]:
+def fresh(how: str, *given: object) -> Ended:
     """In a new process that imports attnlab by nothing but the file."""
     file = Path(str(given[-1])).with_suffix(".given")
     torch.save(given, file)
-    arguments = [sys.executable, "-W", "ignore", "-c", FRESH, str(file), how]
-    return subprocess.run(arguments, capture_output=True, text=True)
+    return forking("ultralytics").run(FRESH, str(file), how)
 
 
 def test_in_a_fresh_process(
@@ -179,7 +179,7 @@ def test_in_a_fresh_process(
     settings = options(tmp_path, data=str(data), epochs=1, pretrained=False)
     out = tmp_path / "out"
     done = fresh("YOLO", str(tmp_path / "gated.pt"), settings, str(out))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.printed
     state, _ = torch.load(out)
     assert all(torch.equal(state[key], start[key]) for key in start)
 
@@ -193,8 +193,8 @@ def test_a_trainer_by_hand_in_a_fresh_process_is_told(
     model.save(file)
     settings = options(tmp_path, data=str(data), epochs=1, pretrained=False)
     done = fresh("trainer", file, settings, str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert done.stderr.endswith(
+    assert done.code == 1
+    assert done.printed.endswith(
         f"GateLostError: {file} has {len(dict(attachments(model.model)))} gates, and its trainer "
         f"has built a network without them: it was told to leave the weights, before it had read "
         f'that there are gates. Put "import attnlab.bridges.ultralytics" above the trainer.\n'

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from types import ModuleType
 
 from tests.docs.blocks import ROOT, Block, blocks_of, with_lines
 from tests.docs.outputs import TRAINED, USUAL, same_output, trains
+from tests.tools.forked import Forking
 
 _LIMIT = 1800  # seconds for one command
 
@@ -122,6 +125,10 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 def run_command(command: str) -> list[str]:
     """The lines that a command prints in the current directory, errors among them."""
+    if command.startswith("attnlab ") and not set(command) & set("|&;<>$`*?(\\"):
+        run = "import sys; from attnlab.cli import main; main(sys.argv[1:])"
+        ended = commands_of_attnlab().run(run, *shlex.split(command)[1:], seconds=_LIMIT)
+        return _with_code(ended.printed, ended.code)
     with subprocess.Popen(
         ["bash", "-c", command],
         env=surroundings(),
@@ -137,8 +144,19 @@ def run_command(command: str) -> list[str]:
         except BaseException:  # what the command started must not outlive it
             os.killpg(process.pid, signal.SIGKILL)
             raise
+    return _with_code(printed, process.returncode)
+
+
+def _with_code(printed: str, code: int) -> list[str]:
     lines = [line.rstrip() for line in printed.splitlines()]
-    return [*lines, f"(exit code {process.returncode})"] if process.returncode else lines
+    return [*lines, f"(exit code {code})"] if code else lines
+
+
+@functools.cache
+def commands_of_attnlab() -> Forking:
+    """What commands are forked from: it has imported attnlab, which takes longer than most run."""
+    modules = ("attnlab.cli", "attnlab.lab.study", "attnlab.lab.pages", "torchvision", "timm")
+    return Forking(*modules, environment=surroundings())
 
 
 def surroundings() -> dict[str, str]:

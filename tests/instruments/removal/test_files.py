@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 from tests.surgery.folding.networks import stir, stir_gates
+from tests.tools.forked import forking
 
 import attnlab
 from attnlab._errors import WeightsError
@@ -53,10 +52,8 @@ def test_loads_in_a_fresh_process(tmp_path: Path) -> None:
         "assert torch.equal(network(kept['images']), kept['answer']); "
         "print(len(attnlab.steps(network)))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ran.stdout == "1\n", ran.stderr
+    ended = forking("torch", "torchvision", "timm").run(script, folder=tmp_path)
+    assert ended.printed == "1\n"
 
 
 def test_folds_and_is_measured_like_any_other(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from time import perf_counter
 
 import pytest
 import timm
 import torch
 import torchvision
+from tests.tools.forked import forking
 from timm.models._efficientnet_blocks import SqueezeExcite
 from timm.models.hgnet import EseModule
 from timm.models.senet import SEModule as LegacySEModule
@@ -456,7 +455,8 @@ def test_the_result_loads_in_a_fresh_process(tmp_path, folded):
         "images = torch.load('images.pt', weights_only=True)\n"
         "with torch.no_grad(): torch.save(network(images), 'answers.pt')\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    ended = forking("torch", "torchvision", "timm").run(code, folder=tmp_path)
+    assert ended.code == 0, ended.printed
     with torch.no_grad():
         expected = plain(data[0][0])
     assert torch.equal(torch.load(tmp_path / "answers.pt", weights_only=True), expected)
