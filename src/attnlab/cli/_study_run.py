@@ -11,7 +11,13 @@ import tyro
 
 from attnlab._words import counted
 from attnlab.cli._study_progress import saved, showing
-from attnlab.cli._study_shared import Name, asked_study, print_study_python, print_table
+from attnlab.cli._study_shared import (
+    Name,
+    asked_study,
+    print_answer,
+    print_study_python,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,9 +94,11 @@ def run_command(action: RunStudy) -> None:
                 outcomes = run_until_decided(found, action.out, executor, report, most_seeds=most)
             else:
                 outcomes = run_study(found, action.out, executor, report)
-        print_table(show_study(found, action.out))
+        made = show_study(found, action.out)
+        print_table(made)
         _write_report(action, found.name)
         _print_python(action)
+        print_answer(made)
         failed = [outcome for outcome in outcomes if outcome.status == "failed"]
         _print_failed(failed)
         sys.stdout.flush()  # here, where it can be told what was saved

@@ -79,6 +79,18 @@ def print_table(made: StudyTable) -> None:
         screen.print(f"* {line}")
 
 
+def print_answer(made: StudyTable) -> None:
+    """What the table says, in words, as the last thing to read."""
+    from attnlab.results.answer import table_answer
+
+    lines = table_answer(made)
+    if lines:
+        screen = console()
+        screen.print("\nThe answer:")
+        for line in lines:
+            screen.print(f"  {line}")
+
+
 def table_of(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],

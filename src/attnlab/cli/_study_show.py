@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from attnlab.cli._show import print_python
-from attnlab.cli._study_shared import Name, asked_study, print_study_python, print_table
+from attnlab.cli._study_shared import (
+    Name,
+    asked_study,
+    print_answer,
+    print_study_python,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from attnlab.results import Measured
@@ -75,6 +81,7 @@ def show_command(action: ShowStudy) -> None:
     print_study_python(
         action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})"
     )
+    print_answer(made)
 
 
 def measure_command(action: MeasureStudy) -> None:

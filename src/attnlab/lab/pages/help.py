@@ -9,6 +9,7 @@ from attnlab.lab.pages.figures import MOST_DOTS, ForestRow, forest_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
 from attnlab.results import Metric
+from attnlab.results.answer import cost_lines, points
 from attnlab.results.columns import delta_cell, interval_kind, summary_cell
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group, StudyRow
@@ -81,18 +82,14 @@ def findings(record: StudyRecord) -> list[str]:
             interval = "" if low is None or high is None else f" {metric.interval_text(low, high)}"
             on = f" on {record.name_of(group)}" if several else ""
             why = f" ({compared.note})" if compared.note else ""
-            line = f"**{row.label}**{on} {_points(metric, mean)}{interval}: {compared.verdict}{why}"
+            size = points(metric, metric.signed(mean))
+            line = f"**{row.label}**{on} {size}{interval}: {compared.verdict}{why}"
             found.append((compared.verdict not in ("better", "worse"), -abs(mean), line))
     shown = [line for *_, line in sorted(found)[:_SHOWN]]
     if len(found) > _SHOWN:
         shown.append(f"{len(found) - _SHOWN} more below")
-    return shown
-
-
-def _points(metric: Metric, difference: float) -> str:
-    """`+1.60 points`; the metric's own unit where it is not a percentage."""
-    unit = "points" if metric.difference_unit == "pt" else metric.difference_unit
-    return f"{metric.signed(difference)} {unit}".strip()
+    # Of one group they are a few lines; of many they are in the section about the cost.
+    return shown if several else [*shown, *cost_lines(record.table.groups[0], metric)]
 
 
 def _lead(record: StudyRecord, groups: list[tuple[Group, list]], standings: Set[str]) -> str:
