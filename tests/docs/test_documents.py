@@ -16,6 +16,7 @@ import attnlab
 from attnlab import gates
 from attnlab.cli import COMMANDS, main
 from attnlab.gates import GATES
+from attnlab.instruments.registry import INSTRUMENTS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ("CONTRIBUTING.md", *(page.relative_to(ROOT).as_posix() for page in pages()))
@@ -114,7 +115,7 @@ def test_page_for_programs_names_every_command_and_runs() -> None:
         assert hasattr(attnlab, name), name
 
 
-@pytest.mark.parametrize("command", ["stiffness", "stripe", "maps", "place", "noise", "trajectory"])
+@pytest.mark.parametrize("command", INSTRUMENTS)
 def test_page_for_programs_says_who_has_json(command: str) -> None:
     text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
     assert f"`{command}`" in text[text.index("`--json`") : text.index("Other commands")]

@@ -42,7 +42,9 @@ _ONLY_PRINT = ("doctor", "modules", "operators")
 _BROKEN_PIPE = 141
 """128 + 13, as a shell writes it."""
 
-DESCRIPTION = """usage: attnlab COMMAND [OPTIONS]; attnlab COMMAND --help says more.
+_LINES = "".join(f"  {each.example:<42}  {each.what}\n" for each in INSTRUMENTS.values())
+
+DESCRIPTION = f"""usage: attnlab COMMAND [OPTIONS]; attnlab COMMAND --help says more.
 
 Put attention into any vision network, measure what it does, fold it away.
 
@@ -53,12 +55,7 @@ Examples:
   attnlab operators                           convolution, involution, attention: cost and time
   attnlab try se timm:resnet50                what a gate does to a network, in seconds
   attnlab insert resnet164 --gate asr:se -o gated.safetensors   to train elsewhere, then fold
-  attnlab stiffness timm:resnet50 --data DIR  NSI per step, TNS, the stiffest step
-  attnlab stripe runs/RUN --out DIR           gates over images: are they constant?
-  attnlab maps timm:NAME --data DIR           attention maps: do they depend on the input?
-  attnlab place resnet20 --budget 3 --data digits   which blocks should get a gate, and why
-  attnlab noise runs/RUN --out DIR            what it keeps under noise in its norms
-  attnlab trajectory resnet20 --data digits   where the states of a network go, step by step
+{_LINES}\
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers

@@ -72,7 +72,7 @@ INSTRUMENTS: dict[str, Instrument] = {
         Instrument(
             "maps",
             "attnlab.instruments.maps.measure",
-            "attention maps of a transformer: do they depend on the input?",
+            "attention maps: do they depend on the input?",
             "attnlab maps timm:test_vit --data fake",
             ("loader", "name", "progress"),
         ),

@@ -17,7 +17,7 @@ from attnlab.instruments.classes import ClassesResult, measure_classes
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.instruments.stripe import StripeResult
-from attnlab.lab.measures import measure_run, missing
+from attnlab.lab.measures import MEASUREMENTS, measure_run, missing
 from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
 from attnlab.surgery.folding import FoldReceipt
@@ -31,7 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with constant gates, measured."""
     made = tmp_path_factory.mktemp("run")
     run(small(1, attention="asr:se"), made)
-    all_of_them = ["stiffness", "stripe", "fold", "classes"]
+    all_of_them = [
+        name
+        for name, each in MEASUREMENTS.items()
+        if each.settings(FEW) is not None and each.applies(made)
+    ]
+    assert {"stiffness", "stripe", "fold", "classes"} <= set(all_of_them)
     assert missing(made, FEW) == all_of_them
     assert list(measure_run(made, FEW)) == all_of_them
     return made

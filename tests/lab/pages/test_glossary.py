@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import html
 import re
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_anchors_are_read_from_headings_alone(tmp_path: Path) -> None:
     assert anchors(page) == {"a-page", "whats-new-and-why"}
 
 
+@functools.cache
 def places() -> list[str]:
     """Every place in the docs that the source of the pages names."""
     found = set()
