@@ -11,6 +11,7 @@ from attnlab._errors import AttnlabError
 DISTRIBUTIONS = {
     "lightning_fabric": "lightning-fabric",
     "scipy": "scipy",
+    "segmentation_models_pytorch": "segmentation-models-pytorch",
     "sklearn": "scikit-learn",
     "vl_convert": "vl-convert-python",
 }

@@ -12,10 +12,10 @@ _SHOWN = 60
 
 def networks(
     match: str = "",
-    library: Literal["attnlab", "timm", "torchvision"] | None = None,
+    library: Literal["attnlab", "timm", "torchvision", "smp"] | None = None,
     all: bool = False,  # noqa: A002 (the name on the command line)
 ) -> None:
-    """List networks by name: attnlab's own, timm's and torchvision's.
+    """List networks by name: attnlab's own, and those of timm, torchvision and smp.
 
     Examples:
       attnlab networks
@@ -24,7 +24,7 @@ def networks(
 
     Args:
         match: only names that have this in them; with * or ?, names of that form.
-        library: only of this library; all three with a match, attnlab's own without.
+        library: only of this library; all of them with a match, attnlab's own without.
         all: every name, not the first 60.
     """
     from attnlab._errors import InputError

@@ -75,9 +75,9 @@ def check_batch_size(images: int, recipe: Batching, processes: int) -> None:
         )
 
 
-Targets = Literal["class", "labels", "values", "boxes", "nothing"]
-"""What is known of an image: one class, any number of labels, numbers, objects with boxes, or
-nothing."""
+Targets = Literal["class", "labels", "values", "boxes", "masks", "nothing"]
+"""What is known of an image: one class, any number of labels, numbers, objects with boxes, a class
+for every pixel, or nothing."""
 
 
 class Batch(NamedTuple):
@@ -85,10 +85,10 @@ class Batch(NamedTuple):
 
     inputs: Any
     """Normalised images (N, C, H, W); with boxes, a list of images (C, H, W) of any size, pixels 0
-    to 1."""
+    to 1; with masks, a list of normalised images if their sizes differ."""
     targets: Any
-    """Classes (N), labels (N, number) of 0 and 1, values (N, number), or for each image its
-    `attnlab.data.boxes.Target`."""
+    """Classes (N), labels (N, number) of 0 and 1, values (N, number), for each image its
+    `attnlab.data.boxes.Target`, or masks (N, H, W), a list of (H, W) if sizes differ."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Facts:
     checksum: str
     """SHA-256 of the content: see `attnlab.data.data_checksum`."""
     categories: tuple[str, ...] = ()
-    """The names of the categories if there are boxes."""
+    """The names of the categories if there are boxes or masks."""
     notes: tuple[str, ...] = ()
     """What a reader of the results should know of the data: files that were left out, classes
     without an image. One sentence each."""

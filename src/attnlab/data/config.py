@@ -30,10 +30,16 @@ NAMES = (
     "coco",
     "voc",
     "yolo",
+    "shape-masks",
+    "masks",
+    "voc-masks",
 )
 BOXES = ("shapes", "coco", "voc", "yolo")
 """The data sets that know boxes."""
-_KINDS = ("folder", "npz", "hf")
+MASKS = ("shape-masks", "masks", "voc-masks")
+"""The data sets that know the class of every pixel."""
+_WITH_OPTIONS = (*BOXES[1:], *MASKS[1:])
+_KINDS = ("folder", "npz", "hf", "masks")
 """Names that say how images are stored, not which they are."""
 
 
@@ -81,10 +87,12 @@ class DataConfig(Strict):
     nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
     train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/), `hf` a
     data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
-    made in code, `coco`, `voc` and `yolo` are folders in these formats. Or your
+    made in code, `coco`, `voc` and `yolo` are folders in these formats. With a class for every
+    pixel: `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
+    and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Or your
     own `torch.utils.data.Dataset`, "my_module.MyData"."""
     options: dict[str, Value] = {}
-    """The options of your own data set, or where `coco`, `voc` and `yolo` have what below `root`;
+    """The options of your own data set, or where those with boxes or masks have what below `root`;
     `bad` says whether boxes that cannot be used are an "error" or are left out ("drop")."""
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
@@ -96,7 +104,8 @@ class DataConfig(Strict):
     test_subset: PositiveInt | None = None
     size: PositiveInt | None = None
     """Images are resized to size × size, `shapes` are made so; their own size when None (folders
-    need one, and those with boxes take none). Of `photos`, the side of the training parts, 96 when
+    need one, and those with boxes take none). With masks, the side of the crops in training; they
+    are tested on whole images. Of `photos`, the side of the training parts, 96 when
     None; held-out photographs are 4/3 as large."""
     stl_crop: Literal[32, 96] = 96
     """STL10 only: the side of the training crop. Testing is at 96. The papers do not say."""
@@ -113,10 +122,10 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:
-        if self.options and not is_path(self.name) and self.name not in BOXES[1:]:
+        if self.options and not is_path(self.name) and self.name not in _WITH_OPTIONS:
             raise OptionError(
-                f"options are for your own data set ('module.Class'), coco, voc and yolo; "
-                f"{self.name!r} has none."
+                f"options are for your own data set ('module.Class'), "
+                f"{', '.join(_WITH_OPTIONS[:-1])} and {_WITH_OPTIONS[-1]}; {self.name!r} has none."
             )
         return self
 

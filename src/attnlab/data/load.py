@@ -16,10 +16,11 @@ from attnlab.data import known
 from attnlab.data.augment import with_transform
 from attnlab.data.batches import Data
 from attnlab.data.box_load import boxes_checksum, load_boxes
-from attnlab.data.config import BOXES, NAMES, DataConfig
+from attnlab.data.config import BOXES, MASKS, NAMES, DataConfig
 from attnlab.data.embedded import digit_angles, digit_pairs, digits, fake
 from attnlab.data.folder import find_files, load_folder
 from attnlab.data.known import SETS, load_hub
+from attnlab.data.mask_load import load_masks, masks_checksum
 from attnlab.data.memory import (
     MemoryData,
     Pixels,
@@ -46,6 +47,8 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
     """
     if config.name in BOXES:
         return load_boxes(config)
+    if config.name in MASKS:
+        return load_masks(config, preprocessing)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config), preprocessing)
         return with_transform(data, config.augmentation)
@@ -117,6 +120,8 @@ def data_checksum(config: DataConfig) -> str:
         return f"md5:{known.SETS[config.name].md5}"
     if config.name in BOXES:
         return boxes_checksum(config)
+    if config.name in MASKS:
+        return masks_checksum(config)
     if config.name == "npz":
         return file_checksum(_file(config))
     if config.name == "folder":
@@ -238,7 +243,7 @@ def outputs_of(data: str | Path, root: str | Path | None = None) -> int | None:
     """How many outputs a network for these data needs; None where nothing is known of them, or
     where what is known need not be what a network learned."""
     config = data_config(data, root)
-    if config is None or config.name in ("fake", "photos", *BOXES):
+    if config is None or config.name in ("fake", "photos", *BOXES, *MASKS):
         return None
     if config.name in SETS:
         return SETS[config.name].classes

@@ -73,6 +73,20 @@ def decoded(path: Path, mode: str = "RGB") -> Image.Image:
     return _opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
 
 
+def class_numbers(path: Path) -> np.ndarray:
+    """The numbers in a mask (H, W) as bytes: what its file stores, not the colours of a palette."""
+    return _opened(path, lambda image: _numbers(image, path))
+
+
+def _numbers(image: Image.Image, path: Path) -> np.ndarray:
+    if image.mode not in ("P", "L", "1"):
+        raise InputError(
+            f"{str(path)!r} is not a mask: it has colours (mode {image.mode}). Expected one number "
+            f"for each pixel, the class: a PNG with a palette or with shades of grey, 8 bits."
+        )
+    return np.asarray(image).astype(np.uint8)
+
+
 def verify(paths: Sequence[Path]) -> None:
     """Look into each file; the first that is not an image is an error."""
     for path in paths:

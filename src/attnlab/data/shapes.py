@@ -1,16 +1,20 @@
-"""Discs, squares and triangles on a noisy gradient, made in code: boxes are known to the pixel."""
+"""Discs, squares and triangles on a noisy gradient, made in code: boxes and masks are known to the
+pixel."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from math import cos, pi, sin
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from attnlab.data.batches import Facts
-from attnlab.data.boxes import BoxData, BoxImage, as_target
+from attnlab.data.batches import Facts, Targets
+from attnlab.data.boxes import BoxData, BoxImage, Target, as_target
 from attnlab.data.config import DataConfig
+from attnlab.data.masks import MaskData, MaskImage
 
 CATEGORIES = ("disc", "square", "triangle")
 SIDE, TRAIN, TEST = 96, 480, 200
@@ -26,22 +30,40 @@ _ATTEMPTS = 20
 
 def load_shapes(config: DataConfig) -> BoxData:
     """Make the same images for everyone, as many and as large as `config` says."""
+    train, test = _parts(config)
+    return BoxData(
+        _facts(config, "boxes", CATEGORIES),
+        [BoxImage(each.pixels, each.target) for each in train],
+        [BoxImage(each.pixels, each.target) for each in test],
+        config.augmentation,
+    )
+
+
+def load_shape_masks(config: DataConfig) -> MaskData:
+    """The images of `load_shapes`, with the class of every pixel: 0 is the background."""
+    train, test = _parts(config)
+    return MaskData(
+        _facts(config, "masks", ("background", *CATEGORIES)),
+        [MaskImage(each.pixels, each.mask) for each in train],
+        [MaskImage(each.pixels, each.mask) for each in test],
+        config.augmentation,
+    )
+
+
+def _facts(config: DataConfig, targets: Targets, names: tuple[str, ...]) -> Facts:
     side = config.size or SIDE
-    train = _images(config.train_subset or TRAIN, side, 1)
-    test = _images(config.test_subset or TEST, side, 2)
-    facts = Facts(
-        "shapes",
-        "boxes",
-        len(CATEGORIES),
+    return Facts(
+        config.name,
+        targets,
+        len(names),
         (3, side, side),
-        len(train),
-        len(test),
+        config.train_subset or TRAIN,
+        config.test_subset or TEST,
         (0.5, 0.5, 0.5),
         (0.25, 0.25, 0.25),
         shapes_checksum(config),
-        CATEGORIES,
+        names,
     )
-    return BoxData(facts, train, test, config.augmentation)
 
 
 def shapes_checksum(config: DataConfig) -> str:
@@ -51,17 +73,33 @@ def shapes_checksum(config: DataConfig) -> str:
     return "shapes-1:" + ":".join(map(str, numbers))
 
 
+class _Drawn(NamedTuple):
+    """One image, and what is known of it."""
+
+    pixels: Tensor
+    target: Target
+    mask: Tensor
+
+
+def _parts(config: DataConfig) -> tuple[tuple[_Drawn, ...], tuple[_Drawn, ...]]:
+    """The training and the test images."""
+    side = config.size or SIDE
+    train = _images(config.train_subset or TRAIN, side, 1)
+    return train, _images(config.test_subset or TEST, side, 2)
+
+
 @lru_cache(maxsize=4)
-def _images(number: int, side: int, seed: int) -> tuple[BoxImage, ...]:
+def _images(number: int, side: int, seed: int) -> tuple[_Drawn, ...]:
     numbers = np.random.default_rng(seed)
     return tuple(_drawn(numbers, side) for _ in range(number))
 
 
-def _drawn(numbers: np.random.Generator, side: int) -> BoxImage:
+def _drawn(numbers: np.random.Generator, side: int) -> _Drawn:
     rows, columns = np.mgrid[0:side, 0:side].astype(np.float32)
     pixels = _background(numbers, rows, columns, side)
     boxes: list[list[int]] = []
     labels: list[int] = []
+    classes = np.zeros((side, side), np.uint8)
     for _ in range(numbers.integers(1, _MOST + 1)):
         for _ in range(_ATTEMPTS):
             label = int(numbers.integers(1, len(CATEGORIES) + 1))
@@ -72,12 +110,15 @@ def _drawn(numbers: np.random.Generator, side: int) -> BoxImage:
             if not any(_overlap(box, other) for other in boxes):
                 noise = numbers.normal(0, _NOISE, (int(mask.sum()), 3))
                 pixels[mask] = numbers.random(3) + noise
+                classes[mask] = label
                 boxes.append(box)
                 labels.append(label)
                 break
     image = torch.from_numpy((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8))
-    return BoxImage(
-        image.permute(2, 0, 1).contiguous(), as_target(torch.tensor(boxes), torch.tensor(labels))
+    return _Drawn(
+        image.permute(2, 0, 1).contiguous(),
+        as_target(torch.tensor(boxes), torch.tensor(labels)),
+        torch.from_numpy(classes),
     )
 
 

@@ -1,5 +1,5 @@
-"""One way to build a network: attnlab's own by bare name, timm's and torchvision's by prefix, the
-user's by where it is."""
+"""One way to build a network: attnlab's own by bare name, those of timm, torchvision and
+segmentation_models_pytorch by prefix, the user's by where it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from attnlab._errors import (
     check_options,
     unknown_name,
 )
+from attnlab._extras import check_extra
 from attnlab._imported import imported, is_path
 from attnlab.networks._timm_options import refuse_swallowed_options
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
 
-LIBRARIES = ("timm", "torchvision")
+LIBRARIES = ("timm", "torchvision", "smp")
 
 
 def create(
@@ -43,6 +45,8 @@ def create(
     * `"timm:NAME"`: `timm.create_model`; `weights="pretrained"` fetches the library's weights.
     * `"torchvision:NAME"`: `torchvision.models.get_model`; `weights="DEFAULT"` or one of the names
       that torchvision has for it fetches the library's weights.
+    * `"smp:NAME"`: `segmentation_models_pytorch.create_model`, such as `"smp:unet"`, a class for
+      every pixel; `encoder_name="resnet18"` and the other options of the library's builder.
     * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
@@ -63,6 +67,8 @@ def create(
         return _create_timm(rest, weights, options)
     if library == "torchvision":
         return _create_torchvision(rest, weights, options)
+    if library == "smp":
+        return _create_smp(rest, weights, options)
     raise unknown_name("library", library, LIBRARIES)
 
 
@@ -81,7 +87,7 @@ def _check_arguments(name: object, num_classes: int | None, weights: str | Path 
 
 def list_networks(library: str | None = None) -> dict[str, str]:
     """What each network is, by the name that `create` takes; of attnlab itself ("attnlab"), timm,
-    torchvision, or all of them."""
+    torchvision, segmentation_models_pytorch ("smp") if it is installed, or all of them."""
     known = ("attnlab", *LIBRARIES)
     if library is not None and library not in known:
         raise unknown_name("library", library, known)
@@ -93,6 +99,14 @@ def list_networks(library: str | None = None) -> dict[str, str]:
     if library in (None, "torchvision"):
         names = sorted(_torchvision_names())
         found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
+    if library == "smp":
+        check_extra("segment", "segmentation_models_pytorch")
+    if library in (None, "smp") and find_spec("segmentation_models_pytorch") is not None:
+        import segmentation_models_pytorch as smp
+
+        found |= {
+            f"smp:{name}": "a class for every pixel" for name in smp.MODEL_ARCHITECTURES_MAPPING
+        }
     return found
 
 
@@ -239,6 +253,24 @@ def _create_torchvision(
     network = _call(f"torchvision:{name}", builder, weights=library_weights, **options)
     if path is not None:
         load_weights(network, path)
+    return network
+
+
+def _create_smp(name: str, weights: str | Path | None, options: dict[str, Any]) -> nn.Module:
+    check_extra("segment", "segmentation_models_pytorch")
+    import segmentation_models_pytorch as smp
+
+    if name not in smp.MODEL_ARCHITECTURES_MAPPING:
+        raise unknown_name("network of smp", name, smp.MODEL_ARCHITECTURES_MAPPING)
+    if weights is not None:
+        _check_path(weights, "trained encoders of the library are encoder_weights='imagenet'")
+    if "num_classes" in options:
+        options["classes"] = options.pop("num_classes")
+    # Its builder swallows unknown keywords, and fetches the encoder's weights unless told not to.
+    check_options(f"smp:{name}", smp.MODEL_ARCHITECTURES_MAPPING[name], options)
+    network: nn.Module = smp.create_model(name, **{"encoder_weights": None, **options})
+    if weights is not None:
+        load_weights(network, weights)
     return network
 
 

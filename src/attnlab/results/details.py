@@ -1,5 +1,5 @@
 """What a task shows of a finished network beside its metrics, so that a page needs to know no
-task: values by name, curves, and pictures with boxes.
+task: values by name, curves, and pictures with boxes or masks.
 
 It is a result like those of instruments. It is here because tasks make it, and no task knows an
 instrument.
@@ -60,6 +60,21 @@ class MarkedPicture:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MaskPicture:
+    """A test image beside the class of each of its pixels: PNGs in base64, all of one size."""
+
+    image: str
+    true: str
+    found: str
+    errors: str
+    """The image in grey, with the pixels in red whose class was not found."""
+    width: int
+    height: int
+    wrong: float
+    """The share of these pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DetailsResult(Result):
     """All that a task shows of one network."""
 
@@ -68,6 +83,7 @@ class DetailsResult(Result):
     breakdowns: tuple[Breakdown, ...] = ()
     curves: tuple[Curves, ...] = ()
     pictures: tuple[MarkedPicture, ...] = ()
+    masks: tuple[MaskPicture, ...] = ()
 
     @property
     def verdict(self) -> str:

@@ -14,6 +14,7 @@ from attnlab.tasks.classification import Classification
 from attnlab.tasks.detection import Detection
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
+from attnlab.tasks.segmentation import Segmentation
 from attnlab.tasks.style import Style, StyleFilters
 from attnlab.tasks.task import Task
 
@@ -22,6 +23,7 @@ TASKS: dict[str, type[Task]] = {
     "multilabel": MultiLabel,
     "regression": Regression,
     "detection": Detection,
+    "segmentation": Segmentation,
     "style": Style,
     "style-filters": StyleFilters,
 }

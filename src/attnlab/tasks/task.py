@@ -118,6 +118,7 @@ _WORDS = {
     "labels": "labels",
     "values": "values",
     "boxes": "boxes",
+    "masks": "masks",
     "nothing": "nothing",
 }
 

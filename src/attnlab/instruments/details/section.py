@@ -17,9 +17,18 @@ from attnlab.page.parts import (
     Section,
     Table,
     Text,
+    Thumbnail,
+    ThumbnailGrid,
 )
 from attnlab.page.plot import BLUE, ORANGE, Spec
-from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
+from attnlab.results.details import (
+    Breakdown,
+    Curves,
+    DetailsResult,
+    Mark,
+    MarkedPicture,
+    MaskPicture,
+)
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -107,6 +116,7 @@ def details_sections(record: StudyRecord) -> list[Section]:
         shown = _compared(group, found)
         parts += _curves(shown)
         parts += _pictures(shown)
+        parts += _masks(shown)
     if not parts:
         return []
     lead = (
@@ -229,6 +239,33 @@ def _pictures(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
     text = "Test images of the first seed; boxes with a score of at least one half."
     legend = _legend(list(shown), ("dash", "true (white in the pictures)"))
     return [Heading("Some images"), Text(text, quiet=True), legend, Row(figures)]
+
+
+def _masks(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
+    strips = {label: runs[0].masks for label, runs in shown.items()}
+    number = min(len(strip) for strip in strips.values())
+    if not number:
+        return []
+    columns = ["image", "true"]
+    for label in strips:
+        columns += [label, f"{label}, errors"]
+    rows = []
+    for place in range(number):
+        first = next(iter(strips.values()))[place]
+        row = [_mask(first, first.image, "test image"), _mask(first, first.true, "true classes")]
+        for label, strip in strips.items():
+            each = strip[place]
+            text = f"{label}: {100 * each.wrong:.1f} % of the pixels wrong"
+            row += [_mask(each, each.found, f"{label}, classes"), _mask(each, each.errors, text)]
+        rows.append(row)
+    text = "Test images of the first seed. A colour is a class; red pixels have another class."
+    return [Heading("Some images"), Text(text, quiet=True), ThumbnailGrid(columns, rows)]
+
+
+def _mask(picture: MaskPicture, png: str, text: str) -> Thumbnail:
+    zoom = max(1.0, SIDE / max(picture.width, picture.height))
+    sides = round(zoom * picture.width), round(zoom * picture.height)
+    return Thumbnail(f"data:image/png;base64,{png}", text, *sides)
 
 
 def _strip_figure(pictures: dict[str, MarkedPicture]) -> Spec:

@@ -9,5 +9,6 @@ from attnlab.networks.backbones.registry import list_models as list_models
 from attnlab.networks.backbones.reparameterized import RepVGG as RepVGG
 from attnlab.networks.backbones.resnet import ResNet as ResNet
 from attnlab.networks.backbones.style import FastStyle as FastStyle
+from attnlab.networks.backbones.unet import UNet as UNet
 from attnlab.networks.backbones.unwrap import WeightsNote as WeightsNote
 from attnlab.networks.backbones.vgg import VGG19 as VGG19

@@ -13,6 +13,7 @@ from attnlab.networks.backbones.mobile import MobileNetV1, ShuffleNetV2
 from attnlab.networks.backbones.reparameterized import RepVGG, basic_acnet, bottleneck_acnet
 from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet
 from attnlab.networks.backbones.style import FastStyle
+from attnlab.networks.backbones.unet import UNet
 from attnlab.networks.backbones.vgg import VGG19
 
 DEFAULT_CLASSES = 10
@@ -71,6 +72,12 @@ BACKBONES: dict[str, BackboneInfo] = {
             "Fast style transfer: images to pictures",
             "Johnson et al., ECCV 2016",
             classifies=False,
+        ),
+        BackboneInfo(
+            "unet",
+            UNet,
+            "Small U-Net of residual blocks: a class for every pixel",
+            "Ronneberger et al., MICCAI 2015",
         ),
     )
 }
