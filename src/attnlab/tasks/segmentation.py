@@ -15,6 +15,7 @@ from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts
 from attnlab.data.masks import IGNORED
 from attnlab.data.pictures import png
+from attnlab.networks.backbones import BACKBONES
 from attnlab.results.details import Breakdown, DetailsResult, MaskPicture
 from attnlab.results.metric import Metric
 from attnlab.tasks._mask_metrics import border_score, overlap, soft_dice
@@ -78,6 +79,16 @@ class Segmentation(CreatedTask):
     @property
     def num_classes(self) -> int:
         return self.facts.outputs
+
+    def check(self, backbone: str, options: Mapping[str, Any]) -> None:
+        del options
+        if backbone in BACKBONES and not BACKBONES[backbone].of_pixels:
+            fitting = [name for name, info in BACKBONES.items() if info.of_pixels]
+            raise OptionError(
+                f"{backbone!r} answers once for an image, and task 'segmentation' needs an answer "
+                f"for every pixel. Expected {', '.join(fitting)}, smp:NAME, a network for masks of "
+                f"torchvision such as torchvision:fcn_resnet50, or your own."
+            )
 
     def loss(self, network: nn.Module, batch: Batch) -> Loss:
         masks: Tensor = batch.targets

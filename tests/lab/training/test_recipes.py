@@ -76,7 +76,7 @@ def test_true_and_false_are_taken_where_they_are_meant() -> None:
 
 
 def test_every_recipe_is_known() -> None:
-    assert set(list_recipes()) == {*TABLES, "digits", "shapes", "style"}
+    assert set(list_recipes()) == {*TABLES, "digits", "shapes", "shape_masks", "style"}
 
 
 @pytest.mark.parametrize("name", TABLES)

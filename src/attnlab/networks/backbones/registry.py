@@ -32,6 +32,8 @@ class BackboneInfo:
     """Beginnings of state-dict names in public checkpoints, and what they are called here."""
     classifies: bool = True
     """Whether it has one output per class."""
+    of_pixels: bool = False
+    """Whether it has them for every pixel."""
 
 
 def _resnet(depth: int, build: Callable[..., nn.Module], blocks: str) -> BackboneInfo:
@@ -78,6 +80,7 @@ BACKBONES: dict[str, BackboneInfo] = {
             UNet,
             "Small U-Net of residual blocks: a class for every pixel",
             "Ronneberger et al., MICCAI 2015",
+            of_pixels=True,
         ),
     )
 }

@@ -1,0 +1,165 @@
+"""Segmenters train like every other network: gates by part, resumed, folded, on a page."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from tests.lab.training.small import run, weights
+from torch import nn
+
+import attnlab
+from attnlab._errors import InputError, OptionError
+from attnlab.data import Batch, load_data
+from attnlab.lab.measures import measure_run
+from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.results import StoredRun
+from attnlab.results.details import DetailsResult
+from attnlab.tasks import TaskConfig, build_task
+from attnlab.tasks.segmentation import starts
+
+FEW = {"name": "shape-masks", "size": 24, "train_subset": 16, "test_subset": 6}
+SMALL = {"width": 4, "levels": 2, "blocks": 2}
+
+
+def config(epochs: int = 1, **settings) -> RunConfig:
+    recipe = {"name": "shape_masks", "epochs": epochs, **settings.pop("recipe", {})}
+    given = {"data": FEW, "backbone": "unet", "backbone_options": SMALL, **settings}
+    return RunConfig(task="segmentation", **given, recipe=recipe)
+
+
+def segmentation(**options):
+    data = load_data(config().data)
+    return data, build_task(TaskConfig(name="segmentation", options=options), data.facts)
+
+
+class StopError(Exception):
+    pass
+
+
+def test_resumed_to_the_bit(tmp_path):
+    whole = config(2, attention="scse")
+    one = run(whole, tmp_path / "one")
+
+    def stop(record):
+        if record.epoch == 1:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(whole, tmp_path / "two", threads=1, progress=stop)
+    other = run(whole, tmp_path / "two")
+    assert one.values == other.values
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_skips_are_no_steps_and_gates_go_where_they_are_asked_for():
+    network = attnlab.create("unet", 4, **SMALL).eval()
+    example = torch.randn(2, 3, 24, 24)
+    found = [step.name for step in attnlab.steps(network, example)]
+    blocks = [
+        f"{part}.{n}.{b}"
+        for part, k in (("encoder", 3), ("decoder", 2))
+        for n in range(k)
+        for b in (0, 1)
+    ]
+    assert found == blocks
+    for part, number in (("encoder", 6), ("decoder", 4)):
+        _, receipt = attnlab.insert(network, "se", where=f"in:{part}", example=example)
+        assert len(receipt.sites) == number
+        assert all(site.startswith(part) for site in receipt.sites)
+
+
+@pytest.mark.parametrize("size", [(24, 24), (17, 31), (5, 4)])
+def test_the_answer_is_as_large_as_the_image(size):
+    network = attnlab.create("unet", 4, **SMALL).eval()
+    assert network(torch.zeros(1, 3, *size)).shape == (1, 4, *size)
+
+
+def test_an_image_that_is_too_small():
+    with pytest.raises(
+        InputError, match="images of at least 4×4, because the map is halved 2 times"
+    ):
+        attnlab.create("unet", 4, **SMALL)(torch.zeros(1, 3, 3, 9))
+
+
+@pytest.mark.parametrize(("length", "window"), [(10, 10), (7, 10), (11, 10), (37, 8), (64, 16)])
+def test_windows_cover_and_overlap(length, window):
+    found = starts(length, window)
+    covered = {place for start in found for place in range(start, min(length, start + window))}
+    assert covered == set(range(length))
+    if length > window:
+        assert found[-1] + window == length
+        assert max(b - a for a, b in pairwise(found)) <= (window + 1) // 2
+
+
+def test_windows_of_a_network_without_surroundings_change_nothing():
+    """A 1×1 convolution sees one pixel, so its windows agree wherever they overlap."""
+    _, whole = segmentation()
+    _, cut = segmentation(window=7)
+    network = nn.Conv2d(3, 4, 1)
+    batch = Batch([torch.randn(3, 19, 26), torch.randn(3, 5, 9)], None)
+    with torch.no_grad():
+        for one, other in zip(
+            whole.predict(network, batch), cut.predict(network, batch), strict=True
+        ):
+            torch.testing.assert_close(one, other)
+
+
+def test_folds_to_the_plain_network(tmp_path):
+    run(config(attention="asr:se"), tmp_path)
+    network = load_network(tmp_path).eval()
+    plain, receipt = attnlab.fold(network, example=torch.randn(2, 3, 24, 24))
+    assert list(plain.state_dict()) == list(attnlab.create("unet", 4, **SMALL).state_dict())
+    assert receipt.sites
+    images = torch.randn(3, 3, 30, 22)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(images), network(images), rtol=1e-4, atol=1e-5)
+
+
+def test_details_take_the_result_apart(tmp_path):
+    result = run(config(3), tmp_path)
+    measure_run(tmp_path)
+    found = StoredRun(tmp_path).measured_result(DetailsResult)
+    assert found is not None
+    (by_class,) = found.breakdowns
+    values = [value for value in by_class.values.values() if value is not None]
+    assert list(by_class.values) == ["background", "disc", "square", "triangle"]
+    assert sum(values) / len(values) == pytest.approx(100 * result.values["miou"], abs=1e-9)
+    assert len(found.masks) == 6
+    assert attnlab.open(tmp_path).task is not None
+
+
+@pytest.mark.parametrize("name", ["torchvision:lraspp_mobilenet_v3_large", "smp:unet", "smp:fpn"])
+def test_networks_of_libraries(name):
+    data, task = segmentation(multiple=32)
+    options = {"encoder_name": "resnet18"} if name.startswith("smp") else {}
+    network = task.build(name, options)
+    (batch,) = data.testing([torch.arange(2)], torch.device("cpu"))
+    big = Batch(
+        torch.nn.functional.interpolate(batch.inputs, (32, 32)), torch.zeros(2, 32, 32).long()
+    )
+    task.loss(network.train(), big).mean.backward()
+    with torch.no_grad():
+        logits = task.predict(network.eval(), batch)
+    assert [tuple(each.shape) for each in logits] == [(4, 24, 24)] * 2
+
+
+def test_a_network_for_whole_images_is_refused():
+    data, task = segmentation()
+    (batch,) = data.testing([torch.arange(2)], torch.device("cpu"))
+    with pytest.raises(InputError, match=r"logits N×4×H×W, a map for each class, but got \(2, 4\)"):
+        task.predict(task.build("resnet20", {}), batch)
+
+
+def test_it_is_refused_before_anything_is_trained(tmp_path):
+    with pytest.raises(OptionError, match="'resnet20' answers once for an image"):
+        train(config(backbone="resnet20", backbone_options={}), tmp_path, threads=1)
+
+
+def test_options_of_smp_that_do_not_exist_are_refused():
+    with pytest.raises(OptionError, match="has no option 'decoder_atention_type'"):
+        attnlab.create("smp:unet", 4, decoder_atention_type="scse")
+    with pytest.raises(attnlab.AttnlabError, match="unet"):
+        attnlab.create("smp:unnet", 4)
