@@ -96,8 +96,9 @@ def test_unknown_tasks_and_options() -> None:
     with pytest.raises(OptionError) as caught:
         TaskConfig(name="regresion")
     assert str(caught.value) == (
-        "Unknown task 'regresion'. Did you mean 'regression' or 'segmentation' or 'detection'? Expected one of: "
-        "classification, multilabel, regression, detection, segmentation, style, style-filters."
+        "Unknown task 'regresion'. Did you mean 'regression' or 'segmentation' or 'detection'? "
+        "Expected one of: classification, multilabel, regression, detection, segmentation, style, "
+        "style-filters."
     )
     with pytest.raises(OptionError) as wrong:
         build_task(TaskConfig(options={"smoothing": 0.1}), facts("class", 3))

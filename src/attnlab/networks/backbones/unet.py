@@ -29,7 +29,8 @@ class UNet(nn.Module):
         num_classes: of each pixel, the background included.
         width: channels of the first level; each level below has twice as many.
         levels: how many times the map is halved.
-        blocks: residual blocks of each level, in the encoder and in the decoder.
+        blocks: residual blocks of each level, in the encoder and in the decoder. With three, a stage
+            has the two steps after its first that its stiffness needs.
         in_channels: of the images.
     """
 
@@ -38,7 +39,7 @@ class UNet(nn.Module):
         num_classes: int = 10,
         width: int = 16,
         levels: int = 3,
-        blocks: int = 2,
+        blocks: int = 3,
         in_channels: int = 3,
     ) -> None:
         super().__init__()
