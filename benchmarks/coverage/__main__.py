@@ -14,6 +14,7 @@ COMMANDS = {
     "truth": "truth:truth",
     "placement": "surgery:placement",
     "fold-share": "surgery:fold_share",
+    "fuse": "fusing:fuse",
 }
 
 if __name__ == "__main__":

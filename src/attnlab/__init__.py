@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from attnlab.surgery.folding.fold import fold as fold
     from attnlab.surgery.folding.fold import fold_budget as fold_budget
     from attnlab.surgery.folding.fold import fold_constants as fold_constants
+    from attnlab.surgery.folding.fuse import fuse as fuse
     from attnlab.surgery.insertion.host import remove as remove
     from attnlab.surgery.insertion.insert import insert as insert
     from attnlab.surgery.receipt import Receipt as Receipt
@@ -63,6 +64,7 @@ _NAMES = {
     "fold": "attnlab.surgery.folding.fold",
     "fold_budget": "attnlab.surgery.folding.fold",
     "fold_constants": "attnlab.surgery.folding.fold",
+    "fuse": "attnlab.surgery.folding.fuse",
     "Receipt": "attnlab.surgery.receipt",
     "Site": "attnlab.residuals.site",
     "Step": "attnlab.residuals.step",

@@ -123,6 +123,17 @@ def test_a_fold_is_the_same_for_every_kind_of_source(options, folder, tmp_path, 
         torch.testing.assert_close(answer, expected, msg=kind)
 
 
+def test_fuse_takes_every_kind_of_source(folder, tmp_path, capsys):
+    x = torch.ones(1, 3, 8, 8)
+    expected = attnlab.load(folder / "plain")(x)
+    for kind, source in sources(folder, "plain").items():
+        out = tmp_path / f"{kind.replace(' ', '-')}.safetensors"
+        main(["fuse", *source, "--json", "-o", str(out)])
+        found = json.loads(capsys.readouterr().out)
+        assert (found["format"], found["norms_after"]) == ("attnlab fuse 1", 0)
+        torch.testing.assert_close(attnlab.load(out)(x), expected, msg=kind)
+
+
 def test_shorten_insert_and_try_take_every_kind_of_source(folder, tmp_path, capsys):
     removed, sites = {}, {}
     for kind, source in sources(folder, "plain").items():

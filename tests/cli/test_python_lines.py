@@ -144,6 +144,8 @@ TABLE = [
     Entry("fold asr.safetensors --size 16 -o j.safetensors", same=("j.safetensors",)),
     Entry(f"fold asr.pt {NAMED} -o k.safetensors --partial", same=("k.safetensors",)),
     Entry("fold repvgg_a0 --num-classes 7 --fuse -o l.safetensors", same=("l.safetensors",)),
+    Entry("fuse resnet56_acnet --num-classes 7 -o fu.safetensors", same=("fu.safetensors",)),
+    Entry("fuse resnet20 --out fused", "assert receipt.norms_after == 0"),
     Entry(
         "fold timm:mobilenetv3_small_050 --constants --data fake --limit 4 --tolerance 1 --size 64 "
         "--add-affine -o m.safetensors",

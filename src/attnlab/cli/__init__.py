@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     **dict.fromkeys(INSTRUMENTS, ""),
     "dynamics": "attnlab.cli.dynamics",
     "fold": "attnlab.cli.fold",
+    "fuse": "attnlab.cli.fuse",
     "shorten": "attnlab.cli.shorten",
     "speed": "attnlab.cli.speed",
     "style": "attnlab.cli.style",
@@ -59,6 +60,7 @@ Examples:
   attnlab study run demo                      many seeds, resumable; intervals, cost, TNS, fold
   attnlab report runs -o report.html          what a study says, as one page
   attnlab fold runs/RUN -o plain.safetensors  constant gates back into the layers
+  attnlab fuse timm:fastvit_t8 -o fast.safetensors   branches and norms into the layers
   attnlab shorten runs/RUN --remove 3 --plan  which steps can go, and what that costs
   attnlab speed se asr:se --out speed         what attention costs at inference, folded or not
   attnlab style train strokes -o runs/style   photographs in the style of a picture

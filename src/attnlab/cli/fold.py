@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnlab.networks.checkpoint import Description
     from attnlab.subject import Subject
     from attnlab.surgery.folding import FoldReceipt
+    from attnlab.surgery.receipt import Receipt
     from attnlab.surgery.repair import Distil
 
 _IMAGES = 256
@@ -184,8 +185,8 @@ def _fold_and_write(subject: Subject, chosen: FoldOptions) -> None:
         receipt = by_this_command(subject.sign(receipt))
         _show(subject, plain, receipt, chosen)
         described = subject.description.after_fold(plain, receipt)
-        _write(plain, described, chosen.output, chosen.onnx)
-        _write_receipt(receipt, chosen.output)
+        write_checked(plain, described, chosen.output, chosen.onnx)
+        write_receipt(receipt, chosen.output)
 
 
 def _opened(asked: Opening, chosen: FoldOptions) -> tuple[Subject, str]:
@@ -343,8 +344,16 @@ def _onnx_lines(onnx: Path) -> list[str]:
     ]
 
 
-def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | None) -> None:
-    """Write next to the final places, read back and compare, and only then put in place."""
+def write_checked(
+    plain: nn.Module,
+    described: Description,
+    output: Path,
+    onnx: Path | None,
+    *,
+    say: bool = True,
+) -> None:
+    """Write next to the final places, read back and compare, and only then put in place; and say
+    so, unless standard output is JSON."""
     from attnlab._errors import FoldError
     from attnlab._files import whole_file
     from attnlab.networks.checkpoint import load, to_bytes
@@ -362,19 +371,22 @@ def _write(plain: nn.Module, described: Description, output: Path, onnx: Path | 
         if onnx is not None:
             change = export_onnx(plain, images, onnx)
             print(f"wrote {onnx} (onnxruntime differs by {change:.1e}, relative)")
-    print(f"wrote {output} (read back: the same output, bit for bit)")
+    if say:
+        print(f"wrote {output} (read back: the same output, bit for bit)")
 
 
-def _write_receipt(receipt: FoldReceipt, output: Path) -> None:
-    """As data and as a page, which the fold does not depend on."""
+def write_receipt(receipt: Receipt, output: Path, kind: str = "fold", *, say: bool = True) -> None:
+    """As data and as a page, which the file of weights does not depend on."""
     from attnlab._extras import MissingPackageError
     from attnlab.lab.pages.write import write_result_page
 
-    file = receipt.save(output.with_suffix(".fold.json"))
+    file = receipt.save(output.with_suffix(f".{kind}.json"))
     try:
-        print(f"wrote {file} and {write_result_page(receipt, file.with_suffix('.html'))}")
+        done = f"wrote {file} and {write_result_page(receipt, file.with_suffix('.html'))}"
     except MissingPackageError as error:
-        print(f"wrote {file}, and no page of it. {error}")
+        done = f"wrote {file}, and no page of it. {error}"
+    if say:
+        print(done)
 
 
 def _fold_task_run(asked: Opening, chosen: FoldOptions) -> None:
@@ -397,7 +409,7 @@ def _fold_task_run(asked: Opening, chosen: FoldOptions) -> None:
     print(folded)
     folded.save(chosen.output)
     print(f"wrote {chosen.output} (read back: the same output, bit for bit)")
-    _write_receipt(folded.receipt, chosen.output)
+    write_receipt(folded.receipt, chosen.output)
     print()
     print_python(
         "from attnlab.lab.measures import fold_run, load_folded",

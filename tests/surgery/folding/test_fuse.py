@@ -38,7 +38,13 @@ NETWORKS = {
     "torchvision mobilenet": (lambda: torchvision.models.mobilenet_v2(num_classes=3), None, 0),
     "norm with activation": (lambda: timm.create_model("mobilenetv2_050", num_classes=3), None, 0),
     "pre-activation": (lambda: timm.create_model("test_resnet", num_classes=3), "asr:ie", 0),
-    "norm in front": (lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)), None, 1),
+    "norm in front": (lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)), None, 0),
+    "norm in front of padding": (
+        lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3, padding=1)), None, 1,
+    ),
+    "norm in front of groups": (
+        lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 6, 3, groups=3)), None, 0,
+    ),
     "linear": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5), nn.BatchNorm1d(5)), None, 0,
     ),

@@ -139,6 +139,10 @@ class Description:
             affine=[*self.affine, *receipt.affine],
         )
 
+    def after_fuse(self) -> Description:
+        """The description of the network that `fuse` made of the described one."""
+        return replace(self, fused=True)
+
     def check_trust(self, source: str | Path, trust: bool) -> None:
         """Refuse to import classes that are not attnlab's, which `source` names, without trust."""
         if self.own_classes and not trust:

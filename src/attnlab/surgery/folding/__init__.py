@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from attnlab.surgery.folding.curve import CurvePoint as CurvePoint
     from attnlab.surgery.folding.fold import fold_budget as fold_budget
     from attnlab.surgery.folding.fold import fold_constants as fold_constants
+    from attnlab.surgery.folding.fuse_receipt import FuseReceipt as FuseReceipt
+    from attnlab.surgery.folding.fuse_receipt import LayerLeft as LayerLeft
+    from attnlab.surgery.folding.fuse_receipt import MergedLayer as MergedLayer
     from attnlab.surgery.folding.receipt import FoldReceipt as FoldReceipt
     from attnlab.surgery.folding.receipt import SiteRow as SiteRow
     from attnlab.surgery.folding.structure import restructure as restructure
@@ -25,6 +28,7 @@ __getattr__, __dir__ = handed_on(
     budget=("cost_curve",),
     curve=("Budget", "Curve", "CurvePoint"),
     fold=("fold_budget", "fold_constants"),
+    fuse_receipt=("FuseReceipt", "LayerLeft", "MergedLayer"),
     receipt=("FoldReceipt", "SiteRow"),
     structure=("restructure",),
 )

@@ -23,7 +23,7 @@ from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
 from attnlab.surgery.double import MOST_PARAMETERS, double_example
-from attnlab.surgery.folding._fuse import fuse as fuse_network
+from attnlab.surgery.folding._fuse import merge_layers
 from attnlab.surgery.folding._places import PlaceKey
 from attnlab.surgery.folding._surgery import Surgery
 from attnlab.surgery.folding._taps import Tap, Taps
@@ -167,7 +167,7 @@ def _compare(
     }
     repeated = change_between(first, again)  # a network may differ from run to run
     if fuse:
-        fuse_network(folded, example)
+        merge_layers(folded, example)
         again = answer(folded, example, calls)
     change = change_between(expected, again)
     if not calls and change.relative is not None and change.of_output is not None:

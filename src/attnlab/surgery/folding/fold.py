@@ -23,7 +23,6 @@ from attnlab.residuals import watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.library import OwnGates
 from attnlab.surgery.answer import Answer
-from attnlab.surgery.double import double_example
 from attnlab.surgery.folding._checks import (
     check_budget,
     check_foldable,
@@ -33,7 +32,7 @@ from attnlab.surgery.folding._checks import (
 )
 from attnlab.surgery.folding._choose import Choice
 from attnlab.surgery.folding._cost import CostName
-from attnlab.surgery.folding._fuse import fuse as fuse_network
+from attnlab.surgery.folding._fuse import merge_in_double
 from attnlab.surgery.folding._means import as_examples, with_means
 from attnlab.surgery.folding._norms import set_statistics
 from attnlab.surgery.folding._places import Place, PlaceKey, inserted_places, own_places
@@ -42,6 +41,7 @@ from attnlab.surgery.folding._verify import check_exact
 from attnlab.surgery.folding._walk import Scaling
 from attnlab.surgery.folding.budget import choice_of
 from attnlab.surgery.folding.curve import Budget, Curve
+from attnlab.surgery.folding.fuse import ONLY_EVAL
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
 from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
@@ -338,18 +338,8 @@ def _overspent(measured: float, budget: Budget) -> list[str]:
 
 
 def _fused(network: nn.Module, example: Example | None) -> str:
-    """Fuse in float64 where the network has one precision, and round once."""
-    dtypes = {p.dtype for p in (*network.parameters(), *network.buffers()) if p.is_floating_point()}
-    if len(dtypes) == 1:
-        (dtype,) = dtypes
-        blocks, norms = fuse_network(network.double(), double_example(network, example))
-        network.to(dtype)
-    else:
-        blocks, norms = fuse_network(network, example)
-    return (
-        f"merged {blocks} re-parameterisable blocks and {norms} norms: it is for eval mode only, "
-        f"and its keys are not the original's"
-    )
+    merged = merge_in_double(network, example)
+    return f"merged {merged.in_words}: {ONLY_EVAL}"
 
 
 def _action(name: str, places: Sequence[Place], fuse: bool) -> str:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from attnlab._errors import FoldError
 from attnlab.residuals.example import Example
 from attnlab.surgery.double import exchange
-from attnlab.surgery.folding._fuse import fuse
+from attnlab.surgery.folding._fuse import merge_in_double
 
 
 def add_affine(network: nn.Module, name: str) -> None:
@@ -53,4 +53,4 @@ def restructure(
     for name in affine:
         add_affine(network, name)
     if fused:
-        fuse(network, example)
+        merge_in_double(network, example)
