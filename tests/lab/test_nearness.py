@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
-from attnlab.instruments.trajectory.similarity import gram, normalised
+from attnlab.instruments.trajectory.similarity import inner_products, unit_products
 from attnlab.lab.nearness import nearness
 from attnlab.lab.pages.nearness import nearness_figure
 from attnlab.page.plot import to_svg
@@ -18,7 +18,9 @@ def made(truth: torch.Tensor, noise: float, seed: int) -> TrajectoryResult:
     steps = []
     for label in ("1.0", "1.1", "1.2"):
         state = truth + noise * torch.randn(truth.shape, generator=draw)
-        steps.append(TrajectoryStep(label, noise, tuple(normalised(gram(state)).tolist())))
+        steps.append(
+            TrajectoryStep(label, noise, tuple(unit_products(inner_products(state)).tolist()))
+        )
     return TrajectoryResult(
         network="made", images=len(truth), images_checksum="same", steps=tuple(steps), seconds=0.0
     )

@@ -33,8 +33,8 @@ COMMANDS: dict[str, str] = {
     "speed": "attnlab.cli.speed",
     "style": "attnlab.cli.style",
     "study": "attnlab.cli.study",
-    "report": "attnlab.cli.report",
-    "compare": "attnlab.cli.compare",
+    "report": "attnlab.cli.report_page",
+    "compare": "attnlab.cli.compare_logs",
     "yolo": "attnlab.cli.yolo",
 }
 """Where each command is; those of instruments are made by the driver."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attnlab.cli._show import Justify, console, print_python, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from torch import Tensor, nn
 
     from attnlab.gates import GateInfo
@@ -78,6 +79,14 @@ def modules(match: str = "", json: bool = False) -> None:
     if json:
         print(_as_json(found))
         return
+    sizes = ", ".join(f"{channels}×{side}×{side}" for channels, side in SIZES)
+    console().print(_table(found, f"Per gate, for maps of {sizes}"))
+    _print_notes(found)
+    print()
+    print_python("from attnlab.cli.modules import rows", f"rows({match!r})" if match else "rows()")
+
+
+def _table(found: list[ModuleRow], title: str) -> Table:
     columns: tuple[tuple[str, Justify], ...] = (
         ("name", "left"),
         ("paper", "left"),
@@ -101,8 +110,11 @@ def modules(match: str = "", json: bool = False) -> None:
         )
         for row in found
     ]
-    sizes = ", ".join(f"{channels}×{side}×{side}" for channels, side in SIZES)
-    console().print(table(columns, cells, title=f"Per gate, for maps of {sizes}"))
+    return table(columns, cells, title=title)
+
+
+def _print_notes(found: list[ModuleRow]) -> None:
+    """What the columns mean, and why some gates have no form that folds."""
     print("form   branch reads f(x_t); step reads x_t and x_t + f(x_t); stage is one module per")
     print("       stage that hands a memory from block to block; norm replaces every BatchNorm2d.")
     print("ranks  spatial axes of its maps: 1 sequences and tokens, 2 images, 3 volumes and video.")
@@ -117,8 +129,6 @@ def modules(match: str = "", json: bool = False) -> None:
     for reason, names in reasons.items():
         if reason:
             print(f"no {', '.join(names)}: {reason}.")
-    print()
-    print_python("from attnlab.cli.modules import rows", f"rows({match!r})" if match else "rows()")
 
 
 def _gate(row: ModuleRow) -> str:

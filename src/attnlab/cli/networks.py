@@ -27,20 +27,8 @@ def networks(
         library: only of this library; all of them with a match, attnlab's own without.
         all: every name, not the first 60.
     """
-    from attnlab._errors import InputError
-    from attnlab.networks.create import list_networks
-
     chosen = library or (None if match else "attnlab")
-    found = {
-        name: family
-        for name, family in list_networks(chosen).items()
-        if _matches(name.rpartition(":")[2], match)
-    }
-    if not found:
-        raise InputError(
-            f"No network of {chosen or 'attnlab, timm or torchvision'} has {match!r} in its name. "
-            f"Try a part of it, such as --match vit."
-        )
+    found = _found(chosen, match)
     shown = list(found.items()) if all else list(found.items())[:_SHOWN]
     console().print(table((("name", "left"), ("what it is", "left")), shown))
     if len(shown) < len(found):
@@ -52,6 +40,24 @@ def networks(
         "from attnlab.networks.create import list_networks",
         "list_networks()" if chosen is None else f"list_networks({chosen!r})",
     )
+
+
+def _found(library: Literal["attnlab", "timm", "torchvision"] | None, match: str) -> dict[str, str]:
+    """The names that match, each with what it is."""
+    from attnlab._errors import InputError
+    from attnlab.networks.create import list_networks
+
+    found = {
+        name: family
+        for name, family in list_networks(library).items()
+        if _matches(name.rpartition(":")[2], match)
+    }
+    if not found:
+        raise InputError(
+            f"No network of {library or 'attnlab, timm or torchvision'} has {match!r} in its name. "
+            f"Try a part of it, such as --match vit."
+        )
+    return found
 
 
 def _matches(name: str, pattern: str) -> bool:

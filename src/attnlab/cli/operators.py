@@ -60,7 +60,6 @@ def operators(
             f"Use {kernel_size + 1}."
         )
     if device is not None:
-        from attnlab.cli.operators import operators_on
         from attnlab.evolution.device import Case
 
         operators_on(device, Case(batch, channels, size, kernel_size), dtype, time, out)
@@ -68,6 +67,22 @@ def operators(
     for option, given in (("--dtype", dtype != "float32"), ("--out", out is not None)):
         if given:
             raise OptionError(f"{option} goes with --device: `attnlab operators --device cuda`.")
+    _print_operators(channels, size, kernel_size, batch, time)
+    print()
+    print_python(
+        "import attnlab",
+        "import torch",
+        "from attnlab.evolution.timing import timed",
+        f"x = torch.randn({batch}, {channels}, {size}, {size})",
+        "for operator in attnlab.evolution.OPERATORS.values():",
+        f"    layer = operator.build({channels}, {kernel_size}).eval()",
+        "    print(attnlab.evolution.describe_operator(layer)"
+        f"{', timed(layer, x)' if time else ''})",
+    )
+
+
+def _print_operators(channels: int, size: int, kernel_size: int, batch: int, time: bool) -> None:
+    """Two tables, of what the operators are and of what they cost, and which kernels run."""
     import torch
 
     from attnlab.evolution import OPERATORS, describe_operator, native_status
@@ -93,17 +108,6 @@ def operators(
     title = f"What they cost: {batch}×{channels}×{size}×{size}, window {kernel_size}"
     screen.print(table(columns, costs, title))
     print(native_status())
-    print()
-    print_python(
-        "import attnlab",
-        "import torch",
-        "from attnlab.evolution.timing import timed",
-        f"x = torch.randn({batch}, {channels}, {size}, {size})",
-        "for operator in attnlab.evolution.OPERATORS.values():",
-        f"    layer = operator.build({channels}, {kernel_size}).eval()",
-        "    print(attnlab.evolution.describe_operator(layer)"
-        f"{', timed(layer, x)' if time else ''})",
-    )
 
 
 def _columns(*heads: str) -> list[tuple[str, Justify]]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from attnlab.cli._show import print_python
+from attnlab.cli.driver import in_python
 
 
 def yolo(
@@ -41,18 +42,15 @@ def yolo(
     found = _settings(settings)
     yolo = _package()(model)
     lines = ["from ultralytics import YOLO", f"yolo = YOLO({model!r})"]
-    if gate is not None:
-        from attnlab.bridges.ultralytics import with_attention
+    from attnlab.bridges.ultralytics import with_attention  # also lets networks keep gates
 
-        chosen: dict[str, Any] = {} if where is None else {"where": where}
+    if gate is not None:
+        chosen = {} if where is None else {"where": where}
         chosen |= {} if start == "paper" else {"start": start}
         chosen |= {} if place == "auto" else {"place": place}
         print(with_attention(yolo, gate, **chosen))
-        shown = "".join(f", {name}={value!r}" for name, value in chosen.items())
         lines.insert(1, "from attnlab.bridges.ultralytics import with_attention")
-        lines.append(f"print(with_attention(yolo, {gate!r}{shown}))")
-    else:
-        import attnlab.bridges.ultralytics  # noqa: F401 (lets networks keep gates)
+        lines.append(f"print(with_attention(yolo, {gate!r}{in_python(chosen)}))")
     result = getattr(yolo, mode)(**found)
     given = ", ".join(f"{name}={value!r}" for name, value in found.items())
     lines.append(f"yolo.{mode}({given})")

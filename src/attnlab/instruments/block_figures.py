@@ -29,6 +29,11 @@ def _step(number: int) -> int:
     return max(12, min(44, 400 // max(number, 1)) if number < 20 else min(26, 900 // number))
 
 
+_MANY = 28
+"""Columns from which on their labels no longer fit beside each other, and are turned."""
+_PLAIN: Spec = {"domain": False}
+
+
 def heat_figure(
     cells: Sequence[tuple[str, str, float]],
     *,
@@ -50,13 +55,11 @@ def heat_figure(
         }
         for row, column, value in cells
     ]
-    scale: Spec = {"scheme": "viridis"}
-    if limit is not None:
-        scale |= {"domain": [0, limit], "clamp": True}
+    many = len(columns) >= _MANY
     return {
         "title": title or None,
         "width": {"step": _step(len(columns))},
-        "height": {"step": 24 if len(columns) < 28 else 20},
+        "height": {"step": 20 if many else 24},
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
         "encoding": {
@@ -65,36 +68,40 @@ def heat_figure(
                 "type": "nominal",
                 "sort": columns,
                 "title": x_title,
-                "axis": {
-                    "domain": False,
-                    "labelAngle": 0 if len(columns) < 28 else -90,
-                    "labelOverlap": "greedy",
-                },
+                "axis": {**_PLAIN, "labelAngle": -90 if many else 0, "labelOverlap": "greedy"},
             },
             "y": {
                 "field": "row",
                 "type": "nominal",
                 "sort": rows,
                 "title": None,
-                "axis": {"domain": False, "ticks": False, "labelLimit": 130},
+                "axis": {**_PLAIN, "ticks": False, "labelLimit": 130},
             },
-            "color": {
-                "field": "value",
-                "type": "quantitative",
-                "title": legend,
-                "scale": scale,
-                # On top, where a narrow screen shows it without scrolling.
-                "legend": {
-                    "orient": "top",
-                    "direction": "horizontal",
-                    "titleOrient": "left",
-                    "gradientLength": 150,
-                    "gradientThickness": 10,
-                    "tickCount": 3,
-                    "offset": 6,
-                },
-            },
+            "color": _color(legend, limit),
             "description": {"field": "text"},
+        },
+    }
+
+
+def _color(legend: str, limit: float | None) -> Spec:
+    """The colour of a cell, from 0 to `limit` if there is one."""
+    scale: Spec = {"scheme": "viridis"}
+    if limit is not None:
+        scale |= {"domain": [0, limit], "clamp": True}
+    return {
+        "field": "value",
+        "type": "quantitative",
+        "title": legend,
+        "scale": scale,
+        # On top, where a narrow screen shows it without scrolling.
+        "legend": {
+            "orient": "top",
+            "direction": "horizontal",
+            "titleOrient": "left",
+            "gradientLength": 150,
+            "gradientThickness": 10,
+            "tickCount": 3,
+            "offset": 6,
         },
     }
 

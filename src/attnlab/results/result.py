@@ -86,7 +86,7 @@ def check_numbers(found: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}: expected a number but got {value!r}")
 
 
-def check_values(result: RunResult) -> None:
+def check_measured(result: RunResult) -> None:
     """Refuse values that the metrics cannot have."""
     if result.values[result.metric.name] is None:
         raise ValueError(f"it has no value of {result.metric.name}")

@@ -36,8 +36,8 @@ from attnlab.results.result import (
     Measured,
     PlacementRecord,
     RunResult,
+    check_measured,
     check_numbers,
-    check_values,
     found_result,
 )
 from attnlab.results.run_files import RunData, RunEnvironment, RunFailure, RunSettings, RunStarts
@@ -358,7 +358,7 @@ class StoredRun:
             check_format(found)
             check_numbers(found)
             result = RunResult(**found)
-            check_values(result)
+            check_measured(result)
             own = self._identity()
             expected = self.expected or (run_id_of(own) if own else result.run_id)
             if result.run_id != expected:

@@ -17,7 +17,7 @@ def test_the_unperturbed_ring_turns_for_ever():
     velocity = speed * np.stack([-np.sin(angle), np.cos(angle)], 1)
     initial = np.concatenate([position.ravel(), velocity.ravel()])
     times = np.linspace(0, 5, 11)
-    states = three_body.trajectory(initial, times)
+    states = three_body.states_at(initial, times)
     turned = angle[0] + speed / radius * times
     np.testing.assert_allclose(states[0], radius * np.cos(turned), atol=1e-7)
     np.testing.assert_allclose(states[1], radius * np.sin(turned), atol=1e-7)
@@ -28,7 +28,7 @@ def test_regular_time_and_plain_time_measure_the_same_encounters():
     found = three_body.encounters(initial)
     times = np.linspace(0, three_body.END, 20001)
     for number, start in enumerate(initial.T):
-        states = three_body.trajectory(start, times)
+        states = three_body.states_at(start, times)
         inside = (three_body.least_distance(states) < three_body.DISTANCE).mean()
         assert found.share[number] == pytest.approx(inside, abs=1.5e-3)
     assert found.energy_drift.max() < 1e-5

@@ -10,7 +10,7 @@ from torch import nn
 import attnlab
 from attnlab._errors import InputError
 from attnlab.instruments.trajectory import cka_distances, nsi_distances
-from attnlab.instruments.trajectory.similarity import gram, normalised
+from attnlab.instruments.trajectory.similarity import inner_products, unit_products
 
 
 def unbiased_hsic(k: np.ndarray, other: np.ndarray) -> float:
@@ -30,7 +30,7 @@ def textbook_cka(x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def ours(x: torch.Tensor, y: torch.Tensor) -> float:
-    return float(normalised(gram(x)) @ normalised(gram(y)))
+    return float(unit_products(inner_products(x)) @ unit_products(inner_products(y)))
 
 
 def test_products_give_the_textbook_cka() -> None:
@@ -53,7 +53,7 @@ def test_the_basis_does_not_matter() -> None:
 
 
 def test_equal_states_have_no_direction() -> None:
-    assert not normalised(gram(torch.ones(10, 5))).any()
+    assert not unit_products(inner_products(torch.ones(10, 5))).any()
 
 
 class Twice(nn.Module):
@@ -77,7 +77,9 @@ def test_states_are_those_of_the_network() -> None:
     found = attnlab.trajectory(network, [x])
     network(x)
     for step, state in zip(found.steps, network.states, strict=True):
-        assert step.products == pytest.approx(normalised(gram(state)).tolist(), rel=1e-5, abs=1e-7)
+        assert step.products == pytest.approx(
+            unit_products(inner_products(state)).tolist(), rel=1e-5, abs=1e-7
+        )
     expected = ((network.states[0] - x).norm(dim=1) / x.norm(dim=1)).mean()
     assert found.steps[0].nsi == pytest.approx(float(expected), rel=1e-6)
 

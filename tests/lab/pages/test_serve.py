@@ -15,7 +15,7 @@ from tests.lab.pages.simulated import simulate
 import attnlab
 from attnlab._errors import InputError, OptionError
 from attnlab._files import write_whole
-from attnlab.cli.report import server
+from attnlab.cli.report_page import server
 from attnlab.lab.pages.write import write_study_page
 
 

@@ -138,7 +138,7 @@ def _three_bodies(bodies: int, seed: int) -> RankCorrelation:
     initial = three_body.initial_states(bodies, np.random.default_rng(seed))
     found, watched, largest = [], [], 0.0
     for start in initial.T:
-        states = torch.from_numpy(three_body.trajectory(start, times).T.copy())
+        states = torch.from_numpy(three_body.states_at(start, times).T.copy())
         index = stiffness_index(three_body.rhs, states)
         aware = stiffness_aware_index(three_body.rhs, states)
         observed = observed_stiffness_aware_index(states, torch.from_numpy(times))

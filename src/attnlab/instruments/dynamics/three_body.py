@@ -164,7 +164,7 @@ def summary(found: Encounters) -> EncounterSummary:
     )
 
 
-def trajectory(initial: Array, times: Array) -> Array:
+def states_at(initial: Array, times: Array) -> Array:
     """One trajectory at the given times, (12, times), by DOP853 at rtol 1e-10."""
     with needs("dynamics"):
         from scipy.integrate import solve_ivp

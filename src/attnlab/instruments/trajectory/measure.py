@@ -19,7 +19,7 @@ from attnlab.instruments.stiffness.capture import Captured
 from attnlab.instruments.stiffness.conventions import nsi
 from attnlab.instruments.stiffness.plan import Plan, plan_steps
 from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
-from attnlab.instruments.trajectory.similarity import gram, normalised
+from attnlab.instruments.trajectory.similarity import inner_products, unit_products
 from attnlab.residuals import SeenStep, StepKey
 from attnlab.residuals.example import evaluating, uncompiled
 from attnlab.residuals.inputs import inputs_of
@@ -60,7 +60,7 @@ def trajectory(
         images=len(images),
         images_checksum=_checksum(images),
         steps=tuple(
-            TrajectoryStep(step.label, length, _rounded(normalised(seen.products[step.key])))
+            TrajectoryStep(step.label, length, _rounded(unit_products(seen.products[step.key])))
             for step, length in steps
         ),
         seconds=time.perf_counter() - began,
@@ -81,7 +81,7 @@ class _States(Captured):
         with torch.no_grad():
             after = seen.shortcut + seen.branch
             after = after if activation is None else activation(after)
-            self.products[seen.step.key] = gram(after.reshape(self._inputs, -1))
+            self.products[seen.step.key] = inner_products(after.reshape(self._inputs, -1))
 
 
 def _together(batches: Iterable[Any], model: nn.Module, number: int) -> Tensor:

@@ -18,7 +18,7 @@ _COLUMNS = 1 << 17
 """Columns that are taken to float64 at a time: 64 images are then 64 MB."""
 
 
-def gram(states: Tensor) -> Tensor:
+def inner_products(states: Tensor) -> Tensor:
     """The inner products of all pairs of rows, in float64."""
     products = torch.zeros(len(states), len(states), dtype=torch.float64)
     for columns in states.flatten(1).split(_COLUMNS, 1):
@@ -27,7 +27,7 @@ def gram(states: Tensor) -> Tensor:
     return products
 
 
-def normalised(products: Tensor) -> Tensor:
+def unit_products(products: Tensor) -> Tensor:
     """The inner products U-centred, above the diagonal, as one vector of length 1: the inner
     product of two such vectors is the debiased CKA. All 0 where all states are the same."""
     number = len(products)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
+if TYPE_CHECKING:
+    from attnlab.lab.comparison import ComparisonResult
 
-def compare(
+
+def compare_logs(
     files: Annotated[tuple[Path, ...], tyro.conf.Positional],
     metric: str | None = None,
     by: str = "name",
@@ -51,14 +57,8 @@ def compare(
         preset: what wrote the files.
         out: a page; its JSON goes beside it.
     """
-    import shlex
-    import sys
-    from dataclasses import replace
-
     import attnlab
     from attnlab._errors import OptionError
-    from attnlab.lab.comparison.columns import text_table
-    from attnlab.lab.comparison.show import comparison_footnotes
 
     check_drawing(out)
     if higher and lower:
@@ -74,21 +74,36 @@ def compare(
     }
     options = {name: value for name, value in given.items() if value is not None}
     found = attnlab.compare(files, metric, by, **options)  # type: ignore[arg-type]
-    screen = console()
-    screen.print(rich_table(text_table(found)))
-    for note in comparison_footnotes(found):
-        screen.print(f"* {note}" if not note.startswith("*") else note)
+    _show(found)
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
     listed = [str(file) for file in files]
     lines = ["import attnlab", f"found = attnlab.compare({listed}, {metric!r}, {by!r}{shown})"]
     if out is None:
         lines += ["from attnlab.lab.comparison import to_text", "print(to_text(found))"]
     else:
-        beside = out.with_suffix(".json")
-        stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
-        print(f"wrote {stored.save(beside)}")
-        print(f"wrote {attnlab.report(beside, out)}")
+        beside = _write(found, out)
         lines.append(f"found.save({str(beside)!r})")
         lines.append(f"attnlab.report({str(beside)!r}, {str(out)!r})")
     print()
     print_python(*lines)
+
+
+def _show(found: ComparisonResult) -> None:
+    from attnlab.lab.comparison.columns import text_table
+    from attnlab.lab.comparison.show import comparison_footnotes
+
+    screen = console()
+    screen.print(rich_table(text_table(found)))
+    for note in comparison_footnotes(found):
+        screen.print(f"* {note}" if not note.startswith("*") else note)
+
+
+def _write(found: ComparisonResult, out: Path) -> Path:
+    """The page, and the JSON that it was made from beside it, whose path is returned."""
+    import attnlab
+
+    beside = out.with_suffix(".json")
+    stored = replace(found, command=shlex.join(["attnlab", *sys.argv[1:]]))
+    print(f"wrote {stored.save(beside)}")
+    print(f"wrote {attnlab.report(beside, out)}")
+    return beside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import webbrowser
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ from attnlab._errors import AttnlabError, OptionError
 from attnlab.cli._show import print_python
 
 
-def report(
+def report_page(
     result: Annotated[tuple[Path, ...], tyro.conf.Positional],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     study: str | None = None,
@@ -49,13 +50,9 @@ def report(
     """
     from attnlab.lab.pages.run_page import is_run
     from attnlab.lab.pages.write import report as write_report
-    from attnlab.results.record import RENDERED
 
-    if not result:
-        raise OptionError(f"Expected something to make a page of: {RENDERED}.")
+    _check(result, study)
     first = result[0]
-    if first.is_file() and study is not None:
-        raise OptionError(f"--study chooses in a folder of runs, and {str(first)!r} is a file.")
     written = write_report(result, out, study)
     if first.is_dir() and not is_run(first):
         print(f"wrote {written.with_suffix('.csv')} and {written.with_suffix('.tex')}")
@@ -64,18 +61,31 @@ def report(
     print()
     given = [str(each) for each in result] if len(result) > 1 else str(first)
     print_python("import attnlab", f"attnlab.report({given!r}, {str(out)!r}{chosen})")
-    address = written.resolve().as_uri()
     if serve:
-        serving = server(lambda: write_report(result, out, study), port)
-        address = f"http://{ADDRESS}:{serving.server_port}/"
-        print(f"serving {address} to this machine; Ctrl-C ends it", flush=True)
-    if open:
-        import webbrowser
+        with server(lambda: write_report(result, out, study), port) as serving:
+            _serve(serving, open)
+    elif open:
+        webbrowser.open(written.resolve().as_uri())
 
+
+def _check(result: tuple[Path, ...], study: str | None) -> None:
+    from attnlab.results.record import RENDERED
+
+    if not result:
+        raise OptionError(f"Expected something to make a page of: {RENDERED}.")
+    if result[0].is_file() and study is not None:
+        path = str(result[0])
+        raise OptionError(f"--study chooses in a folder of runs, and {path!r} is a file.")
+
+
+def _serve(serving: ThreadingHTTPServer, opened: bool) -> None:
+    """Until Ctrl-C; opened in the browser first if asked for."""
+    address = f"http://{ADDRESS}:{serving.server_port}/"
+    print(f"serving {address} to this machine; Ctrl-C ends it", flush=True)
+    if opened:
         webbrowser.open(address)
-    if serve:
-        with serving, contextlib.suppress(KeyboardInterrupt):
-            serving.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        serving.serve_forever()
 
 
 ADDRESS = "127.0.0.1"
