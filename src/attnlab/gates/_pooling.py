@@ -83,6 +83,8 @@ def spatial_mean(features: Maps) -> Vector:
     mean is a full copy. Not in float16, where the sum can overflow.
     """
     if features.dtype == torch.float16 or not gradients_wanted():
+        if features.dim() == 4 and features.is_contiguous():  # said here: every block comes by
+            return features.mean((2, 3))
         return over_space(torch.mean, features)
     return features.sum(dim=tuple(range(2, features.dim()))) / pixel_count(features)
 

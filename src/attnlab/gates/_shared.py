@@ -81,8 +81,11 @@ def as_channel_gate(gate: Vector, like: Tensor) -> ChannelGate:
 
     Under autocast a float32 parameter would otherwise turn the whole branch into float32.
     """
-    same = gate if gate.dtype == like.dtype else gate.to(like.dtype)
-    return same.view(*gate.shape, *(1,) * (like.dim() - 2))
+    if gate.dtype is not like.dtype:
+        gate = gate.to(like.dtype)
+    if like.dim() == 4:
+        return gate.view(*gate.shape, 1, 1)
+    return gate.view(*gate.shape, *(1,) * (like.dim() - 2))
 
 
 def broadcast_like(like: Features, combine: Callable[..., Tensor], *parts: Tensor) -> Features:
@@ -139,7 +142,8 @@ class Excitation(nn.Module):
         self.nonlinearity = nonlinearity_named(nonlinearity)
 
     def forward(self, squeezed: Tensor) -> Tensor:
-        return self.fc2(self.nonlinearity(self.fc1(squeezed)))
+        layers = self._modules  # self.fc1 is a search in three dictionaries, for every block
+        return layers["fc2"](self.nonlinearity(layers["fc1"](squeezed)))
 
     def start_zero(self) -> None:
         """Zero for every input; the gradient reaches `fc2` at once and `fc1` one update later."""

@@ -25,7 +25,7 @@ class _OuterGate(torch.autograd.Function):
     def forward(channel: Tensor, spatial: Tensor, channels_last: bool) -> Tensor:
         if channels_last:
             return (spatial.permute(0, 2, 3, 1) * channel[:, None, None, :]).permute(0, 3, 1, 2)
-        return spatial * channel[:, :, None, None]
+        return spatial * channel.view(*channel.shape, 1, 1)
 
     @staticmethod
     def setup_context(ctx: Saved, inputs: tuple[Tensor, Tensor, bool], output: object) -> None:  # noqa: ARG004

@@ -73,7 +73,10 @@ class Affine(nn.Module):
         nn.init.constant_(self.bias, -1.0)
 
     def forward(self, vector: Vector) -> Vector:
-        return torch.addcmul(self.bias, self.weight, vector.to(self.weight.dtype))
+        weight = self.weight
+        if vector.dtype is not weight.dtype:
+            vector = vector.to(weight.dtype)
+        return torch.addcmul(self.bias, weight, vector)
 
 
 def build_response(channels: int, states: int, structure: Structure) -> nn.Sequential:
@@ -124,8 +127,8 @@ class StepAdaptor(StepGate):
                 f"{tuple(shortcut.shape)} and the branch {tuple(branch.shape)}. Put it on blocks "
                 "with an identity shortcut, or give it the projected shortcut."
             )
-        for layer in self.response:
-            if isinstance(layer, _BatchNorm):
+        for layer in self.response._modules.values():  # its own iterator takes longer than all this
+            if isinstance(layer, _BatchNorm) and layer.training:
                 check_batch_statistics(
                     layer, branch.shape[0], type(self).__name__, "Use a batch of at least 2"
                 )

@@ -186,10 +186,12 @@ def _same_shape(one: Any, other: Any) -> bool:
 
 
 def _of_two(negative: bool, arguments: tuple[Any, ...], keywords: Any) -> Addends | None:
-    if len(arguments) != 2 or keywords.keys() - {"alpha"} or not _same_shape(*arguments):
+    if len(arguments) != 2 or not _same_shape(*arguments):
         return None
     if not negative and not keywords:
         return Addends(arguments[0], arguments[1:])
+    if keywords.keys() - {"alpha"}:
+        return None
     factor = keywords.get("alpha", 1) * (-1 if negative else 1)
     factors = (arguments[1],) if factor == 1 else (arguments[1], factor)
     return Addends(arguments[0], factors, plain=False)

@@ -1,9 +1,10 @@
-"""Gates at additions: the module that adds runs its forward under a small function mode."""
+"""Gates at additions: the module that adds runs its forward under a small function mode, where it
+cannot go the short way of `_marked`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,24 +16,21 @@ from attnlab.residuals.adapters import inside_adapter, is_adapter
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.step import Step
+from attnlab.surgery.insertion._marked import GatedAddition
 
 
-@dataclass
-class GatedAddition:
-    """An addition that carries gates."""
-
-    step: Step
-    attachments: list[Attachment]
-
-
-def host_at(additions: list[GatedAddition], step: Step, attachment: Attachment) -> None:
-    """Let `attachment` act at the addition of `step`, after those that do already."""
+def host_at(
+    owner: nn.Module, additions: list[GatedAddition], step: Step, attachment: Attachment
+) -> None:
+    """Let `attachment` act at the addition of `step` in `owner`, after those that do already."""
     for gated in additions:
         # The owner is called otherwise where the network was put into another in between.
         if replace(gated.step.key, owner=step.owner) == step.key:
             gated.attachments.append(attachment)
             return
-    additions.append(GatedAddition(step, [attachment]))
+    gated = GatedAddition(step, [attachment])
+    gated.mark_behind(owner)
+    additions.append(gated)
 
 
 def discard(additions: list[GatedAddition], gone: Collection[int]) -> None:
@@ -106,8 +104,7 @@ class _AdditionMode(TorchFunctionMode):
         operands = (added.first, added.second())  # seen by who records, as a part of the branch
         branch, shortcut = operands[step.branch_operand], operands[1 - step.branch_operand]
         with torch._C.DisableTorchFunction():
-            for attachment in found.attachments:
-                branch = attachment(branch, shortcut, True)
+            branch = found.gated(branch, shortcut)
         if not added.plain:
             return add_up(shortcut, branch, step.overwrites)
         return shortcut.add_(branch) if step.overwrites else shortcut + branch

@@ -25,6 +25,7 @@ from attnlab.residuals.known_padding import knowing_padding
 from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted
+from attnlab.surgery.insertion._marked import may_mark, run_marked
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
 from attnlab.surgery.insertion._pretrained import GatesOfFolder, saving_gates
 from attnlab.surgery.insertion._script import scriptable
@@ -92,6 +93,8 @@ def run(
     if hosted.traced:
         forward = functools.partial(on_its_own, hosted.outputs, forward)
     if hosted.additions:
+        if not hosted.rebuilt and may_mark(module, hosted.additions, args):
+            return run_marked(module, hosted.additions, forward, args, kwargs)
         return run_additions(module, hosted.additions, forward, args, kwargs)
     return forward(*args, **kwargs)
 
@@ -218,12 +221,15 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
             hosted = self.__dict__.get(ATTRIBUTE)
             if hosted is None or (
                 hosted.guard is None
-                and not (hosted.additions or hosted.rebuilt or hosted.traced)
+                and not (hosted.rebuilt or hosted.traced)
                 and len(args) == 1
                 and type(args[0]) is Tensor
                 and not kwargs
-            ):  # nothing to do: said in full here, since every block comes by
-                return own.forward(self, *args, **kwargs)
+            ):  # nothing to do, or little: said in full here, since every block comes by
+                if hosted is None or not hosted.additions:
+                    return own.forward(self, *args, **kwargs)
+                if may_mark(self, hosted.additions, args):
+                    return run_marked(self, hosted.additions, own.forward, (self, *args), kwargs)
             if hosted.rebuilt and self in _NewForward.running():
                 return own.forward(self, *args, **kwargs)
             return run(self, hosted, functools.partial(own.forward, self), args, kwargs)

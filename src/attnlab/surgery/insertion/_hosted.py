@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from attnlab.surgery.insertion._additions import GatedAddition
+from attnlab.surgery.insertion._marked import GatedAddition
 from attnlab.surgery.insertion._outputs import OutputHook, follow
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from attnlab.surgery.insertion._additions import discard, host_at
 from attnlab.surgery.insertion._exchange import host, settle
 from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
 from attnlab.surgery.insertion._hosted import hosted_by
+from attnlab.surgery.insertion._marked import MARK, MarkHook
 from attnlab.surgery.insertion._norms import plain_norms
 from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
 from attnlab.surgery.insertion._pretrained import Insertion
@@ -48,7 +49,7 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
         hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, keeper))
     else:
         assert site.step is not None
-        host_at(host(module).additions, site.step, attachment)
+        host_at(module, host(module).additions, site.step, attachment)
         for each in module.modules():
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
@@ -153,6 +154,9 @@ def _take_off(module: nn.Module, gone: set[int]) -> None:
         hook.discard(gone)
         if not hook.attachments:
             del module._forward_hooks[HOOK]
+    marks = module._forward_hooks.get(MARK)
+    if isinstance(marks, MarkHook) and not marks.addition.attachments:
+        del module._forward_hooks[MARK]
     for name, child in list(module._modules.items()):
         if id(child) in gone:
             del module._modules[name]
