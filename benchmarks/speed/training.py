@@ -50,14 +50,14 @@ def _task(config: RunConfig) -> Task:
 
 
 def _network(config: RunConfig) -> nn.Module:
-    return build_network(config, _task(config), SIZE)
+    return build_network(config, _task(config))
 
 
 def _ours(config: RunConfig) -> Epoch:
     """attnlab's loop, with augmentation."""
     fabric = Fabric(accelerator="cpu", devices=1)
     data, task = load_data(config.data), _task(config)
-    state = build_state(fabric, config, build_network(config, task, SIZE))
+    state = build_state(fabric, config, build_network(config, task))
     show = CallReporter(lambda _: None)
     epochs = iter(range(config.recipe.epochs))
 

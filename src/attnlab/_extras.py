@@ -13,6 +13,8 @@ DISTRIBUTIONS = {
     "scipy": "scipy",
     "segmentation_models_pytorch": "segmentation-models-pytorch",
     "sklearn": "scikit-learn",
+    "tokenizers": "tokenizers",
+    "transformers": "transformers",
     "vl_convert": "vl-convert-python",
 }
 """By the name that is imported."""

@@ -131,7 +131,7 @@ def test_synchronised_norms_would_undo_held_ones():
         "besides would be gone. Leave it out."
     )
     with pytest.raises(OptionError, match=expected):
-        build_network(synchronised, task, data.facts.shape, sync_batchnorm=True)
+        build_network(synchronised, task, sync_batchnorm=True)
 
 
 def test_two_processes_train_as_one(tmp_path, monkeypatch):

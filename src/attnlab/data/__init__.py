@@ -6,6 +6,7 @@ from attnlab.data.batches import Facts as Facts
 from attnlab.data.config import Augmentation as Augmentation
 from attnlab.data.config import DataConfig as DataConfig
 from attnlab.data.load import data_checksum as data_checksum
+from attnlab.data.load import is_text as is_text
 from attnlab.data.load import load_data as load_data
 from attnlab.data.load import load_named as load_named
 from attnlab.data.load import needs_preprocessing as needs_preprocessing

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab._seeds import stream
+from attnlab._tokens import example_tokens
 
 
 class Chunk(NamedTuple):
@@ -75,9 +76,9 @@ def check_batch_size(images: int, recipe: Batching, processes: int) -> None:
         )
 
 
-Targets = Literal["class", "labels", "values", "boxes", "masks", "nothing"]
+Targets = Literal["class", "labels", "values", "boxes", "masks", "nothing", "tokens"]
 """What is known of an image: one class, any number of labels, numbers, objects with boxes, a class
-for every pixel, or nothing."""
+for every pixel, or nothing; of a window of text, the token after each of its tokens."""
 
 
 class Batch(NamedTuple):
@@ -85,10 +86,12 @@ class Batch(NamedTuple):
 
     inputs: Any
     """Normalised images (N, C, H, W); with boxes, a list of images (C, H, W) of any size, pixels 0
-    to 1; with masks, a list of normalised images if their sizes differ."""
+    to 1; with masks, a list of normalised images if their sizes differ; of text, tokens (N,
+    context)."""
     targets: Any
     """Classes (N), labels (N, number) of 0 and 1, values (N, number), for each image its
-    `attnlab.data.boxes.Target`, or masks (N, H, W), a list of (H, W) if sizes differ."""
+    `attnlab.data.boxes.Target`, masks (N, H, W), a list of (H, W) if sizes differ, or the next
+    tokens (N, context)."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,11 @@ class Facts:
     name: str
     targets: Targets
     outputs: int
-    """The number of classes, labels, values or categories of objects."""
-    shape: tuple[int, int, int]
-    """Channels, height and width of a test image; of the first if they differ."""
+    """The number of classes, labels, values or categories of objects; of text, of all tokens that
+    there can be."""
+    shape: tuple[int, ...]
+    """Channels, height and width of a test image, of the first if they differ; of text, the tokens
+    of a window."""
     train: int
     test: int
     mean: tuple[float, ...]
@@ -117,6 +122,14 @@ class Facts:
     reaches; None if images have no class."""
     random: bool = False
     """Whether the images are noise, whose labels are no network's own classes."""
+    bytes_per_token: float | None = None
+    """Of the validation text; None if that is not known, or if there is no text."""
+
+    def example(self, batch: int = 1) -> Tensor:
+        """Inputs of this shape, the same each time: black images, or tokens in some order."""
+        if self.targets != "tokens":
+            return torch.zeros(batch, *self.shape)
+        return example_tokens(self.outputs, self.shape[0], batch)
 
 
 class Data(ABC):

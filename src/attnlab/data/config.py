@@ -33,13 +33,18 @@ NAMES = (
     "shape-masks",
     "masks",
     "voc-masks",
+    "stdlib",
+    "text",
+    "tokens",
 )
 BOXES = ("shapes", "coco", "voc", "yolo")
 """The data sets that know boxes."""
 MASKS = ("shape-masks", "masks", "voc-masks")
 """The data sets that know the class of every pixel."""
-_WITH_OPTIONS = (*BOXES[1:], *MASKS[1:])
-_KINDS = ("folder", "npz", "hf", "masks")
+TEXT = ("stdlib", "text", "tokens")
+"""The data sets that are text."""
+_WITH_OPTIONS = (*BOXES[1:], *MASKS[1:], *TEXT)
+_KINDS = ("folder", "npz", "hf", "masks", "text", "tokens")
 """Names that say how images are stored, not which they are."""
 
 
@@ -49,7 +54,7 @@ def data_title(name: str, root: str | None) -> str:
     if name not in _KINDS or not root:
         return name
     path = Path(root)
-    return (path.stem if name == "npz" else path.name) or name
+    return (path.stem if name in ("npz", "text") else path.name) or name
 
 
 class Augmentation(Strict):
@@ -89,18 +94,22 @@ class DataConfig(Strict):
     data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
     made in code, `coco`, `voc` and `yolo` are folders in these formats. With a class for every
     pixel: `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
-    and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Or your
-    own `torch.utils.data.Dataset`, "my_module.MyData"."""
+    and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Text: `stdlib` is
+    Python's own library, `text` a file or folder of text, `tokens` a folder with files of tokens.
+    Or your own `torch.utils.data.Dataset`, "my_module.MyData"."""
     options: dict[str, Value] = {}
     """The options of your own data set, or where those with boxes or masks have what below `root`;
-    `bad` says whether boxes that cannot be used are an "error" or are left out ("drop")."""
+    `bad` says whether boxes that cannot be used are an "error" or are left out ("drop"). Of text:
+    `context`, the tokens of a window, and what `docs/language.md` lists."""
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
-    (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`."""
+    (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`, file or folder
+    of `text`, folder of `tokens`."""
     download: bool = False
     """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
     train_subset: PositiveInt | None = None
-    """How many training images, the same share of every class; all when None."""
+    """How many training images, the same share of every class, or windows of text, evenly spread;
+    all when None."""
     test_subset: PositiveInt | None = None
     size: PositiveInt | None = None
     """Images are resized to size × size, `shapes` are made so; their own size when None (folders

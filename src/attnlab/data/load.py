@@ -16,7 +16,7 @@ from attnlab.data import known
 from attnlab.data.augment import with_transform
 from attnlab.data.batches import Data
 from attnlab.data.box_load import boxes_checksum, load_boxes
-from attnlab.data.config import BOXES, MASKS, NAMES, DataConfig
+from attnlab.data.config import BOXES, MASKS, NAMES, TEXT, DataConfig
 from attnlab.data.embedded import digit_angles, digit_pairs, digits, fake
 from attnlab.data.folder import find_files, load_folder
 from attnlab.data.known import SETS, load_hub
@@ -34,6 +34,7 @@ from attnlab.data.memory import (
 from attnlab.data.own import load_own
 from attnlab.data.photos import photos, photos_checksum
 from attnlab.data.stream import UndividedData
+from attnlab.data.text import load_text, text_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 _EMBEDDED = {"digits": digits, "digit-pairs": digit_pairs, "digit-angles": digit_angles}
@@ -49,6 +50,8 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
         return load_boxes(config)
     if config.name in MASKS:
         return load_masks(config, preprocessing)
+    if config.name in TEXT:
+        return load_text(config)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config), preprocessing)
         return with_transform(data, config.augmentation)
@@ -122,6 +125,8 @@ def data_checksum(config: DataConfig) -> str:
         return boxes_checksum(config)
     if config.name in MASKS:
         return masks_checksum(config)
+    if config.name in TEXT:
+        return text_checksum(config)
     if config.name == "npz":
         return file_checksum(_file(config))
     if config.name == "folder":
@@ -219,6 +224,12 @@ def data_config(data: str | Path, root: str | Path | None = None) -> DataConfig 
     return DataConfig(name=name, root=None if root is None else str(root))
 
 
+def is_text(data: str | Path, root: str | Path | None = None) -> bool:
+    """Whether `data` names text and not images."""
+    config = data_config(data, root)
+    return config is not None and config.name in TEXT
+
+
 def needs_preprocessing(data: str | Path, root: str | Path | None = None) -> bool:
     """Whether the images have no size of their own, so that the network must say one."""
     config = data_config(data, root)
@@ -247,6 +258,8 @@ def outputs_of(data: str | Path, root: str | Path | None = None) -> int | None:
         return None
     if config.name in SETS:
         return SETS[config.name].classes
+    if config.name in TEXT:
+        return load_text(config).facts.outputs
     if config.name == "folder":
         return len(find_files(config.model_copy(update={"size": 1})).classes)
     return read_pixels(config)[2] or None

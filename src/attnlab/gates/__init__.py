@@ -3,6 +3,7 @@
 from attnlab.gates._gate import ANY_RANK as ANY_RANK
 from attnlab.gates._gate import Activation as Activation
 from attnlab.gates._gate import BranchGate as BranchGate
+from attnlab.gates._gate import ConstantGate as ConstantGate
 from attnlab.gates._gate import Gate as Gate
 from attnlab.gates._gate import Reference as Reference
 from attnlab.gates._gate import StageGate as StageGate
@@ -13,6 +14,8 @@ from attnlab.gates.asr import VISION_TRANSFORMER as VISION_TRANSFORMER
 from attnlab.gates.asr import LearnedVectorGate as LearnedVectorGate
 from attnlab.gates.bam import BottleneckAttention as BottleneckAttention
 from attnlab.gates.cbam import ConvolutionalBlockAttention as ConvolutionalBlockAttention
+from attnlab.gates.constant import LayerScale as LayerScale
+from attnlab.gates.constant import ReZero as ReZero
 from attnlab.gates.coord import CoordinateAttention as CoordinateAttention
 from attnlab.gates.dia import DenseImplicitAttention as DenseImplicitAttention
 from attnlab.gates.eca import EfficientChannelAttention as EfficientChannelAttention
@@ -45,4 +48,5 @@ from attnlab.gates.simam import SimpleAttention as SimpleAttention
 from attnlab.gates.spa import SpatialPyramidAttention as SpatialPyramidAttention
 from attnlab.gates.srm import StyleRecalibration as StyleRecalibration
 from attnlab.gates.step import StepAdaptor as StepAdaptor
+from attnlab.gates.token import TokenGate as TokenGate
 from attnlab.gates.triplet import TripletAttention as TripletAttention

@@ -112,6 +112,19 @@ class VectorGate(BranchGate):
         """
 
 
+class ConstantGate(BranchGate):
+    """A branch gate that is the same for every input, so that it is causal and can be folded."""
+
+    @abstractmethod
+    def constant(self) -> Tensor:
+        """The gate of every input, one value per channel."""
+
+    def forward(self, branch: Tensor) -> Tensor:
+        self.check_input(branch)
+        gate = self.constant().to(branch.dtype)
+        return gate.view(1, -1, *(1,) * (branch.dim() - 2))
+
+
 class StepGate(Gate):
     """A gate that reads both ends of the step."""
 

@@ -9,6 +9,7 @@ from torch import nn
 from attnlab.gates._gate import Form, GateInfo, Reference
 from attnlab.gates.bam import BottleneckAttention
 from attnlab.gates.cbam import ConvolutionalBlockAttention
+from attnlab.gates.constant import LayerScale, ReZero
 from attnlab.gates.coord import CoordinateAttention
 from attnlab.gates.dia import DenseImplicitAttention
 from attnlab.gates.eca import EfficientChannelAttention
@@ -27,6 +28,7 @@ from attnlab.gates.simam import SimpleAttention
 from attnlab.gates.spa import SpatialPyramidAttention
 from attnlab.gates.srm import StyleRecalibration
 from attnlab.gates.step import StepAdaptor
+from attnlab.gates.token import TokenGate
 from attnlab.gates.triplet import TripletAttention
 
 _CVPR = "IEEE/CVF Conference on Computer Vision and Pattern Recognition"
@@ -422,6 +424,57 @@ _ROWS = (
             _CVPR,
             2020,
         ),
+    ),
+    _row(
+        "token",
+        TokenGate,
+        "Token gate, after Gated Attention",
+        "Qiu et al., NeurIPS 2025",
+        Reference(
+            "inproceedings",
+            "qiu2025gated",
+            "Qiu, Zihan and Wang, Zekun and Zheng, Bo and Huang, Zeyu and Wen, Kaiyue and Yang, "
+            "Songlin and Men, Rui and Yu, Le and Huang, Fei and Huang, Suozhi and Liu, Dayiheng "
+            "and Zhou, Jingren and Lin, Junyang",
+            "Gated Attention for Large Language Models: Non-linearity, Sparsity, and "
+            "Attention-Sink-Free",
+            "Advances in Neural Information Processing Systems",
+            2025,
+        ),
+        "its gate differs from token to token, so it cannot be one constant per channel",
+        form="step",
+    ),
+    _row(
+        "scale",
+        LayerScale,
+        "LayerScale",
+        "Touvron et al., ICCV 2021",
+        Reference(
+            "inproceedings",
+            "touvron2021going",
+            "Touvron, Hugo and Cord, Matthieu and Sablayrolles, Alexandre and Synnaeve, Gabriel "
+            "and Jégou, Hervé",
+            "Going deeper with Image Transformers",
+            _ICCV,
+            2021,
+        ),
+        "it is a learned constant already",
+    ),
+    _row(
+        "rezero",
+        ReZero,
+        "ReZero",
+        "Bachlechner et al., UAI 2021",
+        Reference(
+            "inproceedings",
+            "bachlechner2021rezero",
+            "Bachlechner, Thomas and Majumder, Bodhisattwa Prasad and Mao, Henry and Cottrell, "
+            "Gary and McAuley, Julian",
+            "ReZero is All You Need: Fast Convergence at Large Depth",
+            "Conference on Uncertainty in Artificial Intelligence",
+            2021,
+        ),
+        "it is a learned constant already",
     ),
 )
 

@@ -17,9 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError, unknown_name
-from attnlab._types import Maps
-from attnlab.gates._gate import ANY_RANK, Activation, BranchGate, VectorGate
-from attnlab.gates._shared import as_channel_gate
+from attnlab.gates._gate import ANY_RANK, Activation, ConstantGate, VectorGate
 from attnlab.gates.se import SqueezeExcitation
 
 ActivationName = Literal["sigmoid", "tanh"]
@@ -58,7 +56,7 @@ class LearnedVector(nn.Module):
         return self.attention.start_constant()
 
 
-class LearnedVectorGate(BranchGate):
+class LearnedVectorGate(ConstantGate):
     """ASR gate: `inner(channels)` builds the attention module, `delta` is how many multiply.
 
     `activation` takes the place of the module's last function, which is σ in most; None keeps it.
@@ -102,10 +100,6 @@ class LearnedVectorGate(BranchGate):
                 _fill(attention, layer_initial, layer_spread)
         self.vectors = nn.ModuleList(LearnedVector(each, initial) for each in attentions)
         self._refuse_vanishing(smallest)
-
-    def forward(self, branch: Maps) -> Float[Tensor, "1 channels *ones"]:
-        self.check_input(branch)
-        return as_channel_gate(self.constant()[None], branch)
 
     def constant(self) -> Float[Tensor, " channels"]:
         """The gate of every input, one value per channel."""

@@ -25,10 +25,11 @@ from attnlab._errors import (
 from attnlab._extras import check_extra
 from attnlab._imported import imported, is_path
 from attnlab.networks._timm_options import refuse_swallowed_options
+from attnlab.networks._transformers import causal_families, create_causal
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
 
-LIBRARIES = ("timm", "torchvision", "smp")
+LIBRARIES = ("timm", "torchvision", "smp", "transformers")
 
 
 def create(
@@ -47,6 +48,8 @@ def create(
       that torchvision has for it fetches the library's weights.
     * `"smp:NAME"`: `segmentation_models_pytorch.create_model`, such as `"smp:unet"`, a class for
       every pixel; `encoder_name="resnet18"` and the other options of the library's builder.
+    * `"transformers:FAMILY"`: a causal language model of transformers, such as "transformers:llama";
+      `num_classes` is the size of the vocabulary and `options` are settings of its configuration.
     * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
@@ -61,6 +64,8 @@ def create(
     library, separator, rest = name.partition(":")
     if not separator:
         return _create_own(name, num_classes, weights, options)
+    if library == "transformers":
+        return _create_transformers(rest, num_classes, weights, options)
     if num_classes is not None:
         options["num_classes"] = num_classes
     if library == "timm":
@@ -96,6 +101,8 @@ def list_networks(library: str | None = None) -> dict[str, str]:
         found |= {name: f"{info.title}, {info.paper}" for name, info in BACKBONES.items()}
     if library in (None, "timm"):
         found |= {f"timm:{name}": f"timm, {_family(name)}" for name in sorted(_timm_names())}
+    if library == "transformers":  # asked for only: it is an extra, and its import takes seconds
+        found |= {f"transformers:{name}": "transformers, causal" for name in causal_families()}
     if library in (None, "torchvision"):
         names = sorted(_torchvision_names())
         found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
@@ -269,6 +276,17 @@ def _create_smp(name: str, weights: str | Path | None, options: dict[str, Any]) 
     # Its builder swallows unknown keywords, and fetches the encoder's weights unless told not to.
     check_options(f"smp:{name}", smp.MODEL_ARCHITECTURES_MAPPING[name], options)
     network: nn.Module = smp.create_model(name, **{"encoder_weights": None, **options})
+    if weights is not None:
+        load_weights(network, weights)
+    return network
+
+
+def _create_transformers(
+    name: str, vocabulary: int | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    if weights is not None:
+        _check_path(weights, "published weights are read by transformers' own from_pretrained")
+    network = create_causal(name, vocabulary, options)
     if weights is not None:
         load_weights(network, weights)
     return network

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from attnlab._errors import SiteError
-from attnlab.gates import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
+from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.known_padding import of_valid_tokens, padding_now
 from attnlab.residuals.recorder import RecordedWhole
@@ -81,7 +81,7 @@ class Attachment(RecordedWhole, ABC):
 
     def constant(self) -> Tensor | None:
         """The step size in float64, one value per channel, if it is the same for every input."""
-        if not isinstance(self.gate_module, LearnedVectorGate):
+        if not isinstance(self.gate_module, ConstantGate):
             return None
         with torch.no_grad():
             constant = copy.deepcopy(self.gate_module).cpu().double().constant()

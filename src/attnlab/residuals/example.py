@@ -14,12 +14,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
+from attnlab._tokens import example_tokens
 from attnlab.residuals.graph import Graph
 from attnlab.residuals.macs import MacCounter
 from attnlab.residuals.recorder import record
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
 """An input, positional inputs, or keyword inputs of a network."""
+_SHORT = 16
+"""Tokens of an example for a network that does not say how many it takes."""
 
 
 @runtime_checkable
@@ -27,6 +30,14 @@ class DeclaresInputSize(Protocol):
     """A network that says what it takes: (channels, height, width)."""
 
     input_size: tuple[int, int, int]
+
+
+@runtime_checkable
+class DeclaresTokens(Protocol):
+    """A network that takes tokens (batch, context), whole numbers below the vocabulary's size."""
+
+    vocabulary: int
+    context: int
 
 
 @dataclass(frozen=True)
@@ -115,15 +126,30 @@ def as_call(model: nn.Module, example: Example | None) -> tuple[tuple[Any, ...],
 
 
 def example_input(model: nn.Module, batch: int = 1) -> Tensor:
-    """A random input of the size, dtype and device that `model` says it takes, the same each time.
+    """A random input of the size, dtype and device that `model` says it takes, the same each time;
+    tokens if it says that it takes them.
 
     Sizes are asked of attnlab's and anybody's `input_size`, timm's patch embedding and pretrained
     configuration, and Hugging Face's configuration; else 3×224×224.
     """
+    tokens = takes_tokens(model)
+    if tokens is not None:
+        return example_tokens(*tokens, batch).to(next(model.parameters()).device)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn((batch, *_declared_size(model)), generator=generator)
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     return images if parameter is None else images.to(parameter.device, parameter.dtype)
+
+
+def takes_tokens(model: nn.Module) -> tuple[int, int] | None:
+    """How many tokens there can be and how long an example is, of a network that says so: anybody's
+    `vocabulary` and `context`, or Hugging Face's configuration; None for networks of images."""
+    if isinstance(model, DeclaresTokens):
+        return model.vocabulary, model.context
+    if getattr(model, "main_input_name", None) != "input_ids":
+        return None
+    vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
+    return (vocabulary, _SHORT) if isinstance(vocabulary, int) else None
 
 
 def _declared_size(model: nn.Module) -> tuple[int, ...]:

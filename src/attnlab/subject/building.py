@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import OptionError
 from attnlab._seeds import derive
+from attnlab.data import Facts
 from attnlab.networks.checkpoint import Description, without_weights
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.subject.network_config import NetworkConfig
@@ -21,11 +21,11 @@ from attnlab.tasks import CreatedTask, Task
 
 
 def build_network(
-    config: NetworkConfig, task: Task, shape: Sequence[int], *, sync_batchnorm: bool = False
+    config: NetworkConfig, task: Task, *, sync_batchnorm: bool = False
 ) -> nn.Module:
-    """The network of `config` for images of `shape`. What it shares with the plain backbone has
+    """The network of `config` for the data of the task. What it shares with the plain backbone has
     the same first values whatever the gate is, so runs with one seed pair."""
-    example = torch.zeros(1, *shape)
+    example = task.facts.example()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
@@ -77,6 +77,14 @@ def _refuse_other_norms(network: nn.Module) -> None:
         )
 
 
+def own_preprocessing(facts: Facts) -> Preprocessing | None:
+    """How the images of a run were prepared; None if it has text."""
+    if len(facts.shape) != 3:
+        return None
+    channels, height, width = facts.shape
+    return Preprocessing((channels, height, width), facts.mean, facts.std)
+
+
 def description(config: NetworkConfig, task: Task) -> Description | None:
     """How anybody builds the network; None where only its task can."""
     if not isinstance(task, CreatedTask):
@@ -94,5 +102,5 @@ def description(config: NetworkConfig, task: Task) -> Description | None:
         place=config.place,
         shared=config.shared,
         noise=None if config.noise is None else config.noise.model_dump(exclude_none=True),
-        preprocessing=Preprocessing(facts.shape, facts.mean, facts.std),
+        preprocessing=own_preprocessing(facts),
     )

@@ -19,14 +19,15 @@ import torch
 from torch import nn
 
 from attnlab._checked import check_batches, check_whole
-from attnlab._errors import OptionError, WeightsError
-from attnlab.data import Data, load_named, needs_preprocessing, outputs_of
+from attnlab._errors import InputError, OptionError, WeightsError
+from attnlab.data import Data, is_text, load_named, needs_preprocessing, outputs_of
 from attnlab.networks.backbones.weights import SUFFIXES, read_state
 from attnlab.networks.checkpoint import Description, describe, filled
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
-from attnlab.residuals.example import evaluating, example_input, uncompiled
+from attnlab.residuals.example import evaluating, example_input, takes_tokens, uncompiled
 from attnlab.results.provenance import Provenance, provenance
+from attnlab.subject.building import own_preprocessing
 from attnlab.subject.run import open_run
 from attnlab.subject.subject import Part, Subject
 from attnlab.surgery.answer import leaves
@@ -177,6 +178,11 @@ def subject_of(source: Source, images: Iterable[Any] | None = None) -> Subject:
         check_batches(images)
         return replace(subject, loader=images, data=None, task=None)
     if subject.data is None and subject.loader is None:
+        if takes_tokens(subject.network) is not None:
+            raise InputError(
+                f"{subject.name!r} takes tokens, and random ones would say nothing of it. Pass "
+                f"text: data='stdlib', or a file or folder with root."
+            )
         size = None if subject.description is None else subject.description.input_size
         known = _of_imagenet(subject.network)
         shape = known.size if size is None else (known.size[0], size[1], size[2])
@@ -210,7 +216,7 @@ def _of_run(folder: Path, asked: Asked) -> Subject:
         asked.refuse(("size", "mean", "std", "root"), "a run's own images, unless data is given")
         return asked.applied(subject)
     facts = subject.images().facts
-    own = Preprocessing(facts.shape, facts.mean, facts.std)
+    own = own_preprocessing(facts)
     images, _ = _images(asked, subject.network, own, None, trained=True)
     assert images is not None
     assert subject.provenance is not None
@@ -334,12 +340,17 @@ def _images(
     for its own weights, else as the data are; and what had to be assumed."""
     if asked.data is None:
         return None, ()
+    _check_kind(asked.data, asked.root, network)
+    if is_text(asked.data, asked.root):
+        asked.refuse(("size", "mean", "std"), f"{str(asked.data)!r}, which is text")
+        text = load_named(asked.data, asked.root)
+        return text, text.facts.notes
     assumed = known or library
     if assumed is None and needs_preprocessing(asked.data, asked.root):
         assumed = _of_imagenet(network)
     if assumed is None:
-        own = load_named(asked.data, asked.root).facts
-        assumed = Preprocessing(own.shape, own.mean, own.std)
+        assumed = own_preprocessing(load_named(asked.data, asked.root).facts)
+        assert assumed is not None
     wanted = asked.preprocessing(assumed)
     images = load_named(asked.data, asked.root, wanted)
     noticed = images.facts.notes
@@ -351,6 +362,15 @@ def _images(
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
     return images, (note, *noticed)
+
+
+def _check_kind(data: str | Path, root: str | Path | None, network: nn.Module) -> None:
+    """Refuse images for a network of tokens. Not text for others: not all say what they take."""
+    if takes_tokens(network) is not None and not is_text(data, root):
+        raise InputError(
+            f"{type(network).__name__} takes tokens, but {str(data)!r} has images. Pass text, such "
+            f"as data='stdlib'."
+        )
 
 
 def _size(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -366,12 +386,15 @@ def _of_imagenet(network: nn.Module) -> Preprocessing:
 
 
 def _task(images: Data | None, network: nn.Module) -> Task | None:
-    """Classification, if the labels of the images can be the network's own classes."""
-    if images is None or images.facts.targets != "class" or images.facts.random:
+    """Classification, if the labels of the images can be the network's own classes, or the next
+    token, if the vocabulary of a text can be the network's own."""
+    if images is None or images.facts.random:
         return None
-    if _outputs(network, images) != images.facts.outputs:
+    names = {"class": "classification", "tokens": "language"}
+    name = names.get(images.facts.targets)
+    if name is None or _outputs(network, images) != images.facts.outputs:
         return None
-    return build_task(TaskConfig(), images.facts)
+    return build_task(TaskConfig(name=name), images.facts)
 
 
 def _outputs(network: nn.Module, images: Data) -> int:

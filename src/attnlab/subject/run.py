@@ -137,7 +137,7 @@ def untrained_network(directory: str | Path, *, gates: bool = True) -> nn.Module
         changed |= {"attention": "none", "gate_options": {}, "where": None}
     config = config.model_copy(update=changed)
     facts = read_facts(folder)
-    return build_network(config, build_task(config.task, facts), facts.shape)
+    return build_network(config, build_task(config.task, facts))
 
 
 def with_placement(config: Config, folder: Path) -> Config:

@@ -12,6 +12,7 @@ from attnlab._strict import Strict
 from attnlab.data import Facts
 from attnlab.tasks.classification import Classification
 from attnlab.tasks.detection import Detection
+from attnlab.tasks.language import Language
 from attnlab.tasks.multilabel import MultiLabel
 from attnlab.tasks.regression import Regression
 from attnlab.tasks.segmentation import Segmentation
@@ -26,6 +27,7 @@ TASKS: dict[str, type[Task]] = {
     "segmentation": Segmentation,
     "style": Style,
     "style-filters": StyleFilters,
+    "language": Language,
 }
 
 

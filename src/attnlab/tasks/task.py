@@ -120,6 +120,7 @@ _WORDS = {
     "boxes": "boxes",
     "masks": "masks",
     "nothing": "nothing",
+    "tokens": "the tokens of a text",
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.gates import LearnedVectorGate
+from attnlab.gates import ConstantGate
 from attnlab.testing._probe import (
     CHANNELS,
     MAPS,
@@ -93,17 +93,19 @@ def wrong_channels_are_refused(build: Build) -> None:
 def depends_on_input(build: Build) -> None:
     """Not a constant in disguise, also with fewer channels than the reduction.
 
-    A gate of a learned vector is constant on purpose: it must depend on that vector instead.
+    A gate of learned numbers is constant on purpose: it must depend on these instead, ASR on its
+    learned vector.
     """
     for channels in CHANNELS:
         module = build_awake(build, channels)
         probe, branch = GateProbe(module).eval(), features(channels)
-        before = probe(branch).expand_as(branch)
-        if isinstance(module, LearnedVectorGate):
+        before = probe(branch).expand_as(branch).clone()  # not a view of the parameters
+        if isinstance(module, ConstantGate):
+            learned = dict(module.named_parameters())
+            vectors = [value for name, value in learned.items() if name.endswith("psi")]
             with torch.no_grad():
-                for name, parameter in module.named_parameters():
-                    if name.endswith("psi"):
-                        parameter.add_(1)
+                for parameter in vectors or learned.values():
+                    parameter.add_(1)
             after = probe(branch).expand_as(branch)
         else:
             after = probe(branch.roll(1, 0) * 1.5).expand_as(branch)

@@ -104,9 +104,7 @@ def test_every_network_of_a_small_form_can_be_built(name: str) -> None:
             kind, shape = "boxes" if boxes else "class", (3, side, side)
             facts = Facts("made", kind, 3, shape, 9, 9, (0.0,) * 3, (1.0,) * 3, "")
             # Blocks that a measurement chooses cost what any others do.
-            build_network(
-                stand_in_config(run.config), build_task(run.config.task, facts), facts.shape
-            )
+            build_network(stand_in_config(run.config), build_task(run.config.task, facts))
 
 
 def test_the_demos_seeds_follow_from_power() -> None:

@@ -118,8 +118,8 @@ def test_the_same_config_gives_the_same_bits(tmp_path: Path) -> None:
 def test_runs_pair(attention: str) -> None:
     """What a gated network shares with the plain one starts equal, whatever the gate."""
     task = build_task(small().task, load_data(DataConfig()).facts)
-    plain = build_network(small(), task, (3, 8, 8)).state_dict()
-    gated = build_network(small(attention=attention), task, (3, 8, 8)).state_dict()
+    plain = build_network(small(), task).state_dict()
+    gated = build_network(small(attention=attention), task).state_dict()
     shared = [name for name in plain if name in gated]
     assert "fc.weight" in shared
     assert "conv1.weight" in shared
@@ -134,14 +134,14 @@ def test_synchronised_norms_keep_the_gates(attention: str) -> None:
     outputs, norms = [], []
     for synchronised in (False, True):
         config = small(attention=attention)
-        network = build_network(config, task, (3, 8, 8), sync_batchnorm=synchronised).eval()
+        network = build_network(config, task, sync_batchnorm=synchronised).eval()
         with torch.no_grad():
             outputs.append(network(images))
         found = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         converted = sum(isinstance(module, nn.SyncBatchNorm) for module in found)
         norms.append((len(found) - converted, converted))
     assert torch.equal(*outputs)
-    plain = build_network(small(), task, (3, 8, 8)).eval()
+    plain = build_network(small(), task).eval()
     assert not torch.equal(plain(images), outputs[0])
     assert norms[1] == norms[0][::-1]
 

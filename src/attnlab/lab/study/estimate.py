@@ -132,7 +132,8 @@ class _Steps:
             each, basis = self._seconds(cell, config, facts)
         except AttnlabError as error:
             return Estimate(None, "none", str(error))
-        images = config.recipe.epochs * (facts.train + _FORWARD_SHARE * facts.test)
+        recipe = config.recipe
+        images = recipe.seen(facts.train) + recipe.epochs * _FORWARD_SHARE * facts.test
         return Estimate(each * images, basis, notes=facts.notes)
 
     def _seconds(self, cell: StudyCell, config: RunConfig, facts: Facts) -> tuple[float, Basis]:
@@ -163,9 +164,9 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)
-    network = build_network(stand_in_config(config), task, facts.shape).to(device).train()
+    network = build_network(stand_in_config(config), task).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
-    given = Batch(torch.randn(batch, *facts.shape, device=device), _targets(facts, batch, device))
+    given = _random_batch(facts, batch, device)
     for _ in range(2):
         began = time.perf_counter()
         optimizer.zero_grad()
@@ -175,6 +176,13 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
         loss.item()  # waits for the device
         taken = time.perf_counter() - began
     return taken / batch
+
+
+def _random_batch(facts: Facts, batch: int, device: torch.device) -> Batch:
+    if facts.targets == "tokens":
+        tokens = facts.example(batch).to(device)
+        return Batch(tokens, tokens)
+    return Batch(torch.randn(batch, *facts.shape, device=device), _targets(facts, batch, device))
 
 
 def _targets(facts: Facts, batch: int, device: torch.device) -> Tensor:

@@ -74,7 +74,10 @@ def _with_recipe(settings: dict[str, Any]) -> None:
     if given.get("name") is None:
         return
     parts = load_parts(given["name"])
-    settings["recipe"] = Recipe(**{**parts.recipe.model_dump(), **given})
+    base = parts.recipe.model_dump()
+    if "steps" in given or (base["steps"] is not None and "epochs" not in given):
+        del base["epochs"]  # counted anew
+    settings["recipe"] = Recipe(**{**base, **given})
     data = settings.get("data", {})
     if isinstance(data, DataConfig):
         data = data.model_dump(exclude_unset=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import InputError
@@ -21,8 +20,8 @@ LEAST = 8
 """Values that a norm must see of a channel. Of two, it sees which one is larger: ±1."""
 
 
-def check_gate_norms(network: nn.Module, shape: Sequence[int], images: int) -> None:
-    """Refuse to train a network on `images` per process where the batch norms of a gate, which see
+def check_gate_norms(network: nn.Module, example: Tensor, images: int) -> None:
+    """Refuse to train a network, run once on `example`, on `images` per process where the batch norms of a gate, which see
     pooled features, would have too few values to take statistics of."""
     norms = {
         f"{name}.{inner}": module
@@ -36,8 +35,7 @@ def check_gate_norms(network: nn.Module, shape: Sequence[int], images: int) -> N
     with ExitStack() as hooks, evaluating(network):
         for name, norm in norms.items():
             hooks.enter_context(norm.register_forward_pre_hook(_counting(name, found)))
-        parameter = next(network.parameters())
-        call(network, torch.zeros(1, *shape, device=parameter.device, dtype=parameter.dtype))
+        call(network, example.to(next(network.parameters()).device))
     few = {name: images * values for name, values in found.items() if images * values < LEAST}
     if few:
         name, values = next(iter(few.items()))

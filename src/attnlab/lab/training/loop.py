@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,7 +21,7 @@ from attnlab._extras import needs
 from attnlab._files import write_whole
 from attnlab._seeds import derive
 from attnlab.data import Batch, Data, load_data
-from attnlab.data.batches import check_batch_size, training_chunks
+from attnlab.data.batches import check_batch_size
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
@@ -30,7 +31,8 @@ from attnlab.lab.training.identity import Identity, check_stored, identify
 from attnlab.lab.training.placement import choose_placement, source_config
 from attnlab.lab.training.recipe import Recipe
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
-from attnlab.lab.training.schedule import base_rate, learning_rate, warmup
+from attnlab.lab.training.rounds import round_of
+from attnlab.lab.training.schedule import base_rate, learning_rate, rate_of_step, warmup
 from attnlab.lab.training.state import State, build_state, resume, save_state, synchronise_buffers
 from attnlab.lab.training.surroundings import begin, deterministically, terminating, write_metrics
 from attnlab.networks import checkpoint
@@ -215,10 +217,8 @@ def _begun(fabric: Fabric, job: _Job) -> tuple[Task, State]:
     """The run where it stands: at its start, or after the epochs that are saved."""
     config, facts = job.config, job.data.facts
     task = build_task(config.task, facts)
-    network = build_network(
-        job.placed, task, facts.shape, sync_batchnorm=config.recipe.sync_batchnorm
-    )
-    check_gate_norms(network, facts.shape, config.recipe.batch_size // fabric.world_size)
+    network = build_network(job.placed, task, sync_batchnorm=config.recipe.sync_batchnorm)
+    check_gate_norms(network, facts.example(), config.recipe.batch_size // fabric.world_size)
     if fabric.is_global_zero:
         begin(job.folder, config, job.identity, facts)
     fabric.barrier()
@@ -303,11 +303,11 @@ def train_epoch(
     epoch: int,
     show: Reporter,
 ) -> TrainedEpoch:
-    """One epoch of training."""
+    """One epoch of training, or as many steps as the recipe has between two tests."""
     recipe, rank = config.recipe, fabric.global_rank
+    round_ = round_of(recipe, data.facts.train, config.seed, epoch, rank, fabric.world_size)
+    chunks, batches = round_.chunks, round_.batches(data, config.seed, fabric.device)
     rate = learning_rate(recipe, epoch)
-    chunks = training_chunks(data.facts.train, recipe, config.seed, epoch, rank, fabric.world_size)
-    batches = data.training(chunks, config.seed, epoch, fabric.device)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
     sums = _Sums()
     waited, began = 0.0, perf_counter()
@@ -317,7 +317,10 @@ def train_epoch(
         batch = next(batches)
         waited += perf_counter() - asked
         batch = in_layout(batch, recipe.channels_last)
-        factor = warmup(recipe, epoch * len(chunks) + step - 1)
+        number = round_.first + step - 1
+        factor = warmup(recipe, number)
+        if recipe.steps is not None:
+            rate = rate_of_step(recipe, number)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * factor
         loss = _step(fabric, recipe, state, task, batch, chunk.share, _At(epoch + 1, step, rate))
@@ -349,13 +352,12 @@ def _step(
     # Not after the step: the heap, freed to its top, would go back to the system and be faulted
     # in again at every step, which cost ResNet20 a tenth of its speed on the CPU.
     state.optimizer.zero_grad()
-    loss = task.loss(state.model, batch)
-    value = loss.mean.item()
-    if not abs(value) < float("inf"):
-        again = partial(task.loss, state.network, batch)
-        inputs = task.inputs(batch)
-        raise non_finite_loss(state.network, inputs, again, value, at.epoch, at.step, at.rate)
-    fabric.backward(loss.mean * share)
+    parts = divided(batch, recipe.accumulate)
+    losses = []
+    for number, part in enumerate(parts, 1):
+        with fabric.no_backward_sync(state.model, enabled=number < len(parts)):
+            losses.append(_backward(fabric, state, task, part.batch, share * part.share, at))
+    loss = losses[0] if len(losses) == 1 else _joined(losses, [part.share for part in parts])
     if recipe.clip is not None:
         fabric.clip_gradients(
             state.model, state.optimizer, max_norm=recipe.clip, error_if_nonfinite=False
@@ -364,6 +366,55 @@ def _step(
     if state.average is not None:
         state.average.update_parameters(state.network)
     return loss
+
+
+def _backward(
+    fabric: Fabric, state: State, task: Task, batch: Batch, share: float, at: _At
+) -> Loss:
+    """Add the gradient of a batch, or of a part of one, to that of the parts before it."""
+    loss = task.loss(state.model, batch)
+    value = loss.mean.item()
+    if not abs(value) < float("inf"):
+        again = partial(task.loss, state.network, batch)
+        inputs = task.inputs(batch)
+        raise non_finite_loss(state.network, inputs, again, value, at.epoch, at.step, at.rate)
+    fabric.backward(loss.mean * share)
+    return loss
+
+
+class _Division(NamedTuple):
+    """A part of a batch, and which share of it that is."""
+
+    batch: Batch
+    share: float
+
+
+def divided(batch: Batch, parts: int) -> list[_Division]:
+    """A batch in `parts` parts, as equal as can be; fewer if it has fewer inputs."""
+    images = len(batch.inputs)
+    if parts == 1 or images < 2:
+        return [_Division(batch, 1.0)]
+    ends = [images * n // min(parts, images) for n in range(min(parts, images) + 1)]
+    return [
+        _Division(Batch(batch.inputs[a:b], batch.targets[a:b]), (b - a) / images)
+        for a, b in pairwise(ends)
+    ]
+
+
+def _joined(losses: Sequence[Loss], shares: Sequence[float]) -> Loss:
+    """The loss of a batch by those of its parts."""
+
+    def mean(values: Iterable[Tensor]) -> Tensor:
+        total = sum(share * value for share, value in zip(shares, values, strict=True))
+        assert isinstance(total, Tensor)
+        return total
+
+    first = losses[0]
+    return Loss(
+        mean(loss.mean.detach() for loss in losses),
+        {name: mean(loss.figures[name] for loss in losses) for name in first.figures},
+        {name: mean(loss.parts[name] for loss in losses) for name in first.parts},
+    )
 
 
 class _Sums:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +24,9 @@ Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
 OPTIMIZERS = ("sgd", "adamw")
-SCHEDULES = ("constant", "step", "multistep", "cosine")
+SCHEDULES = ("constant", "step", "multistep", "cosine", "wsd")
+OF_STEPS = ("constant", "cosine", "wsd")
+"""The schedules that a budget in steps can have: the others count epochs."""
 MOVED = {
     "label_smoothing": "task.options",
     **dict.fromkeys(("crop", "crop_padding", "flip"), "data.augmentation"),
@@ -37,8 +40,18 @@ class Recipe(Strict):
     name: str | None = None
     """The named recipe that these settings come from; a label."""
     epochs: PositiveInt
+    """With a budget in steps this is not given: it is how often `interval` fits into `steps`."""
+    steps: PositiveInt | None = None
+    """A budget in steps of the optimizer in the place of epochs, as language models are trained.
+    The learning rate then changes with every step."""
+    interval: PositiveInt = 100
+    """With `steps`: after so many the run is tested, written down and saved, also in the middle of
+    an epoch; what is said of an epoch is then said of these."""
     batch_size: PositiveInt
     """Over all processes together."""
+    accumulate: PositiveInt = 1
+    """Into so many parts is a batch divided, one after the other, before the optimizer steps: less
+    memory for the same gradient, but for batch norms, which see one part at a time."""
     test_batch_size: PositiveInt = 256
     drop_last: bool = False
     optimizer: str = "sgd"
@@ -48,10 +61,14 @@ class Recipe(Strict):
     lr: PositiveFloat
     momentum: NonNegativeFloat = 0.9
     """Of SGD, without Nesterov's look-ahead."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW."""
     weight_decay: NonNegativeFloat = 0.0
-    """On every parameter, as in the papers' code."""
+    decay_on: Literal["all", "matrices"] = "all"
+    """On which parameters the weights decay: every one, as in the papers' code, or as language
+    models are trained, matrices only: no norm, no bias, no gate."""
     schedule: str = "constant"
-    """`constant`, `step`, `multistep`, `cosine`, or an `attnlab.lab.training.Schedule` of yours,
+    """`constant`, `step`, `multistep`, `cosine`, `wsd` (constant, then down in a line), or an `attnlab.lab.training.Schedule` of yours,
     "my_module.MySchedule"."""
     schedule_options: dict[str, bool | int | float | str] = {}
     """Of a schedule of yours."""
@@ -61,11 +78,14 @@ class Recipe(Strict):
     """`multistep`: it is multiplied by `gamma` from each of these epochs on, counted from 0."""
     gamma: PositiveFloat = 0.1
     minimum_lr: NonNegativeFloat = 0.0
-    """`cosine`: where it ends."""
+    """`cosine` and `wsd`: where it ends."""
+    decay_share: float = Field(0.2, gt=0, le=1)
+    """`wsd`: the share of the run, at its end, in which it falls."""
     warmup_epochs: NonNegativeInt = 0
     """Epochs in which it rises linearly from near zero to `lr`; the schedule runs on beneath."""
     warmup_steps: NonNegativeInt = 0
-    """Steps in which it rises linearly from a thousandth, as detectors are trained."""
+    """Steps in which it rises linearly from a thousandth, as detectors and language models are
+    trained; the schedule runs on beneath."""
     lr_batch: PositiveInt | None = None
     """The batch size that `lr` is for: with another it is scaled in proportion. None: as it is."""
     clip: PositiveFloat | None = None
@@ -77,6 +97,23 @@ class Recipe(Strict):
     compile: bool = False
     sync_batchnorm: bool = False
     """Batch statistics over all processes. Accelerators only: torch has none on the CPU."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds(cls, given: Any) -> Any:
+        """Count the rounds of a budget in steps."""
+        if not isinstance(given, Mapping) or given.get("steps") is None:
+            return given
+        steps, interval = given["steps"], given.get("interval", cls.model_fields["interval"].default)
+        if not all(isinstance(n, int) and n > 0 for n in (steps, interval)):
+            return given  # refused by the fields themselves
+        rounds = -(-steps // interval)
+        if given.get("epochs", rounds) != rounds:
+            raise OptionError(
+                f"Expected a budget in steps or in epochs but got steps = {steps} and epochs = "
+                f"{given['epochs']}. Leave one out."
+            )
+        return {**given, "epochs": rounds}
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -92,12 +129,42 @@ class Recipe(Strict):
                 raise OptionError(
                     f"{kind}_options are for one of yours ('module.Class'); {name!r} has none."
                 )
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise OptionError(f"Expected betas from 0 to below 1 but got {list(self.betas)}.")
+        if self.accumulate > self.batch_size:
+            raise OptionError(
+                f"Expected accumulate to be at most the batch_size, {self.batch_size}, but got "
+                f"{self.accumulate}."
+            )
+        if self.steps is not None:
+            self._check_steps(self.steps)
+        elif self.schedule == "wsd":
+            raise OptionError("Schedule 'wsd' changes with every step: give a budget in steps.")
         if self.warmup_epochs >= self.epochs:
             raise OptionError(
                 f"Expected warmup_epochs to be below epochs but got warmup_epochs = "
                 f"{self.warmup_epochs} and epochs = {self.epochs}."
             )
         return self
+
+
+    def _check_steps(self, steps: int) -> None:
+        if self.schedule not in OF_STEPS:
+            raise OptionError(
+                f"Schedule {self.schedule!r} counts epochs, and the budget is in steps. Expected "
+                f"one of {', '.join(OF_STEPS)}."
+            )
+        if self.warmup_epochs:
+            raise OptionError("warmup_epochs does not go with steps. Set warmup_steps.")
+        if self.warmup_steps >= steps:
+            raise OptionError(
+                f"Expected warmup_steps to be below steps but got warmup_steps = "
+                f"{self.warmup_steps} and steps = {steps}."
+            )
+
+    def seen(self, images: int) -> int:
+        """How many images a run trains on, of a data set of so many; one counts each time."""
+        return self.epochs * images if self.steps is None else self.steps * self.batch_size
 
 
 def list_recipes() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The learning rate of each epoch."""
+"""The learning rate of each epoch, or of each step."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
     elif is_path(recipe.schedule):
         rate *= _factor(recipe, epoch)
     return rate * min(1.0, (epoch + 1) / (recipe.warmup_epochs + 1))
+
+
+def rate_of_step(recipe: Recipe, step: int) -> float:
+    """The learning rate of `step`, counted from 0, of a budget in steps, before the warm-up."""
+    assert recipe.steps is not None
+    rate, done = base_rate(recipe), step / recipe.steps
+    if recipe.schedule == "cosine":
+        left = (1 + math.cos(math.pi * done)) / 2
+    elif recipe.schedule == "wsd":
+        left = min(1.0, (1 - done) / recipe.decay_share)
+    else:
+        return rate
+    return recipe.minimum_lr + (rate - recipe.minimum_lr) * left
 
 
 def base_rate(recipe: Recipe) -> float:

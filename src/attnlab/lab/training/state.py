@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,27 +16,47 @@ from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.recipe import Recipe
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
 from attnlab.results.epoch import EpochRecord
+from attnlab.surgery.insertion import attachments
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def build_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD or AdamW over all parameters alike, in torch's fused form, which needs fewer passes; or
+Groups = list[dict[str, Any]]
+"""Parameters with the settings of their own, as torch's optimizers take them."""
+
+
+def parameter_groups(recipe: Recipe, network: nn.Module) -> Groups:
+    """All parameters alike, or matrices apart from norms, biases and gates, which do not decay."""
+    if recipe.decay_on == "all":
+        return [{"params": list(network.parameters())}]
+    gates = {id(p) for _, gate in attachments(network) for p in gate.parameters()}
+    matrices, others = [], []
+    for parameter in network.parameters():
+        matrix = parameter.ndim > 1 and id(parameter) not in gates
+        (matrices if matrix else others).append(parameter)
+    groups: Groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
+    """SGD or AdamW, in torch's fused form, which needs fewer passes; or
     the user's own, given lr, weight_decay and its options."""
     # Fabric cannot clip between unscaling and a fused step, which unscales by itself.
     fused = not (recipe.precision == "16-mixed" and recipe.clip is not None)
-    decay = recipe.weight_decay
+    decay, parameters = recipe.weight_decay, parameter_groups(recipe, network)
     if is_path(recipe.optimizer):
         return _own(recipe, parameters)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, recipe.lr, weight_decay=decay, fused=fused)
+        return torch.optim.AdamW(
+            parameters, recipe.lr, recipe.betas, weight_decay=decay, fused=fused
+        )
     return torch.optim.SGD(
         parameters, recipe.lr, momentum=recipe.momentum, weight_decay=decay, fused=fused
     )
 
 
-def _own(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def _own(recipe: Recipe, parameters: Groups) -> torch.optim.Optimizer:
     found: Any = imported("optimizer", recipe.optimizer, torch.optim.Optimizer)
     settings = {"lr": recipe.lr, "weight_decay": recipe.weight_decay, **recipe.optimizer_options}
     try:
@@ -53,7 +72,7 @@ def _own(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Opti
 
 @dataclass
 class State:
-    """A run between two epochs."""
+    """A run between two epochs, or other rounds."""
 
     network: nn.Module
     """The plain module, without the wrappers of compilation and processes."""
@@ -86,7 +105,7 @@ def build_state(fabric: Fabric, config: RunConfig, network: nn.Module) -> State:
         average = AveragedModel(
             network, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True
         )
-    optimizer = build_optimizer(recipe, network.parameters())
+    optimizer = build_optimizer(recipe, network)
     called = torch.compile(network) if recipe.compile else network
     model, optimizer = fabric.setup(called, optimizer)  # type: ignore[arg-type]
     return State(network, model, optimizer, average)

@@ -9,6 +9,7 @@ from torch import nn
 
 from attnlab._checked import check_whole
 from attnlab._errors import OptionError, check_options, unknown_name
+from attnlab.networks.backbones.decoder import Decoder
 from attnlab.networks.backbones.mobile import MobileNetV1, ShuffleNetV2
 from attnlab.networks.backbones.reparameterized import RepVGG, basic_acnet, bottleneck_acnet
 from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet
@@ -34,6 +35,8 @@ class BackboneInfo:
     """Whether it has one output per class."""
     of_pixels: bool = False
     """Whether it has them for every pixel."""
+    outputs: int = DEFAULT_CLASSES
+    """How many classes it has unless told; of a language model, tokens."""
 
 
 def _resnet(depth: int, build: Callable[..., nn.Module], blocks: str) -> BackboneInfo:
@@ -82,6 +85,13 @@ BACKBONES: dict[str, BackboneInfo] = {
             "Ronneberger et al., MICCAI 2015",
             of_pixels=True,
         ),
+        BackboneInfo(
+            "decoder",
+            Decoder,
+            "Small language model: RMSNorm, rotary positions, SwiGLU",
+            "Touvron et al., 2023",
+            outputs=256,
+        ),
     )
 }
 """Every network of attnlab's own by its name."""
@@ -93,8 +103,8 @@ def list_models() -> tuple[str, ...]:
 
 
 def build_backbone(name: str, num_classes: int | None = None, **options: object) -> nn.Module:
-    """Build the network `name`, for 10 classes unless told; unknown names and options are
-    errors."""
+    """Build the network `name`, for 10 classes (a language model: 256 bytes) unless told; unknown
+    names and options are errors."""
     if name not in BACKBONES:
         raise unknown_name("network", name, BACKBONES)
     info = BACKBONES[name]
@@ -106,6 +116,6 @@ def build_backbone(name: str, num_classes: int | None = None, **options: object)
                 f"out, or choose a network that classifies."
             )
         return info.build(**info.fixed, **options)
-    classes = DEFAULT_CLASSES if num_classes is None else num_classes
+    classes = info.outputs if num_classes is None else num_classes
     check_whole("num_classes", classes, 1)
     return info.build(num_classes=classes, **info.fixed, **options)

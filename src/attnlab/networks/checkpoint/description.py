@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError, WeightsError
 from attnlab._imported import is_path
+from attnlab._tokens import example_tokens
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import example_input
@@ -60,7 +61,8 @@ class Description:
     start: Literal["paper", "identity"] = "paper"
     gate_options: dict[str, Any] = field(default_factory=dict)
     input_size: list[int] | None = None
-    """Channels, height, width of the images; what the network says about itself if None."""
+    """Channels, height, width of the images, or the number of tokens of a text; what the network
+    says about itself if None."""
     kept: list[str] | None = None
     """After a fold, the gates that stay; None before."""
     removed: list[str] = field(default_factory=list)
@@ -161,6 +163,10 @@ class Description:
         """An input of the described size for `network`, the same each time."""
         if self.input_size is None:
             return example_input(network, batch)
+        if len(self.input_size) == 1:  # a text of so many tokens
+            assert self.num_classes is not None, "a language model has a vocabulary"
+            device = next(network.parameters()).device
+            return example_tokens(self.num_classes, self.input_size[0], batch).to(device)
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(batch, *self.input_size, generator=generator)
         parameter = next((p for p in network.parameters() if p.is_floating_point()), images)

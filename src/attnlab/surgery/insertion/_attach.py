@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError, SiteError
-from attnlab.gates import BranchGate, Gate, LearnedVectorGate, StageGate, StepGate
+from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
 from attnlab.residuals.attachment import (
     BranchAttachment,
     OwnedAttachment,
@@ -133,7 +133,7 @@ def start_notes(network: nn.Module, sites: Sequence[Site]) -> list[str]:
         attachment.gate_module
         for _, attachment in attachments(network)
         if (attachment.site.home, attachment.site.label) in chosen
-        and isinstance(attachment.gate_module, LearnedVectorGate)
+        and isinstance(attachment.gate_module, ConstantGate)
     ]
     notes = []
     with torch.no_grad():

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from attnlab._errors import OptionError, check_options, nearest
-from attnlab.gates import LearnedVectorGate, StepGate, parse_gate
+from attnlab.gates import ConstantGate, StepGate, parse_gate
 from attnlab.gates.asr import VISION_TRANSFORMER
 from attnlab.gates.registry import Form, GateSpec, form_of_class
 from attnlab.residuals.site import Site
@@ -45,7 +45,7 @@ def resolve(
         include_first = bool(given.pop("include_first", False))
     _check(gate, specs, given)
     return tuple(
-        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.asr, trainable)
+        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.constant, trainable)
         for spec in specs
     )
 
@@ -115,7 +115,7 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) 
     sample = build(64, **given)
     form = form_of_class(type(sample))
     if form is not None:
-        constant = isinstance(sample, LearnedVectorGate)
+        constant = isinstance(sample, ConstantGate)
         return Resolved(
             name,
             form,

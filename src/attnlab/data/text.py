@@ -1,0 +1,289 @@
+"""Text as a row of tokens: Python's own library, text files, and files of tokens.
+
+Training and validation are two rows of tokens. A window is `context` tokens and the one after them;
+windows are cut from one row each and do not overlap, so none crosses from one part to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlab._checksums import file_checksum
+from attnlab._errors import InputError, OptionError, check_options
+from attnlab._extras import needs
+from attnlab.data.batches import Batch, Chunk, Data, Facts
+from attnlab.data.config import DataConfig
+
+BYTES: Final = 256
+"""The vocabulary of text that is read byte by byte."""
+_END: Final = b"\0"
+"""After every file, so that a network can know that another one begins."""
+_TYPES: Final = {"uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32}
+
+# Modules that Python 3.11 to 3.14 have as one file each, so that versions differ little. Whole
+# files are held out, of several kinds: no text of a validation file is in training.
+_TRAINING: Final = (
+    "_pydecimal _pyio ast bdb codecs configparser contextlib dataclasses difflib dis doctest enum "
+    "fileinput fractions functools gettext gzip imaplib inspect ipaddress mailbox mimetypes "
+    "modulefinder ntpath optparse os pdb pickle pickletools pkgutil platform plistlib poplib "
+    "posixpath pprint profile pstats pydoc random runpy selectors shutil smtplib socket "
+    "socketserver ssl subprocess tarfile tempfile threading timeit tokenize trace traceback turtle "
+    "typing uuid warnings weakref webbrowser"
+).split()
+_VALIDATION: Final = "argparse base64 calendar csv ftplib heapq shlex statistics textwrap".split()
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """The two rows of tokens, which may be memory-mapped files."""
+
+    train: np.ndarray
+    test: np.ndarray
+    vocabulary: int
+    checksum: str
+    bytes_per_token: float | None = None
+    """Of the validation text; None if nobody said it."""
+    notes: tuple[str, ...] = ()
+
+
+def load_text(config: DataConfig) -> TokenData:
+    """The windows of `config`."""
+    _refuse_settings(config)
+    options = dict(config.options)
+    context = options.pop("context", 128)
+    if isinstance(context, bool) or not isinstance(context, int) or context < 1:
+        raise OptionError(f"Expected context to be a whole number from 1 on but got {context!r}.")
+    return TokenData(config, read_rows(config, options), context)
+
+
+def text_checksum(config: DataConfig) -> str:
+    """SHA-256 of the tokens of both parts, or of their files."""
+    return read_rows(config, {k: v for k, v in config.options.items() if k != "context"}).checksum
+
+
+def read_rows(config: DataConfig, options: dict[str, Any]) -> TokenRows:
+    """The tokens of both parts, whole."""
+    read: Callable[..., TokenRows] = {"stdlib": _stdlib, "text": _text, "tokens": _tokens}[
+        config.name
+    ]
+    check_options(f"Data {config.name!r}", read, options, skip=("root",))
+    return read(config.root, **options)
+
+
+def _refuse_settings(config: DataConfig) -> None:
+    """Settings of images that would do nothing."""
+    set_ = [name for name in ("size", "download") if getattr(config, name)]
+    if config.augmentation.transform is not None:
+        set_.append("augmentation.transform")
+    if set_:
+        raise OptionError(
+            f"Data {config.name!r} is text, and {set_[0]} is a setting of images. Leave it out."
+        )
+
+
+def _stdlib(root: str | None) -> TokenRows:
+    """Python's own library, byte by byte. Its text differs from version to version."""
+    if root is not None:
+        raise OptionError(
+            f"Data 'stdlib' is the library of the running Python, but got root = {root!r}. For a "
+            f"folder of text set name = 'text'."
+        )
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    train, test = (_modules(folder, names) for names in (_TRAINING, _VALIDATION))
+    note = f"the text is that of Python {platform.python_version()}; other versions differ a little"
+    return _of_bytes(train, test, (note,))
+
+
+def _modules(folder: Path, names: Sequence[str]) -> bytes:
+    missing = [name for name in names if not (folder / f"{name}.py").is_file()]
+    if missing:
+        raise InputError(
+            f"Data 'stdlib' reads the source of Python's library, but {str(folder)!r} lacks "
+            f"{missing[0]}.py ({len(missing)} of {len(names)} are missing). Use a Python that "
+            f"comes with its source, or data 'text' with a folder of your own."
+        )
+    return _joined([folder / f"{name}.py" for name in names])
+
+
+def _text(
+    root: str | None, validation: float = 0.1, pattern: str = "*", tokenizer: str | None = None
+) -> TokenRows:
+    """A file, or all files below a folder whose name fits `pattern`, in the order of their names;
+    the last share `validation` of the text is held out, or the folder validation/ beside train/."""
+    if root is None or not Path(root).exists():
+        raise InputError(
+            f"Data 'text' needs a file or folder of text, root = 'books/', but got {root!r}, which "
+            f"is not there."
+        )
+    if not 0 < validation < 1:
+        raise OptionError(f"Expected validation to be between 0 and 1 but got {validation!r}.")
+    path = Path(root)
+    if (path / "train").is_dir() and (path / "validation").is_dir():
+        train, test = (_joined(_files(path / part, pattern)) for part in ("train", "validation"))
+    else:
+        whole = _joined([path] if path.is_file() else _files(path, pattern))
+        cut = math.ceil(len(whole) * (1 - validation))
+        train, test = whole[:cut], whole[cut:]
+    return _of_bytes(train, test) if tokenizer is None else _encoded(train, test, tokenizer)
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    inside = (path.relative_to(folder) for path in folder.rglob(pattern) if path.is_file())
+    # By their parts, so that the order is the same under every system's separator.
+    found = sorted(p.parts for p in inside if not any(part.startswith(".") for part in p.parts))
+    if not found:
+        raise InputError(f"There is no file {pattern!r} below {str(folder)!r}.")
+    return [folder.joinpath(*parts) for parts in found]
+
+
+def _joined(files: Sequence[Path]) -> bytes:
+    """The text of `files`, each with its end; lines end in one byte on every system."""
+    return b"".join(_read(file) + _END for file in files)
+
+
+def _read(file: Path) -> bytes:
+    content = file.read_bytes()
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"Expected text in UTF-8 but {str(file)!r} is not, at byte {error.start}. Leave it out "
+            f"by a pattern, as in options = {{ pattern = '*.txt' }}."
+        ) from None
+    return content.replace(b"\r\n", b"\n")
+
+
+def _of_bytes(train: bytes, test: bytes, notes: tuple[str, ...] = ()) -> TokenRows:
+    rows = [np.frombuffer(part, dtype=np.uint8) for part in (train, test)]
+    return TokenRows(*rows, BYTES, _digest(rows), 1.0, notes)
+
+
+def _encoded(train: bytes, test: bytes, file: str) -> TokenRows:
+    """Both parts by a tokenizer's file, tokenizer.json; nothing is fetched."""
+    with needs("huggingface"):
+        from tokenizers import Tokenizer
+    if not Path(file).is_file():
+        raise InputError(f"There is no tokenizer at {file!r}. Expected a tokenizer.json.")
+    try:
+        tokenizer = Tokenizer.from_file(file)
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(f"{file!r} is not a tokenizer.json: {error}.") from None
+    texts = [part.decode("utf-8", errors="replace") for part in (train, test)]
+    rows = [
+        np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.uint32)
+        for text in texts
+    ]
+    share = len(test) / max(len(rows[1]), 1)
+    return TokenRows(*rows, tokenizer.get_vocab_size(), _digest(rows), share)
+
+
+def _digest(rows: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{row.dtype} {len(row)}\n".encode())
+        digest.update(row.data)
+    return digest.hexdigest()
+
+
+def _tokens(
+    root: str | None,
+    vocabulary: int | None = None,
+    dtype: str = "uint16",
+    bytes_per_token: float | None = None,
+) -> TokenRows:
+    """train.bin and validation.bin of a folder, plain numbers one after the other, which are
+    mapped into memory and not read."""
+    if dtype not in _TYPES:
+        raise OptionError(f"Expected dtype to be one of {', '.join(_TYPES)} but got {dtype!r}.")
+    if vocabulary is None or vocabulary < 2:
+        raise OptionError(
+            f"Data 'tokens' needs options = {{ vocabulary = N }}, the number of tokens that there can "
+            f"be, at least 2, but got {vocabulary!r}."
+        )
+    folder = Path(root or "")
+    files = [folder / f"{part}.bin" for part in ("train", "validation")]
+    for file in files:
+        if root is None or not file.is_file():
+            raise InputError(
+                f"Data 'tokens' needs a folder with train.bin and validation.bin, but there is no "
+                f"{str(file)!r}."
+            )
+        if not file.stat().st_size or file.stat().st_size % np.dtype(_TYPES[dtype]).itemsize:
+            raise InputError(
+                f"{str(file)!r} has {file.stat().st_size} bytes, which is not a whole number of "
+                f"{dtype} tokens. Set dtype to what the file holds."
+            )
+    rows = [np.memmap(file, dtype=_TYPES[dtype], mode="r") for file in files]
+    checksum = hashlib.sha256("\n".join(file_checksum(file) for file in files).encode())
+    return TokenRows(*rows, vocabulary, checksum.hexdigest(), bytes_per_token)
+
+
+class TokenData(Data):
+    """Windows of two rows of tokens: inputs (N, context), and as targets the token after each."""
+
+    def __init__(self, config: DataConfig, rows: TokenRows, context: int) -> None:
+        self._rows, self._context = rows, context
+        name = config.title
+        self._train = _windows(rows.train, context, config.train_subset, f"{name} (training)")
+        self._test = _windows(rows.test, context, config.test_subset, f"{name} (validation)")
+        self.facts = Facts(
+            name,
+            "tokens",
+            rows.vocabulary,
+            (context,),
+            len(self._train),
+            len(self._test),
+            (),
+            (),
+            rows.checksum,
+            notes=rows.notes,
+            bytes_per_token=rows.bytes_per_token,
+        )
+
+    def training(
+        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
+    ) -> Iterator[Batch]:
+        del seed, epoch  # nothing is drawn: the order of the windows is that of the chunks
+        for chunk in chunks:
+            yield self._batch(self._rows.train, self._train[chunk.images], device)
+
+    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        for chosen in chunks:
+            yield self._batch(self._rows.test, self._test[chosen], device)
+
+    def _batch(self, row: np.ndarray, windows: Tensor, device: torch.device) -> Batch:
+        places = windows.numpy()[:, None] * self._context + np.arange(self._context + 1)
+        found = torch.from_numpy(row[places].astype(np.int64))
+        largest = int(found.max())
+        if largest >= self.facts.outputs:
+            raise InputError(
+                f"{self.facts.name} has token {largest}, but its vocabulary is said to have "
+                f"{self.facts.outputs} tokens. Set vocabulary, or dtype, to what the file holds."
+            )
+        found = found.to(device)
+        return Batch(found[:, :-1], found[:, 1:])
+
+
+def _windows(row: np.ndarray, context: int, number: int | None, what: str) -> Tensor:
+    """The numbers of the windows that are used, evenly spread over the row."""
+    there = (len(row) - 1) // context
+    if there < 1:
+        raise InputError(
+            f"{what} has {len(row)} tokens, too few for one window of {context} and the token "
+            f"after it. Set a smaller context, or give more text."
+        )
+    if number is not None and number > there:
+        raise InputError(f"{what} has {there} windows but a subset of {number} was asked for.")
+    # Whole numbers: a row of tokens may have more windows than a float32 can count.
+    return torch.arange(there) if number is None else torch.arange(number) * there // number

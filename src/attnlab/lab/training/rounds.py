@@ -1,0 +1,62 @@
+"""Which batches belong to which round of a run.
+
+A round is what is trained between two tests and checkpoints: an epoch, or with a budget in steps so
+many of them, wherever in an epoch they begin. Which batch a step takes depends on the seed and the
+number of the step alone, so a run that is taken up in the middle of an epoch goes on to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from attnlab.data import Batch, Data
+from attnlab.data.batches import Chunk, training_chunks
+from attnlab.lab.training.recipe import Recipe
+
+
+class Part(NamedTuple):
+    """Consecutive batches of one epoch."""
+
+    epoch: int
+    chunks: Sequence[Chunk]
+
+
+class Round(NamedTuple):
+    """The batches of one round, in order."""
+
+    first: int
+    """The number of its first step, from 0 over the whole run."""
+    parts: tuple[Part, ...]
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return [chunk for part in self.parts for chunk in part.chunks]
+
+    def batches(self, data: Data, seed: int, device: torch.device) -> Iterator[Batch]:
+        """One batch per chunk, augmented as in its epoch."""
+        for part in self.parts:
+            yield from data.training(part.chunks, seed, part.epoch, device)
+
+
+def round_of(
+    recipe: Recipe, images: int, seed: int, number: int, rank: int = 0, processes: int = 1
+) -> Round:
+    """The round `number`, from 0, of training on `images`."""
+
+    def epoch_of(epoch: int) -> list[Chunk]:
+        return training_chunks(images, recipe, seed, epoch, rank, processes)
+
+    if recipe.steps is None:
+        chunks = epoch_of(number)
+        return Round(number * len(chunks), (Part(number, chunks),))
+    first = number * recipe.interval
+    last = min(first + recipe.interval, recipe.steps)
+    per_epoch = len(epoch_of(0))
+    parts = []
+    for epoch in range(first // per_epoch, -(-last // per_epoch)):
+        start = epoch * per_epoch
+        parts.append(Part(epoch, epoch_of(epoch)[max(first - start, 0) : last - start]))
+    return Round(first, tuple(parts))
