@@ -41,11 +41,15 @@ PARAMETERS = {
     "ema": [48, 176, 672],
     "gam": [102720, 410240, 1639680],
     "gct": [192, 384, 768],
+    "token": [65, 129, 257],
+    "scale": [64, 128, 256],
+    "rezero": [1, 1, 1],
 }
 ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa", "ese", "ge", "gc", "gct"}
+CONSTANT = {"scale", "rezero"}
 OF_ANY_RANK = {
     *("se", "eca", "sem", "srm", "ie", "sge", "dia", "step"),
-    *("ese", "ge", "gc", "simam", "gct"),
+    *("ese", "ge", "gc", "simam", "gct", "token", "scale", "rezero"),
 }
 
 
@@ -111,14 +115,18 @@ def test_first_values(gates: dict[str, dict[str, Any]]) -> None:
     assert gates["se"]["initial_gate_deviation"] > 1e-3
     assert gates["gct"]["initial_gate"] == 1.0
     assert gates["gc"]["initial_gate"] == 0.5
+    assert gates["token"]["initial_gate"] == 1.0
+    assert gates["rezero"]["initial_gate"] == 0.0
     assert gates["bam"]["initial_gate"] == pytest.approx(1.5, abs=0.1)
     assert gates["simam"]["initial_gate"] > 1 / (1 + math.exp(-0.5))
 
 
 def test_which_fold(gates: dict[str, dict[str, Any]]) -> None:
-    assert {name for name in PARAMETERS if gates[name]["folds"]} == ON_VECTOR
-    assert all(row["folds"] == GATES[name].on_vector for name, row in gates.items())
-    assert all(row["folds"] != bool(row["why_not"]) for row in gates.values())
+    assert {name for name in PARAMETERS if gates[name]["folds"]} == ON_VECTOR | CONSTANT
+    assert {name for name in PARAMETERS if GATES[name].on_vector} == ON_VECTOR
+    assert all((name in ON_VECTOR) != bool(row["why_not"]) for name, row in gates.items())
+    assert (gates["se"]["folds_as"], gates["scale"]["folds_as"]) == ("asr:se", "scale")
+    assert gates["token"]["folds_as"] == ""
 
 
 def test_ranks(gates: dict[str, dict[str, Any]]) -> None:

@@ -62,6 +62,10 @@ COUNTS: list[tuple[str, dict[str, object], tuple[int, int, int]]] = [
     ("ema", {}, (48, 176, 672)),
     ("gam", {}, (102_720, 410_240, 1_639_680)),
     ("gct", {}, (192, 384, 768)),
+    ("token", {}, (65, 129, 257)),
+    ("token", {"read": 12}, (13, 13, 13)),
+    ("scale", {}, (64, 128, 256)),
+    ("rezero", {}, (1, 1, 1)),
     ("asr:ese", {}, (4_224, 16_640, 66_048)),
     ("asr:ge", {}, (64, 128, 256)),
     ("asr:gc", {}, (652, 2_328, 8_752)),  # ψ in the place of the weights of the pixels
@@ -113,6 +117,10 @@ def test_network_has_the_printed_count(
         ("gc", {}, 0.5),
         ("gct", {}, 1.0),
         ("asr:gct", {}, 1.0),
+        ("token", {}, 1.0),
+        ("token", {"factor": 1.0}, 0.5),
+        ("scale", {"initial": 0.125}, 0.125),
+        ("rezero", {}, 0.0),
     ],
 )
 def test_initial_gate(name: str, options: dict[str, object], value: float) -> None:

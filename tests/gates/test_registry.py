@@ -393,6 +393,9 @@ def test_ranks() -> None:
         "gc",
         "simam",
         "gct",
+        "token",
+        "scale",
+        "rezero",
     )
     of_images = (
         "cbam",

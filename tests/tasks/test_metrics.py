@@ -98,7 +98,7 @@ def test_unknown_tasks_and_options() -> None:
     assert str(caught.value) == (
         "Unknown task 'regresion'. Did you mean 'regression' or 'segmentation' or 'detection'? "
         "Expected one of: classification, multilabel, regression, detection, segmentation, style, "
-        "style-filters."
+        "style-filters, language."
     )
     with pytest.raises(OptionError) as wrong:
         build_task(TaskConfig(options={"smoothing": 0.1}), facts("class", 3))

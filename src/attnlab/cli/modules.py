@@ -37,7 +37,10 @@ class ModuleRow:
     initial_gate_deviation: float
     """Its standard deviation over images, channels and pixels."""
     folds: bool
-    """Whether "asr:name" exists: the same module on a learned vector, which folds to nothing."""
+    """Whether it can be folded to nothing: as it is, or as "asr:name", the same module on a learned
+    vector."""
+    folds_as: str
+    """Its name in the form that folds; empty if there is none."""
     why_not: str
 
 
@@ -105,7 +108,7 @@ def _table(found: list[ModuleRow], title: str) -> Table:
             " ".join(map(str, row.ranks)),
             " ".join(f"{count:,}" for count in row.parameters),
             " ".join(f"{n:,}" if n < 1e6 else f"{n / 1e6:.1f}M" for n in row.macs),
-            f"asr:{row.name}" if row.folds else "no",
+            row.folds_as or "no",
             _gate(row),
         )
         for row in found
@@ -148,6 +151,7 @@ def _as_json(found: list[ModuleRow]) -> str:
 def _row(info: GateInfo) -> ModuleRow:
     counts = [_count(info, channels, side) for channels, side in SIZES]
     mean, deviation = _first_value(info)
+    folds_as = f"asr:{info.name}" if info.on_vector else info.name if info.constant else ""
     return ModuleRow(
         name=info.name,
         title=info.title,
@@ -158,7 +162,8 @@ def _row(info: GateInfo) -> ModuleRow:
         macs=tuple(macs for _, macs in counts),
         initial_gate=mean,
         initial_gate_deviation=deviation,
-        folds=info.on_vector,
+        folds=bool(folds_as),
+        folds_as=folds_as,
         why_not=info.not_on_vector,
     )
 

@@ -19,12 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnlab._checked import check_whole
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError, check_options
 from attnlab._extras import needs
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import DataConfig
 
+CONTEXT: Final = 128
+"""The tokens of a window, unless told."""
 BYTES: Final = 256
 """The vocabulary of text that is read byte by byte."""
 _END: Final = b"\0"
@@ -33,6 +36,7 @@ _TYPES: Final = {"uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32}
 
 # Modules that Python 3.11 to 3.14 have as one file each, so that versions differ little. Whole
 # files are held out, of several kinds: no text of a validation file is in training.
+# As a text: sixty names are easier to read in a few lines.
 _TRAINING: Final = (
     "_pydecimal _pyio ast bdb codecs configparser contextlib dataclasses difflib dis doctest enum "
     "fileinput fractions functools gettext gzip imaplib inspect ipaddress mailbox mimetypes "
@@ -40,8 +44,8 @@ _TRAINING: Final = (
     "posixpath pprint profile pstats pydoc random runpy selectors shutil smtplib socket "
     "socketserver ssl subprocess tarfile tempfile threading timeit tokenize trace traceback turtle "
     "typing uuid warnings weakref webbrowser"
-).split()
-_VALIDATION: Final = "argparse base64 calendar csv ftplib heapq shlex statistics textwrap".split()
+)
+_VALIDATION: Final = "argparse base64 calendar csv ftplib heapq shlex statistics textwrap"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class TokenRows:
     train: np.ndarray
     test: np.ndarray
     vocabulary: int
+    context: int
+    """The tokens of a window."""
     checksum: str
     bytes_per_token: float | None = None
     """Of the validation text; None if nobody said it."""
@@ -60,25 +66,24 @@ class TokenRows:
 def load_text(config: DataConfig) -> TokenData:
     """The windows of `config`."""
     _refuse_settings(config)
-    options = dict(config.options)
-    context = options.pop("context", 128)
-    if isinstance(context, bool) or not isinstance(context, int) or context < 1:
-        raise OptionError(f"Expected context to be a whole number from 1 on but got {context!r}.")
-    return TokenData(config, read_rows(config, options), context)
+    return TokenData(config, read_rows(config))
 
 
 def text_checksum(config: DataConfig) -> str:
     """SHA-256 of the tokens of both parts, or of their files."""
-    return read_rows(config, {k: v for k, v in config.options.items() if k != "context"}).checksum
+    return read_rows(config).checksum
 
 
-def read_rows(config: DataConfig, options: dict[str, Any]) -> TokenRows:
+def read_rows(config: DataConfig) -> TokenRows:
     """The tokens of both parts, whole."""
+    options: dict[str, Any] = dict(config.options)
     read: Callable[..., TokenRows] = {"stdlib": _stdlib, "text": _text, "tokens": _tokens}[
         config.name
     ]
     check_options(f"Data {config.name!r}", read, options, skip=("root",))
-    return read(config.root, **options)
+    rows = read(config.root, **options)
+    check_whole("context", rows.context, 1)
+    return rows
 
 
 def _refuse_settings(config: DataConfig) -> None:
@@ -92,7 +97,7 @@ def _refuse_settings(config: DataConfig) -> None:
         )
 
 
-def _stdlib(root: str | None) -> TokenRows:
+def _stdlib(root: str | None, context: int = CONTEXT) -> TokenRows:
     """Python's own library, byte by byte. Its text differs from version to version."""
     if root is not None:
         raise OptionError(
@@ -100,9 +105,9 @@ def _stdlib(root: str | None) -> TokenRows:
             f"folder of text set name = 'text'."
         )
     folder = Path(sysconfig.get_paths()["stdlib"])
-    train, test = (_modules(folder, names) for names in (_TRAINING, _VALIDATION))
+    train, test = (_modules(folder, text.split()) for text in (_TRAINING, _VALIDATION))
     note = f"the text is that of Python {platform.python_version()}; other versions differ a little"
-    return _of_bytes(train, test, (note,))
+    return _of_bytes(train, test, context, (note,))
 
 
 def _modules(folder: Path, names: Sequence[str]) -> bytes:
@@ -117,7 +122,11 @@ def _modules(folder: Path, names: Sequence[str]) -> bytes:
 
 
 def _text(
-    root: str | None, validation: float = 0.1, pattern: str = "*", tokenizer: str | None = None
+    root: str | None,
+    context: int = CONTEXT,
+    validation: float = 0.1,
+    pattern: str = "*",
+    tokenizer: str | None = None,
 ) -> TokenRows:
     """A file, or all files below a folder whose name fits `pattern`, in the order of their names;
     the last share `validation` of the text is held out, or the folder validation/ beside train/."""
@@ -135,7 +144,9 @@ def _text(
         whole = _joined([path] if path.is_file() else _files(path, pattern))
         cut = math.ceil(len(whole) * (1 - validation))
         train, test = whole[:cut], whole[cut:]
-    return _of_bytes(train, test) if tokenizer is None else _encoded(train, test, tokenizer)
+    if tokenizer is not None:
+        return _encoded(train, test, context, tokenizer)
+    return _of_bytes(train, test, context)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -164,12 +175,12 @@ def _read(file: Path) -> bytes:
     return content.replace(b"\r\n", b"\n")
 
 
-def _of_bytes(train: bytes, test: bytes, notes: tuple[str, ...] = ()) -> TokenRows:
+def _of_bytes(train: bytes, test: bytes, context: int, notes: tuple[str, ...] = ()) -> TokenRows:
     rows = [np.frombuffer(part, dtype=np.uint8) for part in (train, test)]
-    return TokenRows(*rows, BYTES, _digest(rows), 1.0, notes)
+    return TokenRows(*rows, BYTES, context, _digest(rows), 1.0, notes)
 
 
-def _encoded(train: bytes, test: bytes, file: str) -> TokenRows:
+def _encoded(train: bytes, test: bytes, context: int, file: str) -> TokenRows:
     """Both parts by a tokenizer's file, tokenizer.json; nothing is fetched."""
     with needs("huggingface"):
         from tokenizers import Tokenizer
@@ -185,7 +196,7 @@ def _encoded(train: bytes, test: bytes, file: str) -> TokenRows:
         for text in texts
     ]
     share = len(test) / max(len(rows[1]), 1)
-    return TokenRows(*rows, tokenizer.get_vocab_size(), _digest(rows), share)
+    return TokenRows(*rows, tokenizer.get_vocab_size(), context, _digest(rows), share)
 
 
 def _digest(rows: Sequence[np.ndarray]) -> str:
@@ -198,6 +209,7 @@ def _digest(rows: Sequence[np.ndarray]) -> str:
 
 def _tokens(
     root: str | None,
+    context: int = CONTEXT,
     vocabulary: int | None = None,
     dtype: str = "uint16",
     bytes_per_token: float | None = None,
@@ -208,8 +220,8 @@ def _tokens(
         raise OptionError(f"Expected dtype to be one of {', '.join(_TYPES)} but got {dtype!r}.")
     if vocabulary is None or vocabulary < 2:
         raise OptionError(
-            f"Data 'tokens' needs options = {{ vocabulary = N }}, the number of tokens that there can "
-            f"be, at least 2, but got {vocabulary!r}."
+            f"Data 'tokens' needs options = {{ vocabulary = N }}, how many tokens there can be, at "
+            f"least 2, but got {vocabulary!r}."
         )
     folder = Path(root or "")
     files = [folder / f"{part}.bin" for part in ("train", "validation")]
@@ -226,14 +238,14 @@ def _tokens(
             )
     rows = [np.memmap(file, dtype=_TYPES[dtype], mode="r") for file in files]
     checksum = hashlib.sha256("\n".join(file_checksum(file) for file in files).encode())
-    return TokenRows(*rows, vocabulary, checksum.hexdigest(), bytes_per_token)
+    return TokenRows(*rows, vocabulary, context, checksum.hexdigest(), bytes_per_token)
 
 
 class TokenData(Data):
     """Windows of two rows of tokens: inputs (N, context), and as targets the token after each."""
 
-    def __init__(self, config: DataConfig, rows: TokenRows, context: int) -> None:
-        self._rows, self._context = rows, context
+    def __init__(self, config: DataConfig, rows: TokenRows) -> None:
+        self._rows, self._context, context = rows, rows.context, rows.context
         name = config.title
         self._train = _windows(rows.train, context, config.train_subset, f"{name} (training)")
         self._test = _windows(rows.test, context, config.test_subset, f"{name} (validation)")

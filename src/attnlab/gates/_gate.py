@@ -189,3 +189,8 @@ class GateInfo:
     def on_vector(self) -> bool:
         """Whether "asr:name" exists."""
         return issubclass(self.build, Gate) and self.build.on_vector
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same for every input as it is."""
+        return issubclass(self.build, ConstantGate)

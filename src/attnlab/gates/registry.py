@@ -15,7 +15,7 @@ from torch import nn
 from attnlab._checked import check_values, check_whole
 from attnlab._errors import OptionError, UnknownNameError, nearest, unknown_name
 from attnlab._imported import imported, is_path
-from attnlab.gates._gate import BranchGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.gates._gate import BranchGate, Gate, StageGate, StepGate
 from attnlab.gates._gate import Form as Form
 from attnlab.gates._gate import GateInfo as GateInfo
 from attnlab.gates._table import GATES as GATES
@@ -85,7 +85,7 @@ class GateSpec:
     @property
     def constant(self) -> bool:
         """Whether the gate is the same for every input."""
-        return self.asr or issubclass(self.info.build, ConstantGate)
+        return self.asr or self.info.constant
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def create_causal(name: str, vocabulary: int | None, options: Mapping[str, Any])
             )
     sizes = {} if vocabulary is None else {"vocab_size": vocabulary}
     # Ids of special tokens lie beyond a small vocabulary, and a padding id would zero a row.
-    special = {key: None for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     network: nn.Module = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(name, **{**special, **sizes, **options})
     )

@@ -48,7 +48,7 @@ def create(
       that torchvision has for it fetches the library's weights.
     * `"smp:NAME"`: `segmentation_models_pytorch.create_model`, such as `"smp:unet"`, a class for
       every pixel; `encoder_name="resnet18"` and the other options of the library's builder.
-    * `"transformers:FAMILY"`: a causal language model of transformers, such as "transformers:llama";
+    * `"transformers:FAMILY"`: a causal network of transformers, such as "transformers:llama";
       `num_classes` is the size of the vocabulary and `options` are settings of its configuration.
     * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
 

@@ -84,7 +84,7 @@ class Attachment(RecordedWhole, ABC):
         if not isinstance(self.gate_module, ConstantGate):
             return None
         with torch.no_grad():
-            constant = copy.deepcopy(self.gate_module).cpu().double().constant()
+            constant = copy.deepcopy(self.gate_module).cpu().double().constant().detach()
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
     def forward(

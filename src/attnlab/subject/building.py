@@ -20,9 +20,7 @@ from attnlab.surgery.noise import attach as attach_noise
 from attnlab.tasks import CreatedTask, Task
 
 
-def build_network(
-    config: NetworkConfig, task: Task, *, sync_batchnorm: bool = False
-) -> nn.Module:
+def build_network(config: NetworkConfig, task: Task, *, sync_batchnorm: bool = False) -> nn.Module:
     """The network of `config` for the data of the task. What it shares with the plain backbone has
     the same first values whatever the gate is, so runs with one seed pair."""
     example = task.facts.example()

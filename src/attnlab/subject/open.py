@@ -230,7 +230,9 @@ def _of_file(path: Path, asked: Asked) -> Subject:
     description = _described(path, asked)
     network = filled(description, read_state(path), str(path)).eval().to(_device())
     library = library_preprocessing(description.model, network, None)
-    if library is None and description.input_size is not None:
+    images_known = description.input_size is not None and len(description.input_size) == 3
+    if library is None and images_known:
+        assert description.input_size is not None
         # The file says the size of its images, though not how they were prepared.
         library = replace(_of_imagenet(network), size=_size(description.input_size))
     images, notes = _images(asked, network, description.preprocessing, library, trained=True)

@@ -25,7 +25,9 @@ class Language(CreatedTask):
 
     targets = "tokens"
     metrics = (
-        Metric(name="loss", label="validation loss", unit="nats", better="lower", least=0, digits=4),
+        Metric(
+            name="loss", label="validation loss", unit="nats", better="lower", least=0, digits=4
+        ),
         Metric(name="bits_per_byte", label="bits per byte", better="lower", least=0, digits=4),
         Metric(name="perplexity", label="perplexity", better="lower", least=1, digits=3),
         Metric(name="top1", label="top-1", unit="%", scale=100, least=0, most=1),

@@ -42,7 +42,7 @@ class _Errors(TaskMeters):
             "r2": R2Score(),
         }
         self._meters = {
-            name: meter.set_dtype(torch.float64).to(device) for name, meter in made.items()
+            name: meter.to(device).set_dtype(torch.float64) for name, meter in made.items()
         }
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:

@@ -160,9 +160,10 @@ class Means:
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
         from torchmetrics import MeanMetric  # takes seconds, so not where it is not needed
 
-        # NaN is not left out: a network that gives it must not look better.
+        # NaN is not left out: a network that gives it must not look better. The device first:
+        # `to` takes a metric back to float32.
         made = {
-            name: MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(device)
+            name: MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
             for name in names
         }
         self._means = made

@@ -30,7 +30,7 @@ def config(**settings: object) -> RunConfig:
             {"data": "cifar"},
             "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
             "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, hf, "
-            "shapes, coco, voc, yolo, shape-masks, masks, voc-masks.",
+            "shapes, coco, voc, yolo, shape-masks, masks, voc-masks, stdlib, text, tokens.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (
@@ -66,7 +66,7 @@ def config(**settings: object) -> RunConfig:
         (
             {"recipe": {"name": "digits", "schedule": "cosin"}},
             "Unknown schedule 'cosin'. Did you mean 'cosine'? Expected one of: constant, step, "
-            "multistep, cosine.",
+            "multistep, cosine, wsd.",
         ),
         (
             {"recipe": {"name": "digits", "schedule_options": {"a": 1}}},
@@ -74,8 +74,8 @@ def config(**settings: object) -> RunConfig:
         ),
         (
             {"data": {"name": "digits", "options": {"a": 1}}},
-            "options are for your own data set ('module.Class'), coco, voc, yolo, masks and "
-            "voc-masks; 'digits' has none.",
+            "options are for your own data set ('module.Class'), coco, voc, yolo, masks, "
+            "voc-masks, stdlib, text and tokens; 'digits' has none.",
         ),
         (
             {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},

@@ -49,6 +49,10 @@ NUMBERS = [
     "lr_batch",
     "clip",
     "ema",
+    "steps",
+    "interval",
+    "accumulate",
+    "decay_share",
 ]
 
 
@@ -76,7 +80,8 @@ def test_true_and_false_are_taken_where_they_are_meant() -> None:
 
 
 def test_every_recipe_is_known() -> None:
-    assert set(list_recipes()) == {*TABLES, "digits", "shapes", "shape_masks", "style"}
+    ours = {"digits", "shapes", "shape_masks", "style", "language"}
+    assert set(list_recipes()) == {*TABLES, *ours}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -136,12 +141,12 @@ def test_the_rate_is_that_of_torchs_scheduler(settings: dict, scheduler: object)
 
 
 def test_the_optimizers() -> None:
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-    sgd = build_optimizer(recipe(weight_decay=0.1, momentum=0.8), parameters)
+    network = torch.nn.Linear(1, 1)
+    sgd = build_optimizer(recipe(weight_decay=0.1, momentum=0.8), network)
     assert isinstance(sgd, torch.optim.SGD)
     group = sgd.param_groups[0]
     assert (group["momentum"], group["weight_decay"], group["nesterov"]) == (0.8, 0.1, False)
-    assert isinstance(build_optimizer(recipe(optimizer="adamw"), parameters), torch.optim.AdamW)
+    assert isinstance(build_optimizer(recipe(optimizer="adamw"), network), torch.optim.AdamW)
 
 
 def test_the_rate_of_a_detector() -> None:

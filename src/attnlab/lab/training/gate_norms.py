@@ -21,8 +21,9 @@ LEAST = 8
 
 
 def check_gate_norms(network: nn.Module, example: Tensor, images: int) -> None:
-    """Refuse to train a network, run once on `example`, on `images` per process where the batch norms of a gate, which see
-    pooled features, would have too few values to take statistics of."""
+    """Refuse to train a network, which is run once on `example`, on `images` per process where the
+    batch norms of a gate, which see pooled features, would have too few values to take statistics
+    of."""
     norms = {
         f"{name}.{inner}": module
         for name, attachment in attachments(network)

@@ -68,8 +68,8 @@ class Recipe(Strict):
     """On which parameters the weights decay: every one, as in the papers' code, or as language
     models are trained, matrices only: no norm, no bias, no gate."""
     schedule: str = "constant"
-    """`constant`, `step`, `multistep`, `cosine`, `wsd` (constant, then down in a line), or an `attnlab.lab.training.Schedule` of yours,
-    "my_module.MySchedule"."""
+    """`constant`, `step`, `multistep`, `cosine`, `wsd` (constant, then down in a line), or an
+    `attnlab.lab.training.Schedule` of yours, "my_module.MySchedule"."""
     schedule_options: dict[str, bool | int | float | str] = {}
     """Of a schedule of yours."""
     step_epochs: PositiveInt = 30
@@ -104,8 +104,11 @@ class Recipe(Strict):
         """Count the rounds of a budget in steps."""
         if not isinstance(given, Mapping) or given.get("steps") is None:
             return given
-        steps, interval = given["steps"], given.get("interval", cls.model_fields["interval"].default)
-        if not all(isinstance(n, int) and n > 0 for n in (steps, interval)):
+        steps, interval = (
+            given["steps"],
+            given.get("interval", cls.model_fields["interval"].default),
+        )
+        if not all(type(n) is int and n > 0 for n in (steps, interval)):
             return given  # refused by the fields themselves
         rounds = -(-steps // interval)
         if given.get("epochs", rounds) != rounds:
@@ -146,7 +149,6 @@ class Recipe(Strict):
                 f"{self.warmup_epochs} and epochs = {self.epochs}."
             )
         return self
-
 
     def _check_steps(self, steps: int) -> None:
         if self.schedule not in OF_STEPS:

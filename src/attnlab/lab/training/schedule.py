@@ -47,7 +47,7 @@ def rate_of_step(recipe: Recipe, step: int) -> float:
     if recipe.schedule == "cosine":
         left = (1 + math.cos(math.pi * done)) / 2
     elif recipe.schedule == "wsd":
-        left = min(1.0, (1 - done) / recipe.decay_share)
+        left = min(1.0, (recipe.steps - step) / (recipe.decay_share * recipe.steps))
     else:
         return rate
     return recipe.minimum_lr + (rate - recipe.minimum_lr) * left

@@ -45,7 +45,9 @@ def resolve(
         include_first = bool(given.pop("include_first", False))
     _check(gate, specs, given)
     return tuple(
-        Resolved(str(spec), spec.form, _builder(spec, given), include_first, spec.constant, trainable)
+        Resolved(
+            str(spec), spec.form, _builder(spec, given), include_first, spec.constant, trainable
+        )
         for spec in specs
     )
 

@@ -1,0 +1,169 @@
+"""Text as windows of tokens: against the text itself, cut by hand."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab._errors import InputError, OptionError
+from attnlab.data import DataConfig, data_checksum, load_data
+from attnlab.data.batches import Chunk
+
+CPU = torch.device("cpu")
+
+
+def text(root: Path, **settings: object) -> DataConfig:
+    options = settings.pop("options", {"context": 8})
+    return DataConfig(name="text", root=str(root), options=options, **settings)  # type: ignore[arg-type]
+
+
+def all_windows(config: DataConfig) -> tuple[list[bytes], list[bytes]]:
+    """Inputs with the last target behind them, of training and of validation."""
+    data = load_data(config)
+    chunks = [Chunk(torch.arange(data.facts.train), 1.0)]
+    found = []
+    for batch in (
+        next(data.training(chunks, 0, 0, CPU)),
+        next(data.testing([torch.arange(data.facts.test)], CPU)),
+    ):
+        assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+        rows = torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1)
+        found.append([bytes(row) for row in rows.tolist()])
+    return found[0], found[1]
+
+
+def test_windows_are_the_text_cut_by_hand(tmp_path: Path) -> None:
+    content = bytes(range(1, 201))[:127] + b"x" * 73
+    (tmp_path / "a.txt").write_bytes(content)
+    train, test = all_windows(text(tmp_path / "a.txt"))
+    whole = content + b"\0"  # the end of the file
+    cut = 181  # nine tenths of 201 bytes, rounded up
+    assert train == [whole[i : i + 9] for i in range(0, cut - 8, 8)]
+    assert test == [whole[i : i + 9] for i in range(cut, 201 - 8, 8)]
+
+
+def test_no_window_crosses_from_one_part_to_the_other(tmp_path: Path) -> None:
+    """Training text of one letter and validation text of another never meet."""
+    for part, letter in (("train", b"a"), ("validation", b"b")):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "file.txt").write_bytes(letter * 100)
+    train, test = all_windows(text(tmp_path))
+    assert set(b"".join(train)) <= set(b"a\0")
+    assert set(b"".join(test)) <= set(b"b\0")
+
+
+def test_files_are_joined_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "late.txt").write_bytes(b"33333333")
+    (tmp_path / "a.txt").write_bytes(b"11111\r\n1")
+    (tmp_path / ".hidden").write_bytes(b"\xff")
+    train, _ = all_windows(text(tmp_path, options={"context": 1, "validation": 0.2}))
+    assert b"".join(window[:1] for window in train) == b"11111\n1\x0033333"[:13]
+
+
+def test_a_subset_is_spread_over_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(bytes(range(1, 101)))
+    data = load_data(text(tmp_path / "a.txt", options={"context": 1}, train_subset=3))
+    batch = next(data.training([Chunk(torch.arange(3), 1.0)], 0, 0, CPU))
+    assert batch.inputs.flatten().tolist() == [1, 31, 61]  # of 90 windows
+
+
+def test_the_identity_is_the_content(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_bytes(b"the same text, twice " * 9)
+    one, two = (data_checksum(text(tmp_path / f"{name}.txt")) for name in ("one", "two"))
+    assert one == two
+    (tmp_path / "two.txt").write_bytes(b"the same text, twice " * 8 + b"the same text, Twice ")
+    assert data_checksum(text(tmp_path / "two.txt")) != one
+
+
+def test_the_library_of_python_is_whole_files() -> None:
+    """Every training file, found in the windows again, is Python; none is in both parts."""
+    data = load_data(DataConfig(name="stdlib", options={"context": 64}))
+    assert (data.facts.outputs, data.facts.bytes_per_token) == (256, 1.0)
+    batch = next(data.testing([torch.arange(data.facts.test)], CPU))
+    files = bytes(batch.inputs.flatten().tolist()).split(b"\0")[:-1]
+    assert len(files) == 8  # the ninth is cut at the end of the last window
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    assert files[0] == (folder / "argparse.py").read_bytes().replace(b"\r\n", b"\n")
+    assert all(ast.parse(file) for file in files)
+    train = next(data.training([Chunk(torch.arange(data.facts.train), 1.0)], 0, 0, CPU))
+    seen = bytes(train.inputs.flatten().tolist())
+    assert not any(file[:500] in seen for file in files)
+
+
+def test_files_of_tokens_are_mapped(tmp_path: Path) -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
+    tokens.tofile(tmp_path / "train.bin")
+    tokens[:100].tofile(tmp_path / "validation.bin")
+    config = DataConfig(
+        name="tokens", root=str(tmp_path), options={"vocabulary": 1000, "context": 10}
+    )
+    data = load_data(config)
+    assert isinstance(data._rows.train, np.memmap)  # type: ignore[attr-defined]
+    batch = next(data.training([Chunk(torch.tensor([7]), 1.0)], 0, 0, CPU))
+    assert batch.inputs.tolist() == [list(range(70, 80))]
+    assert batch.targets.tolist() == [list(range(71, 81))]
+    small = config.model_copy(update={"options": {"vocabulary": 990, "context": 10}})
+    with pytest.raises(InputError, match="has token 990, but its vocabulary is said to have 990"):
+        next(load_data(small).training([Chunk(torch.tensor([98]), 1.0)], 0, 0, CPU))
+
+
+def test_a_tokenizer_makes_tokens(tmp_path: Path) -> None:
+    """Words by a tokenizer of words, and bytes per token counted by hand."""
+    pytest.importorskip("tokenizers")
+    words = {"red": 0, "green": 1, "blue": 2, "?": 3}
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps(
+            {
+                "version": "1.0",
+                "pre_tokenizer": {"type": "WhitespaceSplit"},
+                "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
+            }
+        )
+    )
+    for part, content in (("train", "red green blue " * 4), ("validation", "blue red ")):
+        (tmp_path / "text" / part).mkdir(parents=True)
+        (tmp_path / "text" / part / "a.txt").write_text(content)
+    options = {"context": 2, "tokenizer": str(tmp_path / "tokenizer.json")}
+    data = load_data(text(tmp_path / "text", options=options))
+    batch = next(data.testing([torch.tensor([0])], CPU))
+    assert (batch.inputs.tolist(), batch.targets.tolist()) == ([[2, 0]], [[0, 3]])
+    assert data.facts.outputs == 4
+    assert data.facts.bytes_per_token == 10 / 3  # nine bytes and the end of the file
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"contxt": 4}, "Data 'text' has no option 'contxt'. Did you mean 'context'?"),
+        ({"context": 0}, "Expected context to be at least 1 but got 0."),
+        ({"validation": 1.5}, "Expected validation to be between 0 and 1 but got 1.5."),
+    ],
+)
+def test_wrong_options(tmp_path: Path, options: dict, message: str) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    with pytest.raises(OptionError) as error:
+        load_data(text(tmp_path / "a.txt", options=options))
+    assert str(error.value).startswith(message)
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("short")
+    with pytest.raises(InputError, match=r"\(training\) has 6 tokens, too few for one window of 8"):
+        load_data(text(tmp_path / "a.txt"))
+    (tmp_path / "picture.png").write_bytes(b"text" + b"\xff\xfe")
+    with pytest.raises(InputError, match=r"is not, at byte 4\. Leave it out by a pattern"):
+        load_data(text(tmp_path))
+    with pytest.raises(InputError, match="needs a file or folder of text"):
+        load_data(text(tmp_path / "gone"))
+    with pytest.raises(OptionError, match=r"needs options = \{ vocabulary = N \}"):
+        load_data(DataConfig(name="tokens", root=str(tmp_path)))
+    with pytest.raises(OptionError, match="is text, and size is a setting of images"):
+        load_data(text(tmp_path / "a.txt", size=3))

@@ -1,0 +1,165 @@
+"""Gates for tokens: by their formulas written out in numpy, in networks that must not look ahead,
+with a cache of keys and values, compiled and exported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import attnlab
+from attnlab._errors import InputError, OptionError, SiteError
+from attnlab.gates import build_gate
+
+SMALL = {"width": 16, "depth": 2, "heads": 2, "context": 12, "hidden": 24}
+LLAMA = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+NAMES = ("token", "scale", "rezero")
+
+
+def away(network: nn.Module, plain: nn.Module) -> nn.Module:
+    """The gates away from their start."""
+    there = {name for name, _ in plain.named_parameters()}
+    random = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name not in there:
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=random).to(parameter))
+    return network
+
+
+@pytest.mark.parametrize("read", [None, 3])
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_the_formula_of_a_token_gate(read: int | None, factor: float) -> None:
+    gate = build_gate("token", 8, read=read, factor=factor, spread=0.7).double()
+    with torch.no_grad():
+        gate.bias.fill_(-0.3)
+    state, branch = torch.randn(2, 2, 8, 5, dtype=torch.float64)
+    x, w = state.numpy(), gate.weight.detach().numpy()
+    normed = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-6)
+    logits = np.einsum("bcn,c->bn", normed[:, : read or 8], w) - 0.3
+    wanted = factor / (1 + np.exp(-logits))
+    np.testing.assert_allclose(gate(state, branch).detach().numpy()[:, 0], wanted, rtol=1e-12)
+
+
+def test_a_token_gate_is_that_of_gated_attention() -> None:
+    """One value for all channels of a token is the same before and after an output projection."""
+    gate = build_gate("token", 8, spread=1.0).double()
+    state, mixed = torch.randn(2, 1, 5, 8, dtype=torch.float64)
+    value = gate(state.transpose(1, 2), mixed.transpose(1, 2)).transpose(1, 2)
+    project = nn.Linear(8, 8, bias=False).double()
+    torch.testing.assert_close(value * project(mixed), project(value * mixed))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backbone", ["decoder", "transformers:llama", "transformers:gpt2"])
+def test_conversion_changes_nothing_at_first(name: str, backbone: str) -> None:
+    if backbone != "decoder":
+        pytest.importorskip("transformers")
+    options = {
+        "decoder": SMALL,
+        "transformers:llama": LLAMA,
+        "transformers:gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32},
+    }[backbone]
+    plain = attnlab.create(backbone, 50, **options).double().eval()
+    tokens = torch.randint(50, (2, 12))
+    gated, receipt = attnlab.insert(plain, name, start="identity", example=tokens)
+    assert len(receipt.sites) == 4
+    added = {"token": 4 * 17, "scale": 4 * 16, "rezero": 4}[name]
+    assert receipt.parameters_after - receipt.parameters_before == added
+
+    def answer(network: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            found = network(tokens)
+        return found if isinstance(found, torch.Tensor) else found.logits
+
+    assert (answer(gated, tokens) - answer(plain, tokens)).abs().max() <= 1e-12
+    away(gated, plain)
+    before = answer(gated, tokens)
+    assert (before - answer(plain, tokens)).abs().max() > 1e-3
+    # What comes later changes nothing that came before.
+    other = tokens.clone()
+    other[:, 7:] = (other[:, 7:] + 1) % 50
+    after = answer(gated, other)
+    assert torch.equal(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+
+
+@pytest.mark.parametrize("name", ["scale", "rezero"])
+def test_constant_gates_fold_back(name: str) -> None:
+    plain = attnlab.create("decoder", **SMALL).double().eval()
+    tokens = torch.randint(256, (2, 12))
+    gated = away(attnlab.insert(plain, name, example=tokens)[0], plain)
+    folded, _ = attnlab.fold(gated, example=tokens)
+    assert folded.state_dict().keys() == plain.state_dict().keys()
+    with torch.no_grad():
+        assert (folded(tokens) - gated(tokens)).abs().max() <= 1e-12
+        assert (folded(tokens) - plain(tokens)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cache_and_generation_stay_right(name: str) -> None:
+    pytest.importorskip("transformers")
+    plain = attnlab.create("transformers:llama", 50, **LLAMA).double().eval()
+    tokens = torch.randint(50, (2, 12))
+    gated = away(attnlab.insert(plain, name, example=tokens)[0], plain)
+    with torch.no_grad():
+        whole = gated(tokens).logits
+        first = gated(tokens[:, :7], use_cache=True)
+        rest = gated(tokens[:, 7:], past_key_values=first.past_key_values, use_cache=True)
+    torch.testing.assert_close(torch.cat([first.logits, rest.logits], 1), whole)
+    mask = torch.ones_like(tokens)  # else tokens that are 0 would be taken for padding
+    settings = {"max_new_tokens": 8, "do_sample": False, "attention_mask": mask}
+    found = [gated.generate(tokens, use_cache=cache, **settings) for cache in (True, False)]
+    assert found[0].shape == (2, 20)
+    assert torch.equal(*found)
+    greedy = tokens
+    with torch.no_grad():
+        for _ in range(8):
+            greedy = torch.cat([greedy, gated(greedy).logits[:, -1:].argmax(2)], 1)
+    assert torch.equal(found[0], greedy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vision_transformers_take_them(name: str) -> None:
+    plain = attnlab.create("timm:test_vit").eval()
+    gated, receipt = attnlab.insert(plain, name, start="identity")
+    images = torch.randn(1, 3, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(gated(images), plain(images), rtol=0, atol=1e-5)
+        moved = away(gated, plain)(images)
+        assert (moved - plain(images)).abs().max() > 1e-3
+    assert len(receipt.sites) == len(attnlab.steps(plain))
+
+
+def test_an_exported_decoder_has_its_gates() -> None:
+    plain = attnlab.create("decoder", **SMALL).eval()
+    tokens = torch.randint(256, (2, 12))
+    gated = away(attnlab.insert(plain, "token", example=tokens)[0], plain)
+    exported = torch.export.export(gated, (tokens,)).module()
+    with torch.no_grad():
+        torch.testing.assert_close(exported(tokens), gated(tokens))
+
+
+def test_a_gate_that_pools_is_still_refused() -> None:
+    plain = attnlab.create("decoder", **SMALL)
+    with pytest.raises(SiteError, match="the future would leak into every earlier position"):
+        attnlab.insert(plain, "se")
+
+
+def test_wrong_options_and_shapes() -> None:
+    with pytest.raises(OptionError, match="Expected read to be at least 1 channel but got 0"):
+        build_gate("token", 8, read=0)
+    with pytest.raises(OptionError, match="Expected factor to be a number above 0 but got -1"):
+        build_gate("token", 8, factor=-1.0)
+    with pytest.raises(OptionError, match="For a start at 0 take the gate 'rezero'"):
+        build_gate("scale", 8, initial=0.0)
+    with pytest.raises(InputError, match=r"the shortcut is \(2, 4, 5\) and the branch \(2, 8, 5\)"):
+        build_gate("token", 8)(torch.randn(2, 4, 5), torch.randn(2, 8, 5))
