@@ -2,11 +2,13 @@
 
     python -m tests.tools.mutate --number 200 --out mutants.json
 
-Takes places of the core at random (the same each time), makes one small mistake at each (another
-comparison, sign, number or truth value), and runs the tests of that file, then all of its room. A
-mistake that no test notices is printed: either a test is missing, or it makes no difference. Not
-part of CI: it takes an hour. Processes are forked from one that has imported torch, so that each
-takes little time. `--again mutants.json` tries those that survived in that file.
+Takes places of the core at random (the same each time, from all rooms in turn), makes one small
+mistake at each (another comparison, sign, number, axis or truth value, arguments swapped, a term
+dropped, something kept that should be made anew), and runs the tests of that file, then all of its
+room. A mistake that no test notices is printed: either a test is missing, or it makes no
+difference. Not part of CI: it takes an hour. Processes are forked from one that has imported torch,
+so that each takes little time. `--kind` chooses kinds of mistakes, `--near` leaves the tests of the
+room out, and `--again mutants.json` tries those that survived in that file.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 TESTS: dict[str, tuple[str, ...]] = {
@@ -91,6 +95,80 @@ TESTS: dict[str, tuple[str, ...]] = {
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
     "results/checkpoints.py": ("tests/lab/training/test_checkpoint.py",),
+    "residuals/_arms.py": ("tests/residuals/test_additions.py", "tests/residuals/test_steps.py"),
+    "residuals/_block_forms.py": (
+        "tests/residuals/test_forms_of_steps.py",
+        "tests/residuals/test_steps.py",
+    ),
+    "residuals/_update.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
+    "residuals/inputs.py": ("tests/residuals/test_inputs.py",),
+    "residuals/selection.py": ("tests/surgery/insertion/test_outputs.py",),
+    "residuals/axes.py": ("tests/surgery/insertion/test_tokens.py",),
+    "surgery/insertion/_causal.py": ("tests/surgery/insertion/test_tokens.py",),
+    "surgery/optimizer.py": ("tests/surgery/test_optimizer.py",),
+    "surgery/folding/_cost.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_norms.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_halves.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_fit.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_taps.py": (
+        "tests/surgery/folding/test_constants.py",
+        "tests/surgery/folding/test_budget.py",
+    ),
+    "surgery/folding/_plan.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+        "tests/surgery/folding/test_undo.py",
+    ),
+    "surgery/folding/_ids.py": (
+        "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_refusals.py",
+        "tests/surgery/folding/test_random.py",
+    ),
+    "instruments/stiffness/block_sums.py": (
+        "tests/instruments/stiffness/test_capture.py",
+        "tests/instruments/stiffness/test_total.py",
+    ),
+    "instruments/stiffness/spectrum.py": ("tests/instruments/stiffness/test_spectrum.py",),
+    "instruments/stiffness/step_index.py": ("tests/instruments/stiffness/test_step_index.py",),
+    "instruments/stripe/_stream.py": ("tests/instruments/stripe/test_stream.py",),
+    "instruments/stripe/measure.py": (
+        "tests/instruments/stripe/test_values.py",
+        "tests/instruments/stripe/test_gates.py",
+    ),
+    "instruments/maps/_attention.py": ("tests/instruments/maps/test_maps.py",),
+    "instruments/place/gate_spread.py": ("tests/instruments/place/test_strategies.py",),
+    "instruments/place/stiffness.py": ("tests/instruments/place/test_strategies.py",),
+    "instruments/trajectory/similarity.py": ("tests/instruments/trajectory/test_trajectory.py",),
+    "instruments/trajectory/measure.py": ("tests/instruments/trajectory/test_trajectory.py",),
+    "instruments/dynamics/three_body.py": ("tests/instruments/dynamics/test_three_body.py",),
+    "instruments/dynamics/theorem2.py": ("tests/instruments/dynamics/test_indices.py",),
+    "instruments/noise/measure.py": ("tests/instruments/noise/test_noise.py",),
+    "gates/cbam.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
+    "gates/eca.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
+    "gates/iebn.py": ("tests/gates/test_iebn.py",),
+    "evolution/_plain.py": ("tests/evolution/test_primitives.py",),
+    "evolution/dynamic.py": (
+        "tests/evolution/test_operators.py",
+        "tests/evolution/test_reference.py",
+        "tests/evolution/test_corrections.py",
+    ),
+    "evolution/forms.py": ("tests/evolution/test_primitives.py", "tests/evolution/test_axes.py"),
+    "evolution/window.py": ("tests/evolution/test_primitives.py",),
+    "networks/backbones/reparameterized.py": ("tests/networks/backbones/test_reparameterize.py",),
+    "networks/backbones/resnet.py": ("tests/networks/backbones/test_resnet.py",),
+    "networks/preprocessing.py": ("tests/subject/test_open.py", "tests/networks/test_create.py"),
+    "data/corruptions.py": ("tests/data/test_corruptions.py",),
+    "data/augment.py": ("tests/data/test_augment.py",),
+    "data/batches.py": ("tests/data/test_batches.py",),
+    "tasks/_average_precision.py": ("tests/detection/test_average_precision.py",),
+    "tasks/classification.py": ("tests/tasks/test_metrics.py",),
+    "tasks/regression.py": ("tests/tasks/test_metrics.py",),
+    "tasks/style.py": ("tests/tasks/test_style.py",),
+    "subject/open.py": ("tests/subject/test_open.py",),
+    "lab/statistics/equivalent.py": ("tests/lab/statistics/test_equivalent.py",),
+    "lab/study/looking.py": ("tests/lab/study/test_looking.py",),
+    "page/raster.py": ("tests/lab/pages/test_pictures.py", "tests/lab/pages/test_figures.py"),
+    "page/tables.py": ("tests/lab/pages/test_small_pages.py", "tests/lab/pages/test_verdict.py"),
 }
 """The files of the core, and the tests that should notice a mistake there; they run first."""
 
@@ -116,6 +194,12 @@ _ARITHMETIC: dict[type, type] = {
     ast.Pow: ast.Mult,
 }
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_TAKES_AXIS = """all amax amin any argmax argmin argsort cat concatenate cumsum diff expand_dims
+    flatten flip gather index_select logsumexp mean median min max movedim norm prod quantile select
+    softmax sort split squeeze stack std sum topk transpose unbind unsqueeze var var_mean"""
+"""Functions and methods whose integers are axes."""
+_COPIES = frozenset(("clone", "copy", "deepcopy"))
+_FORGETS = frozenset(("clear", "discard", "pop", "popitem", "remove", "reset", "update", "zero_"))
 
 
 def mistakes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -146,6 +230,98 @@ def mistakes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         changed_call = copy.deepcopy(node)
         changed_call.func = ast.Name(_NAMES[node.func.id], ast.Load())
         yield node.func.id, changed_call
+    yield from _swapped(node)
+    yield from _dropped(node)
+    yield from _on_another_axis(node)
+    yield from _stale(node)
+
+
+def _swapped(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """A call with its first two arguments exchanged."""
+    if isinstance(node, ast.Call) and len(node.args) > 1 and not _is_a_check(node):
+        first, second = node.args[:2]
+        starred = isinstance(first, ast.Starred) or isinstance(second, ast.Starred)
+        if not starred and ast.dump(first) != ast.dump(second):
+            changed = copy.deepcopy(node)
+            changed.args[:2] = changed.args[1::-1]
+            yield "swapped arguments", changed
+
+
+def _is_a_check(node: ast.Call) -> bool:
+    """Of types: turned round, every test notices it at once."""
+    return isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass")
+
+
+def _dropped(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """One operand of a sum, product or condition left out."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+        yield "dropped term", node.left
+    if isinstance(node, ast.BoolOp):
+        yield "dropped term", node.values[0]
+    if isinstance(node, ast.AugAssign):
+        yield "dropped term", ast.Assign([node.target], node.value)
+
+
+def _on_another_axis(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """A call on the axis beside the one that is meant."""
+    if not isinstance(node, ast.Call):
+        return
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    for number, argument in enumerate(node.args if name in _TAKES_AXIS.split() else []):
+        if (axis := _whole(argument)) is not None:
+            changed = copy.deepcopy(node)
+            changed.args[number] = ast.Constant(_beside(axis))
+            yield "wrong axis", changed
+    for number, keyword in enumerate(node.keywords):
+        axis = _whole(keyword.value)
+        if keyword.arg in ("dim", "axis", "start_dim") and axis is not None:
+            changed = copy.deepcopy(node)
+            changed.keywords[number].value = ast.Constant(_beside(axis))
+            yield "wrong axis", changed
+
+
+def _whole(node: ast.AST) -> int | None:
+    """The integer that is written there."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
+    return value if type(value) is int else None
+
+
+def _beside(axis: int) -> int:
+    return axis - 1 if axis > 0 or axis == -1 else axis + 1
+
+
+def _stale(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What was stored before is used again: a value not stored, not forgotten or not copied."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        yield "stale", ast.Pass()
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        if isinstance(function, ast.Attribute) and function.attr in _FORGETS:
+            yield "stale", ast.Pass()
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        copied = node.args[0] if node.args else node.func.value
+        if node.func.attr in _COPIES:
+            yield "stale", copied
+    if isinstance(node, ast.FunctionDef) and _could_be_cached(node):
+        changed = copy.deepcopy(node)
+        changed.decorator_list.append(ast.parse("__import__('functools').cache", mode="eval").body)
+        yield "stale", changed
+
+
+_HASHED = ("Tensor", "nn.Module", "Node", "Path", "int", "float", "str", "bool", "self")
+
+
+def _could_be_cached(node: ast.FunctionDef) -> bool:
+    """Whether it returns something, and takes only what a cache can look up: else it would stop."""
+    returns = any(isinstance(each, ast.Return) and each.value for each in ast.walk(node))
+    yields = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
+    given = [*node.args.args, *node.args.kwonlyargs]
+    types = [ast.unparse(each.annotation) if each.annotation else each.arg for each in given]
+    hashed = bool(given) and all(each in _HASHED for each in types)
+    return returns and hashed and not yields and not node.decorator_list
 
 
 class _Put(ast.NodeTransformer):
@@ -157,17 +333,45 @@ class _Put(ast.NodeTransformer):
         return self.new if self.seen == self.place else super().generic_visit(node)
 
 
-def places(source: str) -> list[tuple[int, int, str, str]]:
-    """(line, number of the node, what is changed, the whole file with the mistake)."""
+class Mistake(NamedTuple):
+    """One small mistake in a file."""
+
+    file: str
+    line: int
+    said: str
+    node: int
+    """The number of the node, in the order of visiting."""
+    new: ast.AST
+
+    def written(self, source: str) -> str:
+        """The whole file with it."""
+        changed = _Put(self.node, self.new).visit(ast.parse(source))
+        return ast.unparse(ast.fix_missing_locations(changed))
+
+
+def places(file: str, source: str, kind: str) -> list[Mistake]:
+    """All mistakes of a kind that can be made in a file."""
     found = []
-    tree = ast.parse(source)
-    for number, node in enumerate(_in_order(tree)):
+    for number, node in enumerate(_in_order(ast.parse(source))):
         for what, new in mistakes(node):
-            changed = _Put(number, new).visit(copy.deepcopy(tree))
-            text = ast.unparse(ast.fix_missing_locations(changed))
-            said = f"{what}: {ast.unparse(node)[:60]} -> {ast.unparse(new)[:60]}"
-            found.append((getattr(node, "lineno", 0), number, said, text))
+            if kind in what:
+                said = f"{what}: {_shown(node)} -> {_shown(new)}"
+                found.append(Mistake(file, getattr(node, "lineno", 0), said, number, new))
     return found
+
+
+def _shown(node: ast.AST) -> str:
+    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(node)))[:60]
+
+
+def spread(every: list[Mistake], number: int, seed: int) -> list[Mistake]:
+    """So many of them at random, from all rooms in turn."""
+    drawn = random.Random(seed)
+    rooms: dict[str, list[Mistake]] = {}
+    for each in drawn.sample(every, len(every)):
+        rooms.setdefault("/".join(each.file.split("/")[:-1]), []).append(each)
+    in_turn = [each for row in zip_longest(*rooms.values()) for each in row if each is not None]
+    return in_turn[:number]
 
 
 def _in_order(tree: ast.AST) -> list[ast.AST]:
@@ -217,6 +421,8 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="files whose name contains this")
+    parser.add_argument("--kind", default="", help="mistakes whose kind contains this")
+    parser.add_argument("--near", action="store_true", help="run only the tests of the file itself")
     parser.add_argument("--again", type=Path, help="what survived in this file of an earlier run")
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
     given = parser.parse_args()
@@ -231,31 +437,33 @@ def main() -> None:
         shutil.copytree(ROOT / "src" / "attnlab", folder / "attnlab")
         files = [name for name in TESTS if given.only in name]
         sources = {name: (folder / "attnlab" / name).read_text(encoding="utf-8") for name in files}
-        every = [(name, *place) for name in files for place in places(sources[name])]
+        every = [each for name in files for each in places(name, sources[name], given.kind)]
         if given.again is None:
-            chosen = random.Random(given.seed).sample(every, min(given.number, len(every)))
+            chosen = spread(every, given.number, given.seed)
         else:
             records = json.loads(given.again.read_text())
             left = {(r["file"], r["line"], r["change"]) for r in records if r["ended"] == "passed"}
-            chosen = [each for each in every if (each[0], each[1], each[3]) in left]
+            chosen = [each for each in every if each[:3] in left]
         print(f"{len(every)} places, {len(chosen)} to try", flush=True)
-        _run(folder, sources, sorted(chosen), given.out)
+        _run(folder, sources, chosen, given.out, near=given.near)
 
 
-def _rooms(name: str) -> tuple[tuple[str, ...], ...]:
+def _rooms(name: str, near: bool) -> tuple[tuple[str, ...], ...]:
     """The tests of a file, then all those of the rooms that they are in."""
     rooms = tuple(dict.fromkeys(test.rpartition("/")[0] for test in TESTS[name]))
-    return (TESTS[name],) if rooms == ("tests",) else (TESTS[name], rooms)
+    return (TESTS[name],) if near or rooms == ("tests",) else (TESTS[name], rooms)
 
 
 def _run(
-    folder: Path, sources: dict[str, str], chosen: list[tuple[str, int, int, str, str]], out: Path
+    folder: Path, sources: dict[str, str], chosen: list[Mistake], out: Path, *, near: bool
 ) -> None:
     usual: dict[tuple[str, ...], float] = {}
     records = []
-    for name, line, _, said, text in chosen:
+    for mistake in chosen:
+        name, line, said = mistake[:3]
         file = folder / "attnlab" / name
-        for tests in _rooms(name):
+        text = mistake.written(sources[name])
+        for tests in _rooms(name, near):
             if tests not in usual:
                 began = time.monotonic()
                 assert notices(folder, tests, 1200) == "passed", f"{tests} fail without a mistake"
