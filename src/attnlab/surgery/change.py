@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -90,9 +90,14 @@ def largest_change(pairs: list[tuple[Tensor, Tensor]]) -> tuple[float | None, fl
     largest, size, odd, total = None, 0.0, 0, 0
     for pair in pairs:
         a, b = (_real(tensor) for tensor in pair)
+        total += a.numel()
+        if a.numel() and isfinite(change := float((a - b).abs_().max())):
+            # Nothing is infinite or undefined then, or this would be: the maximum hands NaN on.
+            largest = max(largest or 0.0, change)
+            size = max(size, float(torch.linalg.vector_norm(a, inf)))
+            continue
         finite = a.isfinite() & b.isfinite()
         alike = finite | (a == b) | (a.isnan() & b.isnan())
-        total += a.numel()
         odd += int((~finite).sum())
         if not bool(alike.all()):
             largest = inf

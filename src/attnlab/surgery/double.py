@@ -3,15 +3,41 @@ surgery is right to 1e-8."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, as_call
 
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64: the copy alone would take 4 GB."""
+
+
+def copied(network: nn.Module) -> nn.Module:
+    """A copy of `network`, which shares only what says where its gates are: that never changes, and
+    copying it takes as long as copying the network."""
+    return copy.deepcopy(network, _sites(network))
+
+
+def double_copy(network: nn.Module) -> nn.Module:
+    """A copy of `network` in float64, made without one in its own precision."""
+    memo = _sites(network)
+    for tensor in (*network.parameters(), *network.buffers()):
+        if not tensor.is_floating_point():
+            continue
+        if type(tensor) is nn.Parameter:
+            memo[id(tensor)] = nn.Parameter(tensor.detach().double(), tensor.requires_grad)
+        elif type(tensor) is Tensor:
+            memo[id(tensor)] = tensor.detach().double()
+    return copy.deepcopy(network, memo).double()
+
+
+def _sites(network: nn.Module) -> dict[int, object]:
+    """What a copy of `network` may share, by identity."""
+    return {id(m.site): m.site for m in network.modules() if isinstance(m, Attachment)}
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:

@@ -359,6 +359,6 @@ def test_a_gate_does_not_pass_another_that_stays():
     assert len(list(attachments(rest))) == 2
     reasons = {row.site: row.kept for row in receipt.rows}
     assert reasons["layer.1"] == (
-        "mul in 'layer' carries a gate that depends on the input; and behind it, tanh in 'follow' "
+        "the gate 'attnlab_layer_0' depends on the input; and behind it, tanh in 'follow' "
         "does not let a scaling of its input through"
     )

@@ -158,7 +158,10 @@ def choose(
     alone = {gate.name for gate in found.gates if not isinstance(gate.module, StageGate)}
     taps, constants = fit(model, found, places, data.choosing)
     fitted = [_with_constants(place, taps, constants, alone) for place in places]
-    ready = decide(model, fitted, example, partial=True, may_add_affine=may_add_affine).places
+    decided = decide(
+        model, found.run.graph, fitted, example, partial=True, may_add_affine=may_add_affine
+    )
+    ready = decided.places
     gates = {p.key: tuple(h.name for h in p.folded if h.name in taps) for p in ready}
     gates = {key: names for key, names in gates.items() if names}
     first, second = in_two(data.choosing)

@@ -85,7 +85,7 @@ def _carried(flow: Flow, node: Node, carried: dict[int, Tensor], keep: int) -> T
         raise Refusal("is split, which is only followed back")
     sources = [ref.index for ref in references(node)]
     if unchanged(node):
-        return carried[sources[0]]
+        return carried[node.inputs[0]]
     if homogeneous(node):
         return _homogeneous(node, carried[sources[0]])
     if moves(node):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.residuals.example import Example, run_once
-from attnlab.residuals.graph import Ref
+from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
@@ -50,21 +48,17 @@ Plan = dict[PlaceKey, Scaling | Refusal]
 """By the places' keys."""
 
 
-class _Mark(float):
-    """The number 1, by which the output of a place is multiplied so that the recording shows it."""
-
-    place: str
-
-
-def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -> Plan:
+def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
     """What takes the folded gates of each of `places`, or why nothing can.
 
-    `network` is without the gates. Gates that stay are barriers: no other gate may pass them.
+    `flow` is a run of `network` in which every gate is one node, `whole`. Gates that stay are
+    barriers: no other gate may pass them.
     """
-    with _marked(network, [p.site.module for p in places if p.site.host == "output"]):
-        flow = Flow(run_once(network, example).graph)
-    edges = {place.key: _edge(flow, place) for place in places}
-    barriers = {edge[0] for place in places if place.kept and (edge := edges[place.key])}
+    gates = {node.owner: node for node in reversed(flow.nodes) if node.operation == "whole"}
+    acting = {place.key: _acting(place, gates) for place in places}
+    barriers = {
+        gates[held.name].index for place in places for held in place.kept if held.name in gates
+    }
     foldable = foldable_parameters(network)
     tensors = _tensors(network)
     decided: Plan = {}
@@ -72,12 +66,18 @@ def plan(network: nn.Module, places: Sequence[Place], example: Example | None) -
         if not place.folded:
             continue
         try:
-            found = _decide(flow, place, edges[place.key], foldable, barriers)
+            found = _decide(flow, place, acting[place.key], foldable, barriers)
             _check_inverse(place, found, tensors)
             decided[place.key] = found
         except Refusal as reason:
             decided[place.key] = reason
     return decided
+
+
+def _acting(place: Place, gates: Mapping[str, Node]) -> tuple[int, int] | None:
+    """The nodes of its first and of its last gate, by number; None if the run shows no such."""
+    found = [gates[held.name].index for held in place.gates if held.name in gates]
+    return (found[0], found[-1]) if len(found) == len(place.gates) else None
 
 
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
@@ -97,52 +97,17 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
 
-@contextmanager
-def _marked(network: nn.Module, modules: Sequence[str]) -> Iterator[None]:
-    def hook_for(place: str) -> Any:
-        mark = _Mark(1.0)
-        mark.place = place
-        return lambda module, arguments, output: output * mark  # noqa: ARG005
-
-    handles = [
-        network.get_submodule(name).register_forward_hook(hook_for(name)) for name in modules
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _edge(flow: Flow, place: Place) -> tuple[int, int] | None:
-    """The node that reads the gated tensor and the tensor, as node numbers."""
-    if place.site.host == "output":
-        for node in flow.nodes:
-            mark = node.arguments[1] if len(node.arguments) == 2 else None
-            if isinstance(mark, _Mark) and mark.place == place.key:
-                return node.index, node.inputs[0]
-        return None
-    step = place.site.step
-    assert step is not None
-    candidates = step.key.candidates(flow.graph)
-    if len(candidates) != step.owner_additions:
-        return None
-    addition = candidates[step.key.addition]
-    branch = addition.arguments[step.branch_operand]
-    assert isinstance(branch, Ref)
-    return addition.index, branch.index
-
-
 def _decide(
     flow: Flow,
     place: Place,
-    edge: tuple[int, int] | None,
+    acting: tuple[int, int] | None,
     foldable: frozenset[str],
     barriers: set[int],
 ) -> Scaling:
-    if edge is None:
+    if acting is None:
         raise Refusal("the example does not reach it; pass one that does: example=...")
-    reader, source = edge
+    reader, last = acting
+    source = flow.nodes[reader].inputs[0]
     shape = flow.nodes[source].shape
     keep = place.site.channels
     if shape[place.site.channel_axis] != keep:
@@ -161,7 +126,7 @@ def _decide(
         reason = refusal
     if place.site.position != "end":  # behind a step's branch comes the addition
         try:
-            return _decide_forward(flow, place, reader, ids, foldable, barriers)
+            return _decide_forward(flow, place, last, ids, foldable, barriers)
         except Refusal as other:
             reason = Refusal(f"{reason}; and behind it, {other}", reason.norm)
     with suppress(Refusal):
@@ -175,7 +140,7 @@ def _decide(
 def _decide_forward(
     flow: Flow,
     place: Place,
-    mark: int,
+    last: int,
     ids: Tensor,
     foldable: frozenset[str],
     barriers: set[int],
@@ -183,7 +148,7 @@ def _decide_forward(
     keep = place.site.channels
     if place.kept:
         raise Refusal("a gate that depends on the input follows")
-    demands, not_negative = walk_on(flow, mark, ids, keep, barriers)
+    demands, not_negative = walk_on(flow, last, ids, keep, barriers)
     found = walk_back(flow, demands, keep, foldable, barriers)
     _check_sign(place, not_negative)
     readers = dict.fromkeys(flow.nodes[demand.reader].owner for demand in demands)

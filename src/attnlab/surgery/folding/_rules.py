@@ -25,8 +25,8 @@ from attnlab.surgery.folding._way import Asked, Rule, Way
 
 _UNCHANGED = names(
     """contiguous clone to float half bfloat16 double type type_as identity detach neg
-    dropout feature_dropout dropout1d dropout2d dropout3d"""
-)
+    dropout feature_dropout dropout1d dropout2d dropout3d whole"""
+)  # whole: a gate, which scales, too; those that depend on the input are barriers
 JOINS = names("cat stack hstack vstack dstack")
 _MOVES = (
     ((operations.LAYOUT | operations.SLICES | operations.SPLITS) - _UNCHANGED - {"alpha_dropout"})

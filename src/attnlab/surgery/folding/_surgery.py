@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
-from attnlab.residuals.example import Example
-from attnlab.surgery.double import exchange
+from attnlab.residuals.example import Example, run_once
+from attnlab.residuals.graph import Graph
+from attnlab.residuals.recorder import RecordedWhole
+from attnlab.surgery.double import copied, exchange
+from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._places import Place
 from attnlab.surgery.folding._plan import Plan, factors, multiply, offsets, plan
@@ -34,25 +36,55 @@ class Surgery:
         remove_attachments(
             network, keep=frozenset(held.name for p in self.places for held in p.kept)
         )
-        _prepare(network, self.places, self.affine)
+        for place in self.places:
+            if place.own and place.folded:
+                exchange(network, network.get_submodule(place.site.module), nn.Identity())
+        for name in self.affine:
+            add_affine(network, name)
         multiply(network, self.product, offsets(self.decided))
+
+
+class _InPlace(RecordedWhole):
+    """Stands where an attention module of the network was, and is one node of the recorded run."""
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return branch.clone()
+
+
+def _flow(
+    model: nn.Module,
+    graph: Graph,
+    places: Sequence[Place],
+    affine: Sequence[str],
+    example: Example | None,
+) -> tuple[nn.Module, Flow]:
+    """The network that is to take the gates, and its run: if it has other modules then than now,
+    another run than `graph`, which is that of `model`."""
+    own = [place.site.module for place in places if place.own and place.folded]
+    if not own and not affine:
+        return model, Flow(graph)
+    changed = copied(model)
+    for name in own:
+        exchange(changed, changed.get_submodule(name), _InPlace())
+    for name in affine:
+        add_affine(changed, name)
+    return changed, Flow(run_once(changed, example).graph)
 
 
 def decide(
     model: nn.Module,
+    graph: Graph,
     places: Sequence[Place],
     example: Example | None,
     *,
     partial: bool,
     may_add_affine: bool,
 ) -> Surgery:
-    """Places and plan, until every gate that is not kept has a layer to go to."""
+    """Places and plan, until every gate that is not kept has a layer to go to; `graph` is a run of
+    `model` on the example."""
     affine: list[str] = []
     while True:
-        bare = copy.deepcopy(model)
-        remove_attachments(bare)
-        _prepare(bare, places, affine)
-        decided = plan(bare, places, example)
+        decided = plan(*_flow(model, graph, places, affine, example), places)
         refused = {key: why for key, why in decided.items() if isinstance(why, Refusal)}
         if not refused:
             return Surgery(tuple(places), decided, factors(places, decided), tuple(affine))
@@ -97,11 +129,3 @@ def _advice(norms: bool, others: bool) -> str:
             "again."
         )
     return " ".join(advice)
-
-
-def _prepare(network: nn.Module, places: Sequence[Place], affine: Sequence[str]) -> None:
-    for place in places:
-        if place.own and place.folded:
-            exchange(network, network.get_submodule(place.site.module), nn.Identity())
-    for name in affine:
-        add_affine(network, name)

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from attnlab._errors import FoldError, InputError
-from attnlab.residuals import SeenStep, watchable
+from attnlab._errors import AttnlabError, FoldError, InputError
+from attnlab.residuals import SeenStep, Step, Watchable, watchable
 from attnlab.residuals.example import Example, call, evaluating
+from attnlab.residuals.gates import find_gates
 from attnlab.residuals.library import OwnGates
 from attnlab.residuals.selection import Call
+from attnlab.residuals.steps import find_steps
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
-from attnlab.surgery.double import MOST_PARAMETERS, double_example
+from attnlab.surgery.double import MOST_PARAMETERS, copied, double_copy, double_example
 from attnlab.surgery.folding._fuse import merge_layers
 from attnlab.surgery.folding._places import PlaceKey
 from attnlab.surgery.folding._surgery import Surgery
 from attnlab.surgery.folding._taps import Tap, Taps
 from attnlab.surgery.folding._walk import Scaling
+from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import count_parameters
 
+_DOES_NOT_RUN = (RuntimeError, TypeError, ValueError, AssertionError, AttnlabError)
 EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""
 
 
-class _Seen(Taps):
+class _Keeps(Taps):
     """Keeps what passes `places`; gates with a tap are held."""
 
     def __init__(self, taps: Mapping[str, Tap], places: Set[PlaceKey]) -> None:
@@ -44,39 +49,54 @@ class _Seen(Taps):
 
     def step_seen(self, seen: SeenStep) -> None:
         if seen.step.key in self.places:
-            self.tensors[seen.step.key] = seen.branch.detach().clone()
+            self.passed(seen.step.key, seen.branch.detach())
+
+    def passed(self, place: PlaceKey, tensor: Tensor) -> None:
+        """`tensor` is what the network has at `place`."""
+        self.tensors[place] = tensor.clone()
 
     def behind(self, module: str) -> Callable[..., None]:
-        """A hook that keeps the module's output."""
+        """A hook that shows the module's output."""
 
         def hook(_module: nn.Module, _arguments: Any, output: Tensor) -> None:
-            self.tensors[module] = output.detach().clone()
+            self.passed(module, output.detach())
 
         return hook
 
 
+class _Compares(_Keeps):
+    """Compares what passes `places` with what was kept there, and lets go of both."""
+
+    def __init__(self, kept: dict[PlaceKey, Tensor], places: Set[PlaceKey]) -> None:
+        super().__init__({}, places)
+        self.kept = kept
+        # Infinite where there is nothing to compare: what is not known does not pass.
+        self.errors: dict[PlaceKey, float] = dict.fromkeys(places, inf)
+
+    def passed(self, place: PlaceKey, tensor: Tensor) -> None:
+        self.errors[place] = _error(self.kept.get(place), tensor)
+
+
 def check_exact(
-    model: nn.Module,
-    surgery: Surgery,
-    example: Example | None,
-    calls: Sequence[Call],
-    *,
-    fuse: bool,
+    model: nn.Module, surgery: Surgery, original: Original, *, fuse: bool
 ) -> tuple[dict[PlaceKey, float], float | None, list[str]]:
     """Fold a float64 copy and compare: errors by place, relative change of the output, notes.
 
     The comparison is with the network whose gates are held at the constants that were folded. A
     network that does not run in float64 is compared in its own precision. Of one that returns a
-    set, what `calls` return is compared: what it selects from.
+    set, what the calls of `original` return is compared: what it selects from.
     """
+    example = original.example
     if count_parameters(model) > MOST_PARAMETERS:
         reason = f"it has more than {MOST_PARAMETERS:,} parameters"
     else:
-        exact = copy.deepcopy(model).double()
+        exact = double_copy(model)
+        given = double_example(exact, example)
         try:
-            errors, change = _compare(
-                exact, surgery, double_example(exact, example), calls, fuse=fuse
-            )
+            errors, change = _compare(exact, surgery, original, _parts(given), fuse=fuse)
+            if len(_parts(given)) > 1 and not _agree(surgery, errors, change, EXACT):
+                exact = double_copy(model)
+                errors, change = _compare(exact, surgery, original, [given], fuse=fuse)
         except (RuntimeError, TypeError, InputError) as error:
             cause = str(error.__cause__ or error).splitlines()[0]
             reason = f"it does not run in float64: {cause}"
@@ -84,10 +104,10 @@ def check_exact(
             most = EXACT
             notes: list[str] = []
             if not _agree(surgery, errors, change, EXACT):
-                most, notes = _resolved(exact, double_example(exact, example))
+                most, notes = _resolved(exact, given)
             _require(surgery, errors, change, most, "float64")
             return errors, change.relative, [*notes, *_selected(change, most, "float64")]
-    errors, change = _compare(model, surgery, example, calls, fuse=fuse)
+    errors, change = _compare(copied(model), surgery, original, [example], fuse=fuse)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
     precision = str(parameter.dtype).removeprefix("torch.")
     most = min(1e4 * torch.finfo(parameter.dtype).eps, 0.3)
@@ -147,33 +167,96 @@ def _selected(change: Change, most: float, precision: str) -> list[str]:
     ]
 
 
+_LARGE, _GRID = 128, 32
+"""Images of fewer pixels a side are not cut; a cut one has a side that strides of 32 divide."""
+
+
+def _parts(example: Example) -> list[Example]:
+    """A part of the images, if they are large, and the whole."""
+    if not isinstance(example, Tensor) or example.ndim != 4 or min(example.shape[2:]) < _LARGE:
+        return [example]
+    side = min(example.shape[2:]) // 2 // _GRID * _GRID
+    return [example[:, :, :side, :side].contiguous(), example]
+
+
 def _compare(
-    model: nn.Module,
+    network: nn.Module,
     surgery: Surgery,
-    example: Example | None,
-    calls: Sequence[Call],
+    original: Original,
+    examples: Sequence[Example | None],
     *,
     fuse: bool,
 ) -> tuple[dict[PlaceKey, float], Change]:
-    folded = copy.deepcopy(model)
-    surgery.perform(folded)
+    """Run `network`, fold it, and run it again: one copy of the weights serves both.
+
+    The first of `examples` is taken on which the network calls the same modules as the original:
+    what is proved there of the weights holds for images of any size, and on all of a large image
+    a run in float64 takes as long as three in float32.
+    """
+    compared = _compared(surgery)
+    places = {at for several in compared.values() for at in several}
     held = {gate.name: Tap(gate.constant) for place in surgery.places for gate in place.folded}
     own = dict(p.gate_of for p in surgery.places if p.folded and p.gate_of is not None)
-    _, expected, before = _watched(model, surgery, held, example, calls, own)
-    first, again, after = _watched(folded, surgery, {}, example, calls)
-    errors = {
-        key: max(_error(before.get(at), after.get(at)) for at in compared)
-        for key, compared in _compared(surgery).items()
-    }
-    repeated = change_between(first, again)  # a network may differ from run to run
+    kept = _Keeps(held, places)
+    found = _watchable(network, original, own)
+    example, expected = _first_alike(network, kept, found, examples, original)
+    surgery.perform(network)
+    comparing = _Compares(kept.tensors, places)
+    steps = _steps_without_gates(surgery, found.steps)
+    if own:  # the network lost modules, so its additions may be counted otherwise
+        steps = watchable(network, example).steps
+    folded = replace(found, steps=steps, gates=())
+    after = _watched(network, comparing, folded, example, original.calls)
+    errors = {key: max(comparing.errors[at] for at in several) for key, several in compared.items()}
     if fuse:
-        merge_layers(folded, example)
-        again = answer(folded, example, calls)
-    change = change_between(expected, again)
-    if not calls and change.relative is not None and change.of_output is not None:
-        # Nothing is selected, so all of the output must be there, and the same each time.
-        change = replace(change, relative=max(change.of_output, repeated.of_output or 0.0))
+        merge_layers(network, example)
+        after = answer(network, example, original.calls, counted=False)
+    change = change_between(expected, after)
+    if not original.calls and change.relative is not None and change.of_output is not None:
+        # Nothing is selected, so all of the output must be there.
+        change = replace(change, relative=change.of_output)
     return errors, change
+
+
+def _first_alike(
+    network: nn.Module,
+    kept: _Keeps,
+    found: Watchable,
+    examples: Sequence[Example | None],
+    original: Original,
+) -> tuple[Example | None, Answer]:
+    """The first example on which the network takes the original's path, or the last; its answer."""
+    *parts, whole = examples
+    for part in parts:
+        calls: Counter[str] = Counter()
+        with suppress(*_DOES_NOT_RUN), _counting(network, calls):
+            expected = _watched(network, kept, found, part, original.calls)
+            if calls == original.run.graph.calls:
+                return part, expected
+    kept.tensors.clear()
+    return whole, _watched(network, kept, found, whole, original.calls)
+
+
+@contextmanager
+def _counting(network: nn.Module, calls: Counter[str]) -> Iterator[None]:
+    """Count in `calls` how often each module of `network` is called."""
+    names = {id(module): name for name, module in network.named_modules()}
+
+    def count(module: nn.Module, _arguments: Any) -> None:
+        if id(module) in names:
+            calls[names[id(module)]] += 1
+
+    handle = register_module_forward_pre_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _watchable(network: nn.Module, original: Original, own: OwnGates) -> Watchable:
+    """What can be watched in a copy of the original: steps and gates have the same names."""
+    steps = tuple(find_steps(original.run.graph))
+    return Watchable(original.run, steps, find_gates(network, original.run.graph, steps, own))
 
 
 def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
@@ -187,30 +270,38 @@ def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
     return found
 
 
+def _steps_without_gates(surgery: Surgery, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of the folded network: where a gate went from an addition, the one that it was
+    inserted at. Which operand is the branch may differ, because a gate adds in an order of its own.
+    """
+    plain = {
+        place.key: place.site.step
+        for place in surgery.places
+        if place.site.step is not None and not place.kept
+    }
+    return tuple(plain.get(step.key, step) for step in steps)
+
+
 def _watched(
     network: nn.Module,
-    surgery: Surgery,
-    held: Mapping[str, Tap],
+    keeps: _Keeps,
+    found: Watchable,
     example: Example | None,
     calls: Sequence[Call],
-    own: OwnGates | None = None,
-) -> tuple[Answer, Answer, dict[PlaceKey, Tensor]]:
-    """The answers of two runs, and what the second showed where it is compared."""
-    seen = _Seen(held, {at for compared in _compared(surgery).values() for at in compared})
+) -> Answer:
+    """The answer of one run, in which `keeps` is shown what it asks for."""
     with ExitStack() as hooks:
-        for at in seen.places:
+        for at in keeps.places:
             if isinstance(at, str):
                 module = network.get_submodule(at)
-                hooks.enter_context(module.register_forward_hook(seen.behind(at)))
-        found = watchable(network, example, own)
-        hooks.enter_context(watching(network, seen, found=found))
-        first = Answer(found.run.output, found.run.macs)
-        return first, answer(network, example, calls), seen.tensors
+                hooks.enter_context(module.register_forward_hook(keeps.behind(at)))
+        asked = tuple(step for step in found.steps if step.key in keeps.places)
+        hooks.enter_context(watching(network, keeps, found=replace(found, steps=asked)))
+        return answer(network, example, calls, counted=False)
 
 
-def _error(before: Tensor | None, after: Tensor | None) -> float:
-    """Infinite where there is nothing to compare: what is not known does not pass."""
-    if before is None or after is None or before.shape != after.shape:
+def _error(before: Tensor | None, after: Tensor) -> float:
+    if before is None or before.shape != after.shape:
         return inf
     error, size, _ = largest_change([(before, after)])
     return inf if error is None else error / size if size > 0 else error

@@ -136,7 +136,7 @@ class _Attempt:
             if all(bool(((ids == NOT_READ) | (ids == self.keep)).all()) for ids in asked.values()):
                 return
             if node.index in self.barriers:
-                raise Refusal("carries a gate that depends on the input")
+                raise Refusal("depends on the input")
             if is_place(node):
                 call, place = node.arguments
                 self._ask(node.index, call.index, place, asked[0])
@@ -238,6 +238,8 @@ def described(node: Node) -> str:
         return "a tensor made while running"
     if node.operation == "input":
         return "the network's input"
+    if node.operation == "whole":
+        return f"the gate {node.owner!r}"
     if not node.owner:
         return node.operation
     if unchanged(node) or node.operation in _OF_A_LAYER:

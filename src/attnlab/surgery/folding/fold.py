@@ -7,7 +7,6 @@ a budget allows together.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -23,6 +22,7 @@ from attnlab.residuals import watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.library import OwnGates
 from attnlab.surgery.answer import Answer
+from attnlab.surgery.double import copied
 from attnlab.surgery.folding._checks import (
     check_budget,
     check_foldable,
@@ -86,11 +86,14 @@ def fold(
     began = _begin(model, fold, flags)
     places = inserted_places(model)
     check_places(model, places, partial, fuse)
-    surgery = decide(model, places, example, partial=partial, may_add_affine=add_affine)
+    original = Original.of(model, example, began)
+    surgery = decide(
+        model, original.run.graph, places, example, partial=partial, may_add_affine=add_affine
+    )
     if fuse:
         _refuse_to_merge_hosts(surgery)
-    checked = _check(model, surgery, example, began, fuse=fuse)
-    network = model if inplace else copy.deepcopy(model)
+    checked = _check(model, surgery, original, fuse=fuse)
+    network = model if inplace else copied(model)
     with following(optimizer, network):
         surgery.perform(network)
         notes = [_fused(network, example)] if fuse else []
@@ -194,8 +197,11 @@ def _decide_what_goes(
 ) -> _Checked:
     """Of gates that were given constants: those that no layer can take stay."""
     check_places(model, places, partial=True, fuse=False)
-    surgery = decide(model, places, example, partial=True, may_add_affine=add_affine)
-    return _check(model, surgery, example, began)
+    original = Original.of(model, example, began)
+    surgery = decide(
+        model, original.run.graph, places, example, partial=True, may_add_affine=add_affine
+    )
+    return _check(model, surgery, original)
 
 
 def _within_budget(
@@ -232,7 +238,7 @@ class _Checked:
 
     def perform(self, model: nn.Module) -> nn.Module:
         """A copy of `model`, folded."""
-        network = copy.deepcopy(model)
+        network = copied(model)
         self.surgery.perform(network)
         return network
 
@@ -261,15 +267,9 @@ class _Checked:
 
 
 def _check(
-    model: nn.Module,
-    surgery: Surgery,
-    example: Example | None,
-    began: float,
-    *,
-    fuse: bool = False,
+    model: nn.Module, surgery: Surgery, original: Original, *, fuse: bool = False
 ) -> _Checked:
-    original = Original.of(model, example, began)
-    errors, change, notes = check_exact(model, surgery, example, original.calls, fuse=fuse)
+    errors, change, notes = check_exact(model, surgery, original, fuse=fuse)
     if surgery.affine:
         notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     return _Checked(original, surgery, errors, change, notes, type(model).__name__, fuse)
