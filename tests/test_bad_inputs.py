@@ -681,7 +681,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "fold-plain",
         lambda x: attnlab.fold(x.net),
-        "ResNet carries no gate that could be folded. Expected a network from ins",
+        "ResNet carries no gate that could be folded, and no constant of its own su",
     ),
     (
         "fold-state",

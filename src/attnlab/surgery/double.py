@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -28,10 +29,11 @@ def double_copy(network: nn.Module) -> nn.Module:
     for tensor in (*network.parameters(), *network.buffers()):
         if not tensor.is_floating_point():
             continue
+        exact = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
         if type(tensor) is nn.Parameter:
-            memo[id(tensor)] = nn.Parameter(tensor.detach().double(), tensor.requires_grad)
+            memo[id(tensor)] = nn.Parameter(exact, tensor.requires_grad)
         elif type(tensor) is Tensor:
-            memo[id(tensor)] = tensor.detach().double()
+            memo[id(tensor)] = exact
     return copy.deepcopy(network, memo).double()
 
 

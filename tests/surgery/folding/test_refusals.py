@@ -238,11 +238,11 @@ def test_negative_gates_and_relu():
 
 def test_nothing_to_fold():
     with pytest.raises(FoldError) as raised:
-        attnlab.fold(nn.Linear(3, 3))
+        attnlab.fold(nn.Linear(3, 3), example=torch.ones(1, 3))
     assert str(raised.value) == (
-        "Linear carries no gate that could be folded. Expected a network from insert(model, "
-        "'asr:se') or the like; fold_constants and fold_budget also take one with "
-        "squeeze-and-excitation of its own."
+        "Linear carries no gate that could be folded, and no constant of its own such as "
+        "LayerScale. Expected a network from insert(model, 'asr:se') or the like; fold_constants "
+        "and fold_budget also take one with squeeze-and-excitation of its own."
     )
 
 

@@ -70,9 +70,9 @@ def check_places(model: nn.Module, places: Sequence[Place], partial: bool, fuse:
     """Refuse a network without gates, and gates that cannot go, unless some may stay."""
     if not places and not fuse:
         raise FoldError(
-            f"{type(model).__name__} carries no gate that could be folded. Expected a network from "
-            f"insert(model, 'asr:se') or the like; fold_constants and fold_budget also take one "
-            f"with squeeze-and-excitation of its own."
+            f"{type(model).__name__} carries no gate that could be folded, and no constant of its "
+            f"own such as LayerScale. Expected a network from insert(model, 'asr:se') or the like; "
+            f"fold_constants and fold_budget also take one with squeeze-and-excitation of its own."
         )
     dependent = [(place, place.reason) for place in places if place.kept]
     if dependent and not partial:

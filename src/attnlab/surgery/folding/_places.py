@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from attnlab._errors import FoldError
 from attnlab.residuals import GateSource, Observer, SeenGate, Site, StepKey, Watchable
-from attnlab.residuals.example import Example, call, evaluating
+from attnlab.residuals.example import Example, Run, call, evaluating
 from attnlab.residuals.sites import named_sites
 from attnlab.residuals.watching import watching
+from attnlab.surgery.folding._own_constants import Scale, scales
 from attnlab.surgery.insertion import attachments
 
 _MOST = 1e-4  # relative: rounding of float32, and far less than anything that is added
@@ -112,6 +113,8 @@ class Place:
     """Of a gate that was replaced by its mean: how much it varied over the data, relative."""
     predicted_change: float | None = None
     """Of such a gate: the relative change of the output when it alone is replaced."""
+    scale: Scale | None = None
+    """Of a constant that the network itself multiplies by, where it does."""
 
     @property
     def key(self) -> PlaceKey:
@@ -124,6 +127,8 @@ class Place:
     @property
     def name(self) -> str:
         """For messages and receipts."""
+        if self.scale is not None:
+            return f"{self.scale.name} at {self.site.label}"
         if self.site.host == "output":
             return self.site.module
         return f"{self.site.label} in {self.site.module or 'the network'}"
@@ -192,6 +197,14 @@ def _present(site: Site, attachment: str) -> Site:
         modules = tuple(map(moved, step.branch_modules))
         step = replace(step, name=moved(step.name), key=key, branch_modules=modules)
     return replace(site, name=moved(site.name), module=moved(site.module), home=home, step=step)
+
+
+def scale_places(model: nn.Module, run: Run) -> list[Place]:
+    """A place for every constant of its own that `model` multiplies the end of a branch by."""
+    return [
+        Place(site, (Held(scale.name, values),), own=True, scale=scale)
+        for scale, site, values in scales(model, run)
+    ]
 
 
 def has_constant_gates(model: nn.Module) -> bool:

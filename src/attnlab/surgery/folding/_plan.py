@@ -15,6 +15,7 @@ from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
 from attnlab.surgery.folding._places import Place, PlaceKey
+from attnlab.surgery.folding._own_constants import check_configured
 from attnlab.surgery.folding._walk import Demand, Scaling, Undo, walk_back
 
 
@@ -59,25 +60,51 @@ def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
     barriers = {
         gates[held.name].index for place in places for held in place.kept if held.name in gates
     }
-    foldable = foldable_parameters(network)
+    # A scale that goes cannot take another.
+    going = {place.scale.name for place in places if place.scale is not None and place.folded}
+    foldable = foldable_parameters(network) - going
     tensors = _tensors(network)
     decided: Plan = {}
     for place in places:
         if not place.folded:
             continue
         try:
+            if place.scale is not None:
+                check_configured(network, place.scale)
             found = _decide(flow, place, acting[place.key], foldable, barriers)
             _check_inverse(place, found, tensors)
             decided[place.key] = found
         except Refusal as reason:
             decided[place.key] = reason
-    return decided
+    return _as_one(places, decided)
 
 
-def _acting(place: Place, gates: Mapping[str, Node]) -> tuple[int, int] | None:
-    """The nodes of its first and of its last gate, by number; None if the run shows no such."""
-    found = [gates[held.name].index for held in place.gates if held.name in gates]
-    return (found[0], found[-1]) if len(found) == len(place.gates) else None
+def _as_one(places: Sequence[Place], decided: Plan) -> Plan:
+    """Where several steps are scaled by one number of a layer, all of them fold or none does."""
+    refused = {
+        place.scale.name: reason
+        for place in places
+        if place.scale is not None and isinstance(reason := decided.get(place.key), Refusal)
+    }
+    together = {
+        place.key: Refusal(f"another step that it scales stays: {refused[place.scale.name]}")
+        for place in places
+        if place.scale is not None
+        and place.scale.name in refused
+        and isinstance(decided.get(place.key), Scaling)
+    }
+    return {**decided, **together}
+
+
+def _acting(place: Place, gates: Mapping[str, Node]) -> tuple[int, int, int] | None:
+    """What the first gate reads, and the nodes of the first and of the last, by number; None if the
+    run shows no such."""
+    if place.scale is not None:
+        return place.scale.source, place.scale.node, place.scale.node
+    found = [gates[held.name] for held in place.gates if held.name in gates]
+    if len(found) < len(place.gates):
+        return None
+    return found[0].inputs[0], found[0].index, found[-1].index
 
 
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
@@ -100,23 +127,26 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 def _decide(
     flow: Flow,
     place: Place,
-    acting: tuple[int, int] | None,
+    acting: tuple[int, int, int] | None,
     foldable: frozenset[str],
     barriers: set[int],
 ) -> Scaling:
     if acting is None:
         raise Refusal("the example does not reach it; pass one that does: example=...")
-    reader, last = acting
-    source = flow.nodes[reader].inputs[0]
+    source, reader, last = acting
     shape = flow.nodes[source].shape
     keep = place.site.channels
-    if shape[place.site.channel_axis] != keep:
+    if place.scale is None and shape[place.site.channel_axis] != keep:
         raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
     if not prod(shape):
         raise Refusal(
             f"the example reaches it with an empty tensor, {shape}; pass another: example=..."
         )
-    ids = along(torch.arange(keep), place.site.channel_axis, shape)
+    ids = (
+        along(torch.arange(keep), place.site.channel_axis, shape)
+        if place.scale is None
+        else place.scale.ids(shape)
+    )
     asked = [Demand(reader, source, ids)]
     try:
         found = walk_back(flow, asked, keep, foldable, barriers)

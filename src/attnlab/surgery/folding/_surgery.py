@@ -37,7 +37,9 @@ class Surgery:
             network, keep=frozenset(held.name for p in self.places for held in p.kept)
         )
         for place in self.places:
-            if place.own and place.folded:
+            if place.scale is not None and place.folded:
+                place.scale.take_out(network)
+            elif place.own and place.folded:
                 exchange(network, network.get_submodule(place.site.module), nn.Identity())
         for name in self.affine:
             add_affine(network, name)
@@ -60,7 +62,9 @@ def _flow(
 ) -> tuple[nn.Module, Flow]:
     """The network that is to take the gates, and its run: if it has other modules then than now,
     another run than `graph`, which is that of `model`."""
-    own = [place.site.module for place in places if place.own and place.folded]
+    own = [
+        place.site.module for place in places if place.own and place.folded and place.scale is None
+    ]
     if not own and not affine:
         return model, Flow(graph)
     changed = copied(model)
@@ -101,7 +105,11 @@ def decide(
             raise refusal_error(
                 [(place, str(refused[place.key])) for place in places if place.key in refused],
                 len(places),
-                _advice(bool(norms), sum(bool(place.folded) for place in places) > len(refused)),
+                _advice(
+                    bool(norms),
+                    sum(bool(place.folded) for place in places) > len(refused),
+                    any(place.scale is None for place in places),
+                ),
             )
 
 
@@ -113,8 +121,9 @@ def refusal_error(items: list[tuple[Place, str]], total: int, advice: str) -> Fo
     )
 
 
-def _advice(norms: bool, others: bool) -> str:
-    """`norms`: some could take a gate if they were affine. `others`: some gates do fold."""
+def _advice(norms: bool, others: bool, inserted: bool) -> str:
+    """`norms`: some could take a gate if they were affine. `others`: some gates do fold.
+    `inserted`: they are not constants of the network itself."""
     advice = []
     if norms:
         advice.append(
@@ -122,7 +131,9 @@ def _advice(norms: bool, others: bool) -> str:
         )
     if others:
         advice.append("Keep the gates there and fold the others: partial=True.")
-    if not advice:
+    if not advice and not inserted:
+        advice.append("The network keeps them.")
+    elif not advice:
         advice.append(
             "None of them folds where it is. Put them behind layers that can take them when you "
             "insert (where=[names of norms or convolutions], for asr also place='norm'), and train "

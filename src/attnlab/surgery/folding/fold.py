@@ -35,7 +35,13 @@ from attnlab.surgery.folding._cost import CostName
 from attnlab.surgery.folding._fuse import merge_in_double
 from attnlab.surgery.folding._means import as_examples, with_means
 from attnlab.surgery.folding._norms import set_statistics
-from attnlab.surgery.folding._places import Place, PlaceKey, inserted_places, own_places
+from attnlab.surgery.folding._places import (
+    Place,
+    PlaceKey,
+    inserted_places,
+    own_places,
+    scale_places,
+)
 from attnlab.surgery.folding._surgery import Surgery, decide
 from attnlab.surgery.folding._verify import check_exact
 from attnlab.surgery.folding._walk import Scaling
@@ -71,8 +77,14 @@ def fold(
     cannot go is an error that names its site and the reason, and nothing is changed. Gates that
     depend on the input are for `fold_constants` and `fold_budget`.
 
+    Of a network without inserted gates, the constants of its own go that scale the branches of its
+    steps: LayerScale, ReZero, residual multipliers. A module that does nothing else becomes
+    `nn.Identity` (not in networks of Hugging Face, whose folders keep their keys); any other
+    constant becomes 1.
+
     Args:
-        model: a network with gates; it is not changed unless `inplace=True`.
+        model: a network with gates, or constants of its own; it is not changed unless
+            `inplace=True`.
         partial: keep gates that cannot be folded, instead of an error; the receipt names them.
         fuse: also merge re-parameterisable branches and BatchNorm into convolutions, for the
             fastest network: in eval mode only, and with fewer keys.
@@ -85,8 +97,10 @@ def fold(
     flags = {"fuse": fuse, "partial": partial, "add_affine": add_affine, "inplace": inplace}
     began = _begin(model, fold, flags)
     places = inserted_places(model)
-    check_places(model, places, partial, fuse)
     original = Original.of(model, example, began)
+    if not places and not fuse:
+        places = scale_places(model, original.run)
+    check_places(model, places, partial, fuse)
     surgery = decide(
         model, original.run.graph, places, example, partial=partial, may_add_affine=add_affine
     )
@@ -254,7 +268,7 @@ class _Checked:
             notes=(*self.notes, *notes, *([] if counted else [_NOT_COUNTED])),
             rows=tuple(_rows(self.surgery, self.errors)),
             float64_change=self.float64_change,
-            removed=tuple(p.site.module for p in places if p.own and p.folded),
+            removed=tuple(p.site.module for p in places if p.folded and _leaves(p, network)),
             affine=self.surgery.affine,
             fused=self.fuse,
             **figures,
@@ -273,6 +287,11 @@ def _check(
     if surgery.affine:
         notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     return _Checked(original, surgery, errors, change, notes, type(model).__name__, fuse)
+
+
+def _leaves(place: Place, network: nn.Module) -> bool:
+    """Whether a module of the network itself goes with its gate."""
+    return place.own if place.scale is None else place.scale.leaves(network)
 
 
 class _Spent(TypedDict):

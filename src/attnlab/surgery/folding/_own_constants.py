@@ -1,0 +1,200 @@
+"""The constant gates that a network has of its own: LayerScale, and numbers that scale branches.
+
+What multiplies the end of a step's branch, and is the same for every input, is a gate that was
+never inserted: a learned vector (LayerScale of ConvNeXt, CaiT, DINOv2, BEiT), one learned number
+(ReZero, SkipInit) or a fixed one (`residual_multiplier` of Granite). The layer before takes it, and
+what is left multiplies by 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.residuals.example import Run
+from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.site import Site, position_of
+from attnlab.residuals.step import Step
+from attnlab.residuals.steps import find_steps
+from attnlab.surgery.double import exchange
+from attnlab.surgery.folding._flow import Flow, names, replayed
+from attnlab.surgery.folding._ids import Refusal
+
+_OF_NORMS = names("rsqrt pow square sqrt var var_mean batch_norm layer_norm rms_norm group_norm")
+"""A module that computes one of these and multiplies by a parameter is a norm with its weight."""
+_CONFIGURED = {"residual_scale": ("scale_depth", lambda config: sqrt(config.num_hidden_layers))}
+"""Of numbers that a layer does not have under the name of its configuration (MiniCPM3): the name
+there, and the value with which the layer's is 1."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A multiplication at the end of a branch, by a parameter or an attribute of a module."""
+
+    module: str
+    attribute: str
+    node: int
+    """The multiplication in the recorded run, and what it scales."""
+    source: int
+    elements: Tensor
+    """The numbers of the parameter's elements, laid out as they multiply."""
+    alone: bool
+    """Whether the module does nothing else."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.attribute}".removeprefix(".")
+
+    def ids(self, shape: tuple[int, ...]) -> Tensor:
+        """The element of the scale that multiplies each element of a tensor of this shape."""
+        return self.elements.expand(shape)
+
+    def leaves(self, network: nn.Module) -> bool:
+        """Whether its module goes as a whole. In networks of Hugging Face all keys stay: what reads
+        their folders would draw a missing scale anew."""
+        return self.alone and not hasattr(network, "config")
+
+    def take_out(self, network: nn.Module) -> None:
+        """Let `network` multiply by 1 there, or not at all."""
+        module = network.get_submodule(self.module)
+        if self.leaves(network):
+            exchange(network, module, nn.Identity())
+        elif isinstance(value := getattr(module, self.attribute), Tensor):
+            with torch.no_grad():
+                value.fill_(1)
+        else:
+            setattr(module, self.attribute, 1.0)
+            _configure(network, self.attribute)
+
+
+def _configure(network: nn.Module, attribute: str) -> None:
+    """Say it in the configuration too, from which the network is built again."""
+    config: Any = getattr(network, "config", None)
+    if config is None:
+        return
+    name, value = _CONFIGURED.get(attribute, (attribute, lambda _config: 1.0))
+    setattr(config, name, value(config))
+
+
+def check_configured(network: nn.Module, scale: Scale) -> None:
+    """Refuse a number that would come back when the network is read again from its folder."""
+    config: Any = getattr(network, "config", None)
+    value = getattr(network.get_submodule(scale.module), scale.attribute)
+    if config is None or isinstance(value, Tensor):
+        return
+    name, _ = _CONFIGURED.get(scale.attribute, (scale.attribute, None))
+    if not isinstance(getattr(config, name, None), float | int):
+        raise Refusal(
+            f"the number {scale.name!r} comes from the network's configuration, which has no "
+            f"{scale.attribute!r} that could be set to 1"
+        )
+
+
+def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]:
+    """The constants other than 1 that scale branches of `network`, each with its site and its
+    values."""
+    graph = run.graph
+    steps = find_steps(graph)
+    parameters = dict(network.named_parameters())
+    for node in graph.nodes:
+        if node.operation != "mul" or len(node.data_inputs) != 1:
+            continue
+        (source,) = node.data_inputs
+        if graph.nodes[source].shape != node.shape or _in_norm(graph, node):
+            continue
+        step, position = position_of(graph, node, steps)
+        if step is None or position != "end":
+            continue
+        constant = _constant(network, graph, node, source, parameters)
+        if constant is not None and bool((constant[1] != 1).any()):
+            scale, value = constant
+            yield scale, _site(step, scale), value.detach().cpu().double().flatten()
+
+
+def _in_norm(graph: Graph, node: Node) -> bool:
+    """Whether the multiplication is the last of a norm, whose weight is no gate."""
+    call = (node.owner, node.call)
+    return any(n.operation in _OF_NORMS for n in graph.nodes if (n.owner, n.call) == call)
+
+
+def _constant(
+    network: nn.Module, graph: Graph, node: Node, source: int, parameters: dict[str, nn.Parameter]
+) -> tuple[Scale, Tensor] | None:
+    """What multiplies `source` at `node`, if it is a parameter or an attribute of its module."""
+    others = [graph.nodes[index] for index in node.inputs if index != source]
+    if len(others) == 1:
+        return _parameter(network, graph, node, others[0], parameters)
+    numbers = [each for each in node.arguments if isinstance(each, float)]
+    if len(numbers) != 1:
+        return None
+    attributes = vars(network.get_submodule(node.owner))
+    named = [
+        name
+        for name, value in attributes.items()
+        if value is not None and value == numbers[0] and isinstance(value, float)
+    ]
+    if len(named) != 1:
+        return None
+    one = torch.zeros((), dtype=torch.long)
+    scale = Scale(node.owner, named[0], node.index, source, one, alone=False)
+    return scale, torch.tensor(numbers[0], dtype=torch.float64)
+
+
+def _parameter(
+    network: nn.Module,
+    graph: Graph,
+    node: Node,
+    factor: Node,
+    parameters: dict[str, nn.Parameter],
+) -> tuple[Scale, Tensor] | None:
+    """The parameter that `factor` is, or that it is the view of, if only `node` reads that."""
+    layouts = []
+    while factor.name not in parameters:
+        if factor.kind != "layout" or len(factor.inputs) != 1:
+            return None
+        layouts.append(factor)
+        factor = graph.nodes[factor.inputs[0]]
+    on_the_way = {each.index for each in (*layouts, factor)}
+    readers = [n.index for n in graph.nodes if on_the_way & set(n.inputs)]
+    if readers != [*(each.index for each in reversed(layouts)), node.index]:
+        return None
+    value = parameters[factor.name]
+    elements = torch.arange(value.numel()).reshape(value.shape)
+    flow = Flow(graph)
+    for each in reversed(layouts):
+        (elements,) = replayed(flow, each, each.inputs, [elements])
+    module, _, attribute = factor.name.rpartition(".")
+    alone = _does_nothing_else(graph, network, module, node)
+    (source,) = node.data_inputs
+    return Scale(module, attribute, node.index, source, elements, alone), value
+
+
+def _does_nothing_else(graph: Graph, network: nn.Module, module: str, node: Node) -> bool:
+    """Whether the module's one call is this multiplication of what it is given, and that only."""
+    inside = [each for each in graph.nodes if each.data and each.owner == module]
+    held = list(network.get_submodule(module).parameters())
+    return inside == [node] and len(held) == 1 and (module, 0) in node.produced_by
+
+
+def _site(step: Step, scale: Scale) -> Site:
+    return Site(
+        name=scale.module if scale.alone else step.name,
+        stage=step.stage,
+        block=step.block,
+        part=step.part,
+        kind=step.kind,
+        host="output" if scale.alone else "addition",
+        module=scale.module,
+        home="",
+        attribute="",
+        shape=(scale.elements.numel(),),
+        channel_axis=0,
+        series=0,
+        step=step,
+        position="end",
+    )
