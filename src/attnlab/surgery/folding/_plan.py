@@ -14,8 +14,8 @@ from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
-from attnlab.surgery.folding._places import Place, PlaceKey
 from attnlab.surgery.folding._own_constants import check_configured
+from attnlab.surgery.folding._places import Place, PlaceKey
 from attnlab.surgery.folding._walk import Demand, Scaling, Undo, walk_back
 
 
