@@ -188,4 +188,4 @@ class FoundSets:
 
 def some(images: list[FoundImage], number: int | None) -> list[FoundImage]:
     """Return `number` of the images, evenly spread; all when None or when there are no more."""
-    return [images[i] for i in evenly_spread(len(images), number).tolist()]
+    return [images[i] for i in evenly_spread(len(images), number)]

@@ -11,6 +11,8 @@ from attnlab.instruments.corruptions.result import CorruptionsResult as Corrupti
 from attnlab.instruments.pictures.result import PicturesResult as PicturesResult
 from attnlab.instruments.speed.result import SpeedTable as SpeedTable
 from attnlab.instruments.stiffness.result import StiffnessResult as StiffnessResult
+from attnlab.instruments.stripe.result import StripeResult as StripeResult
+from attnlab.instruments.trajectory.result import TrajectoryResult as TrajectoryResult
 from attnlab.results.details import DetailsResult as DetailsResult
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""The id of a run, from what it is made from."""
+"""What a run is made from, and the id that follows from it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from pydantic import PositiveInt
+
+from attnlab._strict import Strict
 
 FILE = "identity.json"
 
@@ -14,3 +18,54 @@ def run_id_of(identity: Mapping[str, Any]) -> str:
     """Twelve hex digits of the content of identity.json."""
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Identity(Strict):
+    """identity.json of a run's directory."""
+
+    settings: dict[str, Any]
+    """Those that differ from their defaults."""
+    data: str
+    """The checksum of the data."""
+    threads: PositiveInt
+    """Of each process that trains it."""
+    weights: str | None = None
+    """That of the file of weights that the backbone starts from."""
+    sources: dict[str, str] = {}
+    """Of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
+
+    @property
+    def run_id(self) -> str:
+        """Twelve hex digits."""
+        return run_id_of(self.model_dump(mode="json"))
+
+    def differences(self, now: Identity) -> list[str]:
+        """In words, what is not the same in `now`."""
+        found = [] if self.data == now.data else ["the data changed"]
+        if self.weights != now.weights:
+            found.append("the file of weights changed")
+        for what in sorted(self.sources.keys() & now.sources.keys()):
+            if self.sources[what] != now.sources[what]:
+                kind, _, name = what.partition(" ")
+                found.append(f"the {kind}'s source changed ({name})")
+        if self.threads != now.threads:
+            found.append(f"threads per process were {self.threads}, are {now.threads}")
+        before, after = dict(flat_settings(self.settings)), dict(flat_settings(now.settings))
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                old, new = (_shown(values, name) for values in (before, after))
+                found.append(f"{name} was {old}, is {new}")
+        return found
+
+
+def flat_settings(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`recipe.epochs`, 3: the names of nested settings joined by dots; empty tables left out."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from flat_settings(value, f"{prefix}{name}.")
+        elif value != {}:
+            yield f"{prefix}{name}", value
+
+
+def _shown(values: dict[str, Any], name: str) -> str:
+    return repr(values[name]) if name in values else "left out"

@@ -92,7 +92,8 @@ class Subject:
         facts = self.images().facts
         there = facts.train if (part or self.part) == "train" else facts.test
         # Evenly spread, because many sets are sorted by class.
-        return evenly_spread(there, self.limit if self.limit is not None else otherwise)
+        limit = self.limit if self.limit is not None else otherwise
+        return torch.tensor(evenly_spread(there, limit))
 
     def read(self, chunks: Sequence[torch.Tensor], part: Part | None = None) -> Iterator[Batch]:
         """One batch of images per chunk of their numbers, in that order."""

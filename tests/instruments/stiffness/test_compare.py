@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, spearmanr
 
 import attnlab
 from attnlab import _errors
-from attnlab._ranks import rank_test
+from attnlab._ranks import kendall_without_ties, rank_test
 from attnlab.instruments.stiffness.compare import rank
 from attnlab.instruments.stiffness.figures import comparison_figure
 from attnlab.instruments.stiffness.measure import stiffness
@@ -95,3 +95,19 @@ def test_comparison_messages(results):
         "Expected at least 3 networks to rank but got 2: with two, every order is a perfect "
         "correlation."
     )
+
+
+def test_ranks_and_kendall_as_scipy_has_them() -> None:
+    draw = np.random.default_rng(0)
+    for number in (2, 3, 4, 7, 12, 20, 33):
+        one, other = draw.permutation(number) * 1.5, draw.permutation(number) - 2.0
+        test = kendalltau(one, other, method="exact")
+        tau, p = kendall_without_ties(one.tolist(), other.tolist())
+        assert tau == pytest.approx(test.statistic)
+        assert p == pytest.approx(test.pvalue)
+        tied = draw.integers(0, 4, number).astype(float)
+        found = rank_test("", tied.tolist(), one.tolist())
+        if len(set(tied.tolist())) > 1:
+            assert found.kendall == pytest.approx(kendalltau(tied, one).statistic)
+            assert found.spearman == pytest.approx(spearmanr(tied, one).statistic)
+    assert math.isnan(rank_test("", [1.0, math.nan, 2.0], [1.0, 2.0, 3.0]).kendall_p)

@@ -14,7 +14,8 @@ from tests.lab.study._results import finish, noisy, study
 from tests.lab.study._small import HereExecutor, small_study
 
 from attnlab.lab.study import Store, Study, run_study, run_until_decided, show_study, study_status
-from attnlab.lab.study.plan import present, refresh, write_plan
+from attnlab.lab.study.current import refresh
+from attnlab.lab.study.plan import present, write_plan
 from attnlab.lab.study.show import study_footnotes
 from attnlab.lab.study.status import seeds_for_effect
 from attnlab.results import Metric

@@ -13,8 +13,9 @@ from tests.lab.study._results import finish, study
 
 from attnlab.cli import main
 from attnlab.lab.study import Store, Study, show_study
+from attnlab.lab.study.current import refresh
 from attnlab.lab.study.looking import share_of
-from attnlab.lab.study.plan import refresh, write_plan
+from attnlab.lab.study.plan import write_plan
 from attnlab.results import StoredRun
 from attnlab.results.manifest import write_manifest
 from attnlab.results.study import read_plans

@@ -14,7 +14,7 @@ from tests.lab.pages.simulated import simulate
 
 from attnlab.lab.pages.write import report
 from attnlab.lab.study import Store, table
-from attnlab.lab.study.plan import up_to_date
+from attnlab.lab.study.current import up_to_date
 from attnlab.lab.study.table import GrowingTable, study_table
 from attnlab.results import StoredRun, run
 from attnlab.results.digest import FILE, SETTLED

@@ -20,8 +20,8 @@ from attnlab.instruments.place.section import (
 )
 from attnlab.lab.pages.study_page import study_page
 from attnlab.lab.study import planned_runs, run_study
+from attnlab.lab.study.current import refresh
 from attnlab.lab.study.estimate import plan_study
-from attnlab.lab.study.plan import refresh
 from attnlab.lab.study.show import markdown
 from attnlab.lab.study.store import Store
 from attnlab.lab.training import RunConfig, load_network, train

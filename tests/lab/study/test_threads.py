@@ -16,8 +16,8 @@ from attnlab._errors import InputError
 from attnlab.cli import main
 from attnlab.lab.pages.alerts import plan_alerts
 from attnlab.lab.study import LocalExecutor, Store, Study, run_study, show_study, study_status
+from attnlab.lab.study.current import refresh
 from attnlab.lab.study.history import runs_with_other_threads
-from attnlab.lab.study.plan import refresh
 from attnlab.lab.study.run import with_threads_of
 from attnlab.lab.study.show import study_footnotes
 from attnlab.lab.training import identify, train

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean
 
-from attnlab._extras import needs
-from attnlab._ranks import rank_test
+from attnlab._ranks import kendall_without_ties, rank_test
 from attnlab.instruments.block_figures import counts_figure, heat_figure, stiffness_figure
 from attnlab.instruments.place.section import placement_answer, placement_parts
 from attnlab.instruments.stiffness.result import StiffnessResult
@@ -90,17 +89,14 @@ def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]
 
 def rank_sentence(name: str, values: Sequence[float], result: Sequence[float]) -> str:
     """Kendall's τ with the result and its p-value, exact where that can be."""
-    with needs("report"):
-        from scipy.stats import kendalltau
-
     number = len(values)
     if number < 3:
         return f"{name}: {number} networks, too few to rank"
     if len(set(values)) == 1 or len(set(result)) == 1:
         return f"{name}: the same for all {number}, so it ranks nothing"
     if len({*values}) == number == len({*result}):
-        test = kendalltau(values, result, method="exact")
-        tau, p, how = float(test.statistic), float(test.pvalue), "exact p"
+        tau, p = kendall_without_ties(values, result)
+        how = "exact p"
     else:
         ranked = rank_test(name, values, result)
         tau, p, how = ranked.kendall, ranked.kendall_p, "exact p" if ranked.exact else "p"

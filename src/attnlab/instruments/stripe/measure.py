@@ -190,7 +190,7 @@ def _values(stream: GateStream) -> Tensor:
 def _site(gate: GateSource, seen: GateStreams, channels: int) -> SiteStripe:
     stream = seen.streams[gate.name]
     number = len(stream.mean)
-    kept = evenly_spread(number, channels).tolist()
+    kept = evenly_spread(number, channels)
     return SiteStripe(
         label=gate.label,
         name=gate.name,

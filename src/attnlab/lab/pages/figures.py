@@ -125,7 +125,7 @@ def _some_seeds(seeds: Mapping[int, float]) -> list[tuple[int, float]]:
     if len(seeds) <= MOST_DOTS:
         return list(seeds.items())
     ordered = sorted(seeds.items(), key=lambda item: item[1])
-    return [ordered[place] for place in evenly_spread(len(ordered), MOST_DOTS).tolist()]
+    return [ordered[place] for place in evenly_spread(len(ordered), MOST_DOTS)]
 
 
 def _forest_text(row: ForestRow, metric: Metric) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from attnlab._errors import InputError
-from attnlab._extras import needs
 from attnlab.lab.statistics.anytime import (
     check_level,
     is_real_number,
@@ -26,6 +25,7 @@ from attnlab.lab.statistics.anytime import (
     t_limit_above,
 )
 from attnlab.lab.statistics.paired import LEVEL, holm, paired_difference, too_few_seeds
+from attnlab.lab.statistics.student import upper_quantile, upper_tail
 from attnlab.results.table import Equivalence
 
 LEAST_LEVEL = 0.5
@@ -81,12 +81,9 @@ def _at_a_fixed_number(
     mean: float, error: float, freedom: int, margin: float, level: float
 ) -> tuple[float, float]:
     """The larger p-value of the two t-tests, and half the width of the interval."""
-    with needs("study"):
-        from scipy import stats
-
-    below = float(stats.t.sf((mean + margin) / error, freedom))  # rejects δ ≤ −m
-    above = float(stats.t.cdf((mean - margin) / error, freedom))  # rejects δ ≥ m
-    return max(below, above), float(stats.t.isf(1 - level, freedom)) * error
+    below = upper_tail((margin + mean) / error, freedom)  # rejects δ ≤ −m
+    above = upper_tail((margin - mean) / error, freedom)  # rejects δ ≥ m
+    return max(below, above), upper_quantile(1 - level, freedom) * error
 
 
 def judge(family: Mapping[str, Equivalence], level: float = LEVEL) -> dict[str, Equivalence]:

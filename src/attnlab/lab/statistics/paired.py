@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, unknown_name
-from attnlab._extras import needs
 from attnlab.lab.statistics.anytime import (
     anytime_p_value,
     check_level,
@@ -26,6 +25,7 @@ from attnlab.lab.statistics.anytime import (
     radius,
     seeds_for_interval,
 )
+from attnlab.lab.statistics.student import upper_quantile, upper_tail
 from attnlab.results.table import Comparison, PairedDifference, Summary, Verdict
 
 LEVEL = 0.95
@@ -54,9 +54,6 @@ def paired_difference(
 
     `cannot_tell` is a reason for which no verdict may be given; empty if there is none.
     """
-    with needs("study"):
-        from scipy import stats  # here, because it takes a second that no worker needs
-
     check_level(level)
     for seed in (*module, *plain):
         check_whole("a seed", seed)
@@ -77,20 +74,21 @@ def paired_difference(
         return _without_interval(mean, seeds, "one seed: no interval", cannot_tell)
     # Accuracies on a small test set are coarse, so equal differences are common. A t-test would
     # take them for certainty; rounding makes them differ in the last bits.
-    if np.ptp(differences) <= 1e-9 * max(float(np.abs(pairs).max()), 1e-300):
+    std = float(differences.std(ddof=1))
+    if std == 0 or np.ptp(differences) <= 1e-9 * max(float(np.abs(pairs).max()), 1e-300):
         note = "the same difference for every seed: no spread to make an interval from"
         return _without_interval(mean, seeds, note, cannot_tell)
-    test = stats.ttest_1samp(differences, 0.0)
-    interval = test.confidence_interval(level)
+    error, freedom = std / math.sqrt(len(seeds)), len(seeds) - 1
+    fixed = upper_quantile((1 - level) / 2, freedom) * error
     around = radius(differences.tolist(), level)
     finite = math.isfinite(around)
     return PairedDifference(
         mean=mean,
-        low=float(interval.low),
-        high=float(interval.high),
-        p_value=float(test.pvalue),
+        low=mean - fixed,
+        high=mean + fixed,
+        p_value=2 * upper_tail(abs(mean) / error, freedom),
         seeds=seeds,
-        std=float(differences.std(ddof=1)),
+        std=std,
         anytime_low=mean - around if finite else None,
         anytime_high=mean + around if finite else None,
         anytime_p=anytime_p_value(differences.tolist()),
@@ -145,15 +143,12 @@ def _welch(
     one: NDArray[np.float64], other: NDArray[np.float64], level: float
 ) -> tuple[float, float, float]:
     """Welch's interval of the difference of the means, and its two-sided p-value."""
-    with needs("study"):
-        from scipy import stats
-
     # Written out, because scipy warns of lost precision if all runs of one side are equal.
     parts = np.array([own.var(ddof=1) / len(own) for own in (one, other)])
     freedom = parts.sum() ** 2 / (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
     mean, error = float(one.mean() - other.mean()), math.sqrt(parts.sum())
-    around = float(stats.t.isf((1 - level) / 2, freedom)) * error
-    return mean - around, mean + around, float(2 * stats.t.sf(abs(mean) / error, freedom))
+    around = upper_quantile((1 - level) / 2, freedom) * error
+    return mean - around, mean + around, 2 * upper_tail(abs(mean) / error, freedom)
 
 
 def _too_few_for_welch(one: int, other: int) -> str:

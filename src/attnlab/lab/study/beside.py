@@ -47,8 +47,9 @@ def beside(
     """Of a row, by the figure's name; `runs` and those of the plain backbone are by seed. Empty
     where nothing was measured."""
     found = {}
-    for figure in _FIGURES:
-        own, others = _values(runs, figure), _values(plain or {}, figure)
+    results, plain_results = _results(runs), _results(plain or {})
+    for figure in _FIGURES if results else ():
+        own, others = _values(results, figure), _values(plain_results, figure)
         if own:
             compared = None
             if plain is not None and own.keys() & others.keys():
@@ -69,10 +70,10 @@ def by_corruption(runs: Sequence[StoredRun]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in values.items()}
 
 
-def _values(runs: Mapping[int, StoredRun], figure: _Figure) -> dict[int, float]:
-    measured = {seed: run.slim_result(CorruptionsResult) for seed, run in runs.items()}
-    return {
-        seed: figure.metric.shown(figure.value(found))
-        for seed, found in measured.items()
-        if found is not None
-    }
+def _results(runs: Mapping[int, StoredRun]) -> dict[int, CorruptionsResult]:
+    found = {seed: run.slim_result(CorruptionsResult) for seed, run in runs.items()}
+    return {seed: result for seed, result in found.items() if result is not None}
+
+
+def _values(results: Mapping[int, CorruptionsResult], figure: _Figure) -> dict[int, float]:
+    return {seed: figure.metric.shown(figure.value(result)) for seed, result in results.items()}

@@ -25,10 +25,10 @@ from attnlab._strict import Strict
 from attnlab.data import DataConfig
 from attnlab.data.config import data_title
 from attnlab.instruments.measurement import MeasureConfig
+from attnlab.lab.study.claims import EquivalenceConfig, Paper
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
 from attnlab.results.study import StudyInvocation
-from attnlab.results.table import PaperFigure
 from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
@@ -81,26 +81,6 @@ class Module(Strict):
         """Whether it is what the other rows are compared with."""
         as_it_is = not self.backbone_options and self.branch_scale is None
         return self.gate == "none" and as_it_is
-
-
-class Paper(Strict):
-    """What a paper prints for the rows of a study."""
-
-    source: str
-    note: str = ""
-    figures: dict[str, dict[str, dict[str, PaperFigure]]] = {}
-    """By metric, group and row. In a file each metric is a table of its own:
-    `[paper.top1."cifar10 resnet164"]` with `se = "94.26 ± 0.14"`."""
-
-
-class EquivalenceConfig(Strict):
-    """That rows are as good as another is a claim of its own: a missing difference does not show
-    it. The difference must lie within a margin that was stated beforehand."""
-
-    to: str
-    """The row that the others are compared with."""
-    margin: PositiveFloat
-    """In the metric's unit: points, for a result in percent."""
 
 
 class Axes(Strict):

@@ -17,9 +17,8 @@ from typing import Any
 
 from attnlab.lab.study.looking import Looks, compared_elsewhere, looks_at, row_key, share_of
 from attnlab.lab.study.store import Store, is_finished
-from attnlab.lab.training.identity import Identity
 from attnlab.results.damage import DamagedFileError, read_object
-from attnlab.results.identity import FILE, run_id_of
+from attnlab.results.identity import FILE, Identity, run_id_of
 from attnlab.results.study import PlanRecord, RunEntry, read_plans
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from attnlab._errors import InputError, unknown_name
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.measures import MEASUREMENTS, measure_run
-from attnlab.lab.study.plan import refresh, require_study
+from attnlab.lab.study.current import refresh, require_study
 from attnlab.lab.study.speed import time_study
 from attnlab.lab.study.store import Store
 from attnlab.results import Measured

@@ -10,13 +10,11 @@ from typing import Any
 
 from filelock import FileLock
 
-from attnlab._errors import InputError
-from attnlab._files import LONG_AGO, remove_partial, unless_read_only
+from attnlab._files import LONG_AGO, remove_partial
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.history import seen_runs
 from attnlab.lab.study.store import Store
-from attnlab.lab.study.table import study_table
 from attnlab.lab.training.recipe import list_recipes, load_parts
 from attnlab.results.study import (
     PlanRecord,
@@ -24,11 +22,8 @@ from attnlab.results.study import (
     StoredStudy,
     add_plan,
     read_plans,
-    read_study,
     write_study,
-    write_table,
 )
-from attnlab.results.table import StudyTable
 from attnlab.tasks import task_class
 
 
@@ -93,22 +88,6 @@ def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> St
     return planned
 
 
-def refresh(store: Store, name: str) -> StudyTable:
-    """The table of a stored study, as `up_to_date` makes it."""
-    return up_to_date(store, name)[1]
-
-
-def up_to_date(store: Store, name: str) -> tuple[StoredStudy, StudyTable]:
-    """A stored study and its table, made anew of what is on disk; and written beside it, where
-    that may be written. The study is not planned again."""
-    directory = store.study_directory(name)
-    study = read_study(directory)
-    table = study_table(store, study)
-    with unless_read_only(directory):
-        write_table(directory, table)
-    return study, table
-
-
 def extended(store: Store, study: Study) -> Study:
     """`study` as it was run last: with its threads, and with the seeds that were added to it."""
     study = extended_seeds(store, study)
@@ -130,17 +109,6 @@ def extended_seeds(store: Store, study: Study) -> Study:
         return study
     last = plans[-1].seeds
     return study.with_seeds(last) if last[: len(study.seeds)] == study.seeds else study
-
-
-def require_study(store: Store, name: str) -> Path:
-    """The directory of a study that was run."""
-    directory = store.study_directory(name)
-    if not (directory / "study.json").is_file():
-        raise InputError(
-            f"There is no {directory / 'study.json'}. Expected the name of a study that was run "
-            f"with --out {store.out}."
-        )
-    return directory
 
 
 def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, Any, Any]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from attnlab.lab.measures import time_interleaved
 from attnlab.lab.study.store import Store
 from attnlab.results.speed import GroupSpeed, StudySpeed, read_speed, write_speed
 from attnlab.results.study import StoredStudy, StudyCell
@@ -18,6 +17,8 @@ def time_study(
 ) -> StudySpeed:
     """Time the networks of each group in turns, those of the first finished seed of each row, and
     write it down. What was timed of the same runs is kept, unless `again`."""
+    from attnlab.lab.measures import time_interleaved  # which needs torch
+
     directory = store.study_directory(study.name)
     with FileLock(directory / ".speed.lock"):  # others that end the study now wait, and find it
         before = None if again else read_speed(directory)

@@ -15,15 +15,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnlab._files import write_whole
-from attnlab.lab.study.grid import PlannedRun
 from attnlab.lab.study.lock import is_claimed
-from attnlab.lab.training.identity import changed_defaults
 from attnlab.results import DamagedFileError, StoredRun
 from attnlab.results.run_files import RunFailure
 from attnlab.results.study import RunEntry
+
+if TYPE_CHECKING:
+    from attnlab.lab.study.grid import PlannedRun
 
 State = Literal["done", "running", "failed", "stopped", "waiting", "damaged"]
 
@@ -86,6 +87,9 @@ class Store:
 
 
 def _has_changed(directory: Path, run: PlannedRun) -> bool:
+    # Here, because whoever only reads runs does without torch: 1.5 s and 600 MB.
+    from attnlab.lab.training.identity import changed_defaults
+
     try:
         # To compare setting by setting takes a millisecond, and most often all are the same.
         if (directory / "config.json").read_bytes() == f"{run.config.to_json()}\n".encode():

@@ -22,7 +22,7 @@ from attnlab.lab.statistics.paired import (
     summarize,
 )
 from attnlab.lab.study.beside import beside, by_corruption
-from attnlab.lab.study.definition import EquivalenceConfig, Paper
+from attnlab.lab.study.claims import EquivalenceConfig, Paper
 from attnlab.lab.study.history import History, stale_reasons, study_history
 from attnlab.lab.study.looking import row_key, share_of
 from attnlab.lab.study.speed import group_speed

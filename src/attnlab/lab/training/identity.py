@@ -15,59 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import PositiveInt
 
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError
 from attnlab._imported import is_path
 from attnlab._sources import source_digest
-from attnlab._strict import Strict
 from attnlab.data import data_checksum
 from attnlab.lab.training.config import RunConfig
 from attnlab.results.damage import read_object, reading
 from attnlab.results.identity import FILE as FILE
-from attnlab.results.identity import run_id_of
+from attnlab.results.identity import Identity as Identity
+from attnlab.results.identity import flat_settings
 from attnlab.tasks import task_class
 
 _REMEDY = "Remove the run's folder to train it anew, or use another directory."
-
-
-class Identity(Strict):
-    """identity.json of a run's directory."""
-
-    settings: dict[str, Any]
-    """Those that differ from their defaults."""
-    data: str
-    """The checksum of the data."""
-    threads: PositiveInt
-    """Of each process that trains it."""
-    weights: str | None = None
-    """That of the file of weights that the backbone starts from."""
-    sources: dict[str, str] = {}
-    """Of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
-
-    @property
-    def run_id(self) -> str:
-        """Twelve hex digits."""
-        return run_id_of(self.model_dump(mode="json"))
-
-    def differences(self, now: Identity) -> list[str]:
-        """In words, what is not the same in `now`."""
-        found = [] if self.data == now.data else ["the data changed"]
-        if self.weights != now.weights:
-            found.append("the file of weights changed")
-        for what in sorted(self.sources.keys() & now.sources.keys()):
-            if self.sources[what] != now.sources[what]:
-                kind, _, name = what.partition(" ")
-                found.append(f"the {kind}'s source changed ({name})")
-        if self.threads != now.threads:
-            found.append(f"threads per process were {self.threads}, are {now.threads}")
-        before, after = dict(_flat(self.settings)), dict(_flat(now.settings))
-        for name in sorted(before.keys() | after.keys()):
-            if before.get(name) != after.get(name):
-                old, new = (_shown(values, name) for values in (before, after))
-                found.append(f"{name} was {old}, is {new}")
-        return found
 
 
 def identify(
@@ -134,8 +95,8 @@ def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
     places = task_class(config.task).file_options
     found = read_object(file, _REMEDY)
     with reading(file, _REMEDY):
-        stored = dict(_flat(_without_places(found, places)))
-    now = dict(_flat(_without_places(config.model_dump(mode="json"), places)))
+        stored = dict(flat_settings(_without_places(found, places)))
+    now = dict(flat_settings(_without_places(config.model_dump(mode="json"), places)))
     return [
         f"{name} was {value!r}, is {now.get(name)!r}"
         for name, value in stored.items()
@@ -180,15 +141,3 @@ def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dic
         "recipe": recipe,
         "backbone_options": options,
     }
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value != {}:
-            yield f"{prefix}{name}", value
-
-
-def _shown(values: dict[str, Any], name: str) -> str:
-    return repr(values[name]) if name in values else "left out"
