@@ -189,7 +189,7 @@ def _files(folder: Path, part: _Classes, classes: Sequence[str], limit: int | No
             f"end in {', '.join(SUFFIXES)}."
         )
     # Evenly spread, which is the same share of every class: they are sorted by class.
-    return [found[i] for i in evenly_spread(len(found), limit).tolist()]
+    return [found[i] for i in evenly_spread(len(found), limit)]
 
 
 def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:

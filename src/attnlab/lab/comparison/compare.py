@@ -186,10 +186,21 @@ def _by_row(placed: Sequence[PlacedLog]) -> dict[str, list[PlacedLog]]:
     return rows
 
 
+def _unknown_baseline(given: str, rows: Mapping[str, object]) -> UnknownNameError:
+    """With what to do if the baseline's runs are there, each as a row of its own: a bare number at
+    the end of a name is not taken for a seed, because `vit_b_16` has none."""
+    error = unknown_name("baseline", given, rows)
+    if any(re.fullmatch(rf"{re.escape(given)}[-_.]\d+", row) for row in rows):
+        return UnknownNameError(
+            f"{error} If the number at the end is the seed, say so: --seed-pattern '[-_.](\\d+)$'."
+        )
+    return error
+
+
 def _baseline(given: str | None, rows: Mapping[str, object], by: str) -> str:
     if given is not None:
         if given not in rows:
-            raise unknown_name("baseline", given, rows)
+            raise _unknown_baseline(given, rows)
         return given
     found = [row for row in rows if row.lower() in BASELINES]
     if len(found) == 1 and len(rows) > 1:
