@@ -542,7 +542,7 @@ def test_numbers_at_the_end_of_names_are_told(tmp_path: Path) -> None:
     names = [f"{row}-{seed}" for row in ("plain", "se") for seed in range(3)]
     values = ",".join(str(70 + number) for number in range(6))
     file.write_text("Step," + ",".join(f"{name} - val_acc" for name in names) + f"\n1,{values}\n")
-    with pytest.raises(attnlab.UnknownNameError, match=r"--seed-pattern '\[-_\.\]\(\\d\+\)\$'"):
+    with pytest.raises(AttnlabError, match=r"--seed-pattern '\[-_\.\]\(\\d\+\)\$'"):
         attnlab.compare([file], "val_acc", baseline="plain")
     found = attnlab.compare([file], "val_acc", baseline="plain", seed_pattern=r"[-_.](\d+)$")
     assert [row.label for row in found.rows] == ["plain", "se"]
