@@ -77,6 +77,9 @@ class PlanRecord:
     """Whether seeds are added until every row is decided: planned looks."""
     lost: str = ""
     """Why it is not known which plans were before this one; empty where it is known."""
+    claim: str | None = None
+    """What rows were to be as good as, and within what; empty if that was not asked, None in plans
+    of attnlab 0.2 and before, which do not say it."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,12 @@ class StoredStudy:
     """Why little is known of it: its file is damaged, and this is what its plans say."""
     invocation: StudyInvocation | None = None
     """How it was called; None if that is not known."""
+
+    @property
+    def claim(self) -> str:
+        """What its rows are to be as good as, and within what; empty if that is not asked."""
+        asked = self.definition.get("equivalence")
+        return f"as good as {asked['to']} within {asked['margin']}" if asked else ""
 
     @property
     def called(self) -> StudyInvocation:

@@ -545,4 +545,4 @@ def test_numbers_at_the_end_of_names_are_told(tmp_path: Path) -> None:
     with pytest.raises(AttnlabError, match=r"--seed-pattern '\[-_\.\]\(\\d\+\)\$'"):
         attnlab.compare([file], "val_acc", baseline="plain")
     found = attnlab.compare([file], "val_acc", baseline="plain", seed_pattern=r"[-_.](\d+)$")
-    assert [row.label for row in found.rows] == ["plain", "se"]
+    assert [row.label for row in found.judged.groups[0].rows] == ["plain", "se"]

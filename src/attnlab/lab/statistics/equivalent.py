@@ -86,12 +86,28 @@ def _at_a_fixed_number(
     return max(below, above), upper_quantile(1 - level, freedom) * error
 
 
-def judge(family: Mapping[str, Equivalence], level: float = LEVEL) -> dict[str, Equivalence]:
+def judge(
+    family: Mapping[str, Equivalence],
+    level: float = LEVEL,
+    *,
+    also: Mapping[str, Equivalence] | None = None,
+    share: float = 1.0,
+) -> dict[str, Equivalence]:
     """The verdicts on rows that were all compared with one: Holm over the family. One without a
-    p-value counts as if it had p = 1."""
+    p-value counts as if it had p = 1.
+
+    Args:
+        family: by the name of the row.
+        level: one minus the error rate of the whole family.
+        also: rows that were looked at as well and are no longer there. They count in the family
+            and are not returned.
+        share: of the error rate that this family has, where others have the rest.
+    """
     check_level(level, LEAST_LEVEL)
-    adjusted = holm([1.0 if e.p_value is None else e.p_value for e in family.values()])
+    every = [*family.values(), *(also or {}).values()]
+    adjusted = holm([1.0 if e.p_value is None else e.p_value for e in every])
     return {
-        name: each.judged(p, 1 - level)
-        for (name, each), p in zip(family.items(), adjusted, strict=True)
+        name: each.judged(min(1.0, p / share), 1 - level)
+        # The rows come first in the family, so the others are left over.
+        for (name, each), p in zip(family.items(), adjusted, strict=False)
     }

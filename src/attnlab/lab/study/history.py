@@ -40,13 +40,16 @@ class History:
     """By the name of the group."""
     elsewhere: dict[str, tuple[RunEntry, ...]] = field(default_factory=dict)
     """Runs of other studies that were compared with the same baseline, by the group's name."""
+    late_claim: str = ""
+    """Why the margin of equivalence was not stated beforehand; empty if it was."""
 
 
-def study_history(store: Store, name: str, entries: Sequence[RunEntry]) -> History:
-    """Of the study `name`, whose present runs are `entries`."""
+def study_history(store: Store, name: str, entries: Sequence[RunEntry], claim: str = "") -> History:
+    """Of the study `name`, whose present runs are `entries`, and which claims what `claim` says of
+    equivalence."""
     directory = store.study_directory(name)
     found = read_plans(directory)
-    plans = _with_present(found.plans, entries)
+    plans = _with_present(found.plans, entries, claim)
     others = _plans_of_others(store, name)
     every = (entry for own in (plans, *others.values()) for plan in own for entry in plan.runs)
     finished = _finishing_times(store, every)
@@ -75,18 +78,47 @@ def study_history(store: Store, name: str, entries: Sequence[RunEntry]) -> Histo
         stale=tuple(stale),
         looks=looks,
         elsewhere=elsewhere,
+        late_claim=_late_claim(plans, entries, finished, claim) if claim else "",
     )
 
 
 def _with_present(
-    plans: Sequence[PlanRecord], entries: Sequence[RunEntry]
+    plans: Sequence[PlanRecord], entries: Sequence[RunEntry], claim: str
 ) -> tuple[PlanRecord, ...]:
     """The plans, and what is asked for now if that was not planned yet."""
     now = tuple(entries)
-    if plans and plans[-1].runs == now:
+    if plans and plans[-1].runs == now and plans[-1].claim in (None, claim):
         return tuple(plans)
     seeds = tuple(dict.fromkeys(entry.seed for entry in now))
-    return (*plans, PlanRecord(time.time(), seeds, now, ()))
+    return (*plans, PlanRecord(time.time(), seeds, now, (), claim=claim))
+
+
+def _late_claim(
+    plans: Sequence[PlanRecord],
+    entries: Sequence[RunEntry],
+    finished: Mapping[str, float],
+    claim: str,
+) -> str:
+    """Why a claim of equivalence was not stated beforehand: runs that it is about were finished
+    before the first of the plans that have it up to now."""
+    since = plans[-1]
+    for plan in reversed(plans):
+        if plan.claim not in (None, claim):
+            break
+        since = plan
+    # A baseline alone is not a look: a difference needs two runs of one seed.
+    places = Counter(
+        (entry.cell.group, entry.seed)
+        for entry in entries
+        if finished.get(entry.folder, since.time) < since.time
+    )
+    seen = sum(number for number in places.values() if number > 1)
+    if not seen:
+        return ""
+    return (
+        f"the margin of equivalence and the row it is about were stated on {_day(since)}, after "
+        f"{seen} run{'s' * (seen > 1)} had been seen"
+    )
 
 
 def _plans_of_others(store: Store, name: str) -> dict[str, tuple[PlanRecord, ...]]:

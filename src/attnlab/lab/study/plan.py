@@ -79,10 +79,17 @@ def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> St
         remove_partial(directory, LONG_AGO)
         before = read_plans(directory)
         last = before.plans[-1] if before.plans else None
-        if last is None or (last.runs, last.until_decided) != (planned.runs, until_decided):
-            seen, now = seen_runs(store, study.name), time.time()
-            lost = before.damage
-            plan = PlanRecord(now, study.seeds, planned.runs, seen, until_decided, lost)
+        now = (planned.runs, until_decided, planned.claim)
+        if last is None or (last.runs, last.until_decided, last.claim) != now:
+            plan = PlanRecord(
+                time=time.time(),
+                seeds=study.seeds,
+                runs=planned.runs,
+                seen=seen_runs(store, study.name),
+                until_decided=until_decided,
+                lost=before.damage,
+                claim=planned.claim,
+            )
             add_plan(directory, plan)
         write_study(directory, replace(planned, plans_end=read_plans(directory).end))
     return planned

@@ -59,7 +59,7 @@ def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
         for entry in planned.runs
         for state in [store.state(entry)]
     )
-    stale = study_history(store, study.name, planned.runs).stale
+    stale = study_history(store, study.name, planned.runs, planned.claim).stale
     metric = planned.metrics[0]
     progress = tuple(run_progress(store, run.entry, run.state, metric.name) for run in runs)
     return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)), progress, metric)

@@ -95,7 +95,7 @@ class GrowingTable:
 
     def __init__(self, store: Store, study: StoredStudy, *, include_stale: bool = False) -> None:
         self._store, self._study = store, study
-        self._history = study_history(store, study.name, study.runs)
+        self._history = study_history(store, study.name, study.runs, study.claim)
         self._entries = {entry.folder: entry for entry in study.runs}
         self._finished: Finished = {}
         self._folders: list[str] = []
@@ -183,9 +183,7 @@ class GrowingTable:
             _comparisons(cells, metric, self._finished, history, self._store, self._why, read)
             for read in (_last_value, _best_value)
         )
-        looks = history.looks[name]
-        sequential = history.sequential or bool(looks.added or looks.unknown)
-        equal = _equivalences(study, cells, metric, self._finished, sequential, self._why)
+        equal = _equivalences(study, cells, metric, self._finished, history, self._store, self._why)
         own: dict[StudyCell, list[RunEntry]] = {cell: [] for cell in cells}
         for entry in entries:
             own[entry.cell].append(entry)
@@ -416,26 +414,56 @@ def _equivalences(
     cells: Sequence[StudyCell],
     metric: Metric,
     finished: Finished,
-    sequential: bool,
+    history: History,
+    store: Store,
     why: str,
 ) -> dict[str, Equivalence]:
     """Of the rows with the one that the study names; the plain backbone is among them, since a
-    margin within which even that is as good shows nothing of attention."""
+    margin within which even that is as good shows nothing of attention.
+
+    Rows that were added after a look have the same price as for differences: those of each look are
+    corrected among themselves, at their share of the error rate, by tests that may be looked at.
+    """
     found = study.definition.get("equivalence")
     if not found:
         return {}
     asked = EquivalenceConfig(**found)
-    values = {
-        cell.row: {s: metric.shown(one.result.value) for s, one in finished.get(cell, {}).items()}
-        for cell in cells
-    }
+    looks = history.looks[cells[0].group]
+    values: dict[str, dict[int, float]] = {}
+    batches: dict[str, int] = {}
+    for cell in cells:
+        runs = finished.get(cell, {})
+        values[cell.row] = {s: metric.shown(one.result.value) for s, one in runs.items()}
+        batches[cell.row] = max((looks.batches.get(one.key, 0) for one in runs.values()), default=0)
     other = values.get(asked.to, {})
-    family = {
-        row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
-        for row, own in values.items()
-        if row != asked.to and own.keys() & other.keys()
-    }
-    return judge(family)
+    why = why or history.late_claim or _late_reference(asked.to, batches)
+
+    def tested(by_row: dict[str, dict[int, float]], sequential: bool) -> dict[str, Equivalence]:
+        return {
+            row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
+            for row, own in by_row.items()
+            if row != asked.to and own.keys() & other.keys()
+        }
+
+    gone: dict[int, dict[str, dict[int, float]]] = {}
+    for key, entries in looks.gone.items():
+        own = {e.seed: metric.shown(store.run(e).result.value) for e in entries}
+        gone.setdefault(looks.batches.get(key, 0), {})[key] = own
+    judged: dict[str, Equivalence] = {}
+    for batch in sorted(set(batches.values())):
+        sequential = history.sequential or batch > 0
+        rows = {row: own for row, own in values.items() if batches[row] == batch}
+        also = tested(gone.get(batch, {}), sequential)
+        judged |= judge(tested(rows, sequential), also=also, share=share_of(batch))
+    return judged
+
+
+def _late_reference(row: str, batches: Mapping[str, int]) -> str:
+    """Why nothing can be as good as a row that was added after a look: it may have been chosen by
+    what the others had shown."""
+    if not batches.get(row, 0):
+        return ""
+    return f"row {row} was added after a look, so what the others are to be as good as was as well"
 
 
 @lru_cache(maxsize=4096)
