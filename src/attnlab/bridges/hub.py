@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from attnlab.networks.checkpoint import Description
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt
 from attnlab.surgery.receipt import Receipt
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
@@ -109,7 +112,9 @@ def card(
     return "\n\n".join(parts) + "\n"
 
 
-def push(folder: str | Path, repository: str, *, private: bool = False, api: Any = None) -> str:
+def push(
+    folder: str | Path, repository: str, *, private: bool = False, api: HfApi | None = None
+) -> str:
     """Upload what `save_folder` wrote; return the address. Needs a login (`hf auth login`).
 
     Args:
@@ -130,7 +135,7 @@ def push(folder: str | Path, repository: str, *, private: bool = False, api: Any
     )
 
 
-def pull(repository: str, *, revision: str | None = None, api: Any = None) -> Path:
+def pull(repository: str, *, revision: str | None = None, api: HfApi | None = None) -> Path:
     """Download a folder that `push` sent; `attnlab.load` reads it. No code is fetched or run."""
     hub = _api(api)
     found = Path(
@@ -144,7 +149,7 @@ def pull(repository: str, *, revision: str | None = None, api: Any = None) -> Pa
     return found
 
 
-def _api(given: Any) -> Any:
+def _api(given: HfApi | None) -> HfApi:
     if given is not None:
         return given
     from huggingface_hub import HfApi

@@ -254,7 +254,7 @@ def opening_command(
         with_output: whether the command has `--json` and `--out`, which `act` is then given too.
     """
 
-    def run(chosen: object, opening: object, output: Any, process: Process) -> None:
+    def run(chosen: object, opening: object, output: Output, process: Process) -> None:
         if with_output:
             check_drawing(output.out)
         process.prepare()

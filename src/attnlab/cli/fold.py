@@ -213,7 +213,7 @@ def _classes_in_words(subject: Subject) -> str:
 def _batches(subject: Subject) -> list[Any]:
     """The images that make constants, with labels if those are the network's own classes."""
     labelled = subject.task is not None
-    return [each if labelled else each.inputs for each in subject.batches(_IMAGES)]
+    return [each if labelled else each.inputs for each in subject.own_batches(_IMAGES)]
 
 
 def _folded(

@@ -42,7 +42,7 @@ def networks(
     )
 
 
-def _found(library: Literal["attnlab", "timm", "torchvision"] | None, match: str) -> dict[str, str]:
+def _found(library: str | None, match: str) -> dict[str, str]:
     """The names that match, each with what it is."""
     from attnlab._errors import InputError
     from attnlab.networks.create import list_networks

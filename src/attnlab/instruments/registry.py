@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnlab._errors import unknown_name
 
@@ -40,12 +40,12 @@ class Instrument:
         return self.function or self.name
 
     @property
-    def measure(self) -> Callable[..., Any]:
+    def measure(self) -> Callable[..., Result]:
         """The function, imported."""
         return _imported(self.module, self.python_name)
 
     @property
-    def compare(self) -> Callable[..., Any] | None:
+    def compare(self) -> Callable[..., Result] | None:
         """The function that compares several networks."""
         module, _, name = self.comparison.rpartition(".")
         return _imported(module, name) if module else None
@@ -106,8 +106,8 @@ _RESULTS = ("attnlab.instruments.removal.result", "attnlab.surgery.folding.recei
 """Where the results of commands are that have a file of their own."""
 
 
-def _imported(module: str, name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+def _imported(module: str, name: str) -> Callable[..., Result]:
+    found: Callable[..., Result] = getattr(importlib.import_module(module), name)
     return found
 
 

@@ -13,6 +13,13 @@ from torch.utils._pytree import tree_map
 from attnlab._checked import check_batches
 from attnlab._errors import InputError
 
+Loaded = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+"""One batch of a loader: a tensor; a tuple or list that starts with one, with a list of images or
+with keyword inputs; or keyword inputs alone."""
+
+Batches = Iterable[Loaded]
+"""A DataLoader, a list of batches, or anything else that yields them."""
+
 Inputs = Tensor | dict[str, Any] | tuple[list[Tensor]]
 """A tensor, keyword inputs, or a list of images as detectors take it."""
 
@@ -34,7 +41,7 @@ class Sample:
         return number_of_inputs(given if isinstance(given, tuple) else (given,), {})
 
 
-def samples_of(images: Iterable[Any], network: nn.Module, name: str = "images") -> list[Sample]:
+def samples_of(images: Batches, network: nn.Module, name: str = "images") -> list[Sample]:
     """All batches of `images`, kept in memory; either all have labels or none has.
 
     Args:
@@ -56,7 +63,7 @@ def samples_of(images: Iterable[Any], network: nn.Module, name: str = "images") 
     return found
 
 
-def read_batch(batch: Any, network: nn.Module) -> Iterator[Sample]:
+def read_batch(batch: Loaded, network: nn.Module) -> Iterator[Sample]:
     """The samples of one batch: one, or one for each image of a list with different sizes, which
     then has no labels."""
     inputs = list(inputs_of(batch, network))
@@ -70,7 +77,7 @@ def read_batch(batch: Any, network: nn.Module) -> Iterator[Sample]:
         yield sample
 
 
-def _labels(batch: Any) -> Tensor | None:
+def _labels(batch: Loaded) -> Tensor | None:
     """The second part of a batch, if it is a row of whole numbers. Truth values are not classes:
     they may be a mask."""
     if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[1], Tensor):
@@ -80,7 +87,7 @@ def _labels(batch: Any) -> Tensor | None:
     return labels.long() if whole and labels.ndim == 1 else None
 
 
-def inputs_of(batch: Any, model: nn.Module) -> Iterator[Inputs]:
+def inputs_of(batch: Loaded, model: nn.Module) -> Iterator[Inputs]:
     """The inputs that `batch` is or starts with, on the device and in the precision of `model`.
 
     Images of a list that have different sizes come one by one: side by side, a network pads them to

@@ -10,10 +10,10 @@ note, and so the first note of every result.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ from attnlab.networks.checkpoint import Description, describe, filled
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, takes_tokens, uncompiled
+from attnlab.residuals.inputs import Batches
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.building import own_preprocessing
 from attnlab.subject.run import open_run
@@ -170,7 +171,7 @@ class Asked:
         )
 
 
-def subject_of(source: Source, images: Iterable[Any] | None = None) -> Subject:
+def subject_of(source: Source, images: Batches | None = None) -> Subject:
     """What an instrument was given: anything that `open` takes, and batches in the place of the
     images that it would have. Without any images it is measured on random pixels, and says so."""
     subject = open(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +14,8 @@ from attnlab._spread import evenly_spread
 from attnlab.data import Batch, Data
 from attnlab.data.batches import Chunk
 from attnlab.networks.checkpoint import Description
-from attnlab.residuals.example import example_input
+from attnlab.residuals.example import Example, example_input
+from attnlab.residuals.inputs import Batches, Loaded
 from attnlab.results.base import Result
 from attnlab.results.provenance import Provenance
 from attnlab.tasks import Task
@@ -38,7 +39,7 @@ class Subject:
     network: nn.Module
     data: Data | None = None
     """Its images, with their preprocessing, as a study would read them."""
-    loader: Iterable[Any] | None = None
+    loader: Batches | None = None
     """Batches of the user's own, in the place of `data`."""
     task: Task | None = None
     """What the network learned; None where the labels are not known to be the network's own."""
@@ -74,7 +75,7 @@ class Subject:
         assumed when it was opened as the first notes."""
         return replace(result, provenance=self.provenance, notes=(*self.notes, *result.notes))
 
-    def batches(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
+    def batches(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Loaded]:
         """Batches of images with what is known of them.
 
         Args:
@@ -85,6 +86,17 @@ class Subject:
         if self.loader is not None:
             yield from self.loader
             return
+        yield from self.own_batches(otherwise, part)
+
+    def own_batches(
+        self, otherwise: int | None = None, part: Part | None = None
+    ) -> Iterator[Batch]:
+        """The same of images that have targets: the subject's own, never those of a loader."""
+        if self.loader is not None:
+            raise InputError(
+                f"{self.name!r} was given batches, and this needs images with targets of its task: "
+                f"open it with data=… instead."
+            )
         yield from self.read(self.chosen(otherwise, part).split(self.batch_size), part)
 
     def chosen(self, otherwise: int | None = None, part: Part | None = None) -> torch.Tensor:
@@ -106,10 +118,12 @@ class Subject:
     def inputs(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
         """The same, but only what the network takes of each batch."""
         for batch in self.batches(otherwise, part):
-            own = self.task is not None and isinstance(batch, Batch)
-            yield self.task.inputs(batch) if self.task is not None and own else batch
+            if self.task is not None and isinstance(batch, Batch):
+                yield self.task.inputs(batch)
+            else:
+                yield batch
 
-    def example(self, batch: int = 1) -> Any:
+    def example(self, batch: int = 1) -> Example:
         """An input of the size that the network takes, the same each time: random numbers or, if
         only its task can build the network, its first images."""
         if self.description is not None:

@@ -128,7 +128,8 @@ def build_detector(
     small = _channels(body, names)[-1] <= _SMALL
     if small:
         # The stem is made for 32 pixels: without this, every map would be four times as large.
-        stem: Any = body.get_submodule("conv1")
+        stem = body.get_submodule("conv1")
+        assert isinstance(stem, nn.Conv2d)
         stem.stride = (2, 2)
     return (
         _build_small(body, names, facts, plan) if small else _build_large(body, names, facts, plan)
@@ -162,7 +163,7 @@ def _build_large(body: nn.Module, names: list[str], facts: Facts, plan: Detector
     from torchvision.models.detection import FCOS, FasterRCNN, RetinaNet
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool, LastLevelP6P7
 
-    sizes: dict[str, Any] = {"min_size": plan.min_size or 800, "max_size": plan.max_size or 1333}
+    sizes = {"min_size": plan.min_size or 800, "max_size": plan.max_size or 1333}
     classes = facts.outputs + 1
     if plan.detector == "faster_rcnn":
         return FasterRCNN(_pyramid(body, names, 256, LastLevelMaxPool()), classes, **sizes)

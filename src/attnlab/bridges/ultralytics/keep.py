@@ -22,6 +22,7 @@ from attnlab._errors import FoldError, InputError
 from attnlab.bridges.ultralytics._train import builds, sets_up, starts, trains
 from attnlab.bridges.ultralytics._transplant import check_norms, example_for, loads, start_of
 from attnlab.residuals import Attachment
+from attnlab.residuals.where import Where
 from attnlab.surgery.folding.fold import fold
 from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.insertion.host import hang
@@ -130,7 +131,9 @@ def _check_version(version: str) -> None:
         )
 
 
-def with_attention(model: YOLO, gate: Any, where: Any = None, **options: Any) -> Receipt:
+def with_attention(
+    model: YOLO, gate: str | Callable[[int], nn.Module], where: Where = None, **options: Any
+) -> Receipt:
     """Put gates into an Ultralytics model, as `attnlab.insert` does; return the receipt.
 
     The model itself is changed: `model.train(...)`, `val`, `predict`, `export`, `save` then have

@@ -53,7 +53,7 @@ def measure_classes(network: Source, *, names: tuple[str, ...] = ()) -> ClassesR
 def _answers(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]]:
     """The true and the predicted classes of every batch."""
     found = []
-    for batch in subject.batches():
+    for batch in subject.own_batches():
         scores = subject.learned().predict(subject.network, batch)
         if not isinstance(scores, Tensor) or scores.shape[1:] != (number,):
             raise DoesNotApplyError("The task predicts no score per class.")

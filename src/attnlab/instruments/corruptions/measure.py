@@ -74,7 +74,7 @@ def _figures(subject: Subject) -> ClassifierFigures:
     outputs = subject.images().facts.outputs
     calibration = MulticlassCalibrationError(outputs, _BINS, "l1").to(subject.device)
     with torch.inference_mode():
-        for batch in subject.batches():
+        for batch in subject.own_batches():
             logits = task.predict(subject.network, batch)
             meters.update(logits, batch.targets)
             calibration.update(logits.softmax(1), batch.targets)

@@ -29,7 +29,7 @@ def measure_details(network: Source) -> DetailsResult:
     subject = subject_of(network)
     task = subject.learned()
     with evaluating(subject.network), torch.inference_mode():
-        found = task.details(subject.network, subject.batches())
+        found = task.details(subject.network, subject.own_batches())
     if found is None:
         raise DoesNotApplyError(f"The task {type(task).__name__} shows nothing beside its metrics.")
     return subject.sign(replace(found, seconds=perf_counter() - began))

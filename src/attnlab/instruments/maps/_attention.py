@@ -43,13 +43,13 @@ def handling_maps(model: nn.Module, handler: Handler) -> Iterator[None]:
     stack: list[str] = []
 
     def enter(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, arguments: Any) -> None:
+        def hook(module: nn.Module, arguments: object) -> None:
             del module, arguments
             stack.append(name)
 
         return hook
 
-    def leave(module: nn.Module, arguments: Any, output: Any) -> None:
+    def leave(module: nn.Module, arguments: object, output: object) -> None:
         del module, arguments, output
         stack.pop()
 

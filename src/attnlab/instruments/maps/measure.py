@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from attnlab.instruments.different import DifferentInputs
 from attnlab.instruments.maps._attention import MapKey, MeanMap, distance, handling_maps
 from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult
 from attnlab.residuals.example import as_call, call, evaluating
-from attnlab.residuals.inputs import Inputs, inputs_of, number_of_inputs
+from attnlab.residuals.inputs import Batches, Inputs, inputs_of, number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.subject import Source, subject_of
 from attnlab.surgery.change import image_changes
@@ -42,7 +41,7 @@ Teller = Callable[[int, int], None]
 
 def maps(
     network: Source,
-    loader: Iterable[Any] | None = None,
+    loader: Batches | None = None,
     *,
     name: str | None = None,
     progress: bool | None = None,
@@ -71,7 +70,7 @@ def maps(
     return subject.sign(replace(found, seconds=time.perf_counter() - began))
 
 
-def mean_maps(network: nn.Module, loader: Iterable[Any]) -> dict[str, Tensor]:
+def mean_maps(network: nn.Module, loader: Batches) -> dict[str, Tensor]:
     """The mean attention map of every head over `loader`, (heads, queries, keys) in float64, by the
     name of the module that computes it."""
     check_module(network)
@@ -101,7 +100,7 @@ def _found(runs: _Runs, name: str) -> MapsResult:
     )
 
 
-def _loaded(model: nn.Module, batches: Iterable[Any]) -> list[Inputs]:
+def _loaded(model: nn.Module, batches: Batches) -> list[Inputs]:
     found = [inputs for batch in batches for inputs in inputs_of(batch, model)]
     if not found:
         raise InputError("Expected a loader with at least one batch but got an empty one.")

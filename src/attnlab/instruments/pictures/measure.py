@@ -80,7 +80,7 @@ def _made(subject: Subject, network: nn.Module) -> list[_Made]:
     """Every image with the picture that `network` makes of it."""
     made = []
     with torch.inference_mode():
-        for batch in replace(subject, batch_size=1).batches():
+        for batch in replace(subject, batch_size=1).own_batches():
             found = subject.learned().pictures(network, batch)
             if found is None:
                 what = type(subject.task).__name__

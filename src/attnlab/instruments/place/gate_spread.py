@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from attnlab._errors import InputError, OptionError
 from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.instruments.stripe import StripeResult
 from attnlab.instruments.stripe.measure import stripe
-from attnlab.residuals.inputs import read_batch
+from attnlab.residuals.inputs import Loaded, read_batch
 from attnlab.surgery.answer import check_labels
 from attnlab.surgery.insertion.insert import insert
 
@@ -36,14 +35,14 @@ def labelled(asked: Placing, strategy: str) -> Iterator[tuple[Tensor, Tensor]]:
             yield sample.inputs, sample.labels.to(sample.inputs.device)
 
 
-def _described(batch: Any) -> str:
+def _described(batch: Loaded) -> str:
     if isinstance(batch, tuple | list) and len(batch) > 1 and isinstance(batch[1], Tensor):
         kind = str(batch[1].dtype).removeprefix("torch.")
         return f"classes of shape {tuple(batch[1].shape)} in {kind}"
     return type(batch).__name__
 
 
-def check_classes(network: nn.Module, output: Any, classes: Tensor) -> None:
+def check_classes(network: nn.Module, output: object, classes: Tensor) -> None:
     """Refuse an output that has no value for some class."""
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(classes):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__

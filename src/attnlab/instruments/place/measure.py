@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
@@ -19,7 +17,7 @@ from attnlab.instruments.place.result import Placement
 from attnlab.instruments.place.strategy import Placing, Scored, Strategy
 from attnlab.instruments.stripe.measure import stripe
 from attnlab.residuals.example import Example, example_input
-from attnlab.residuals.inputs import head, inputs_of
+from attnlab.residuals.inputs import Batches, head, inputs_of
 from attnlab.residuals.where import MEASURED, measured_word, split_inside
 from attnlab.subject import Source, Subject, subject_of
 from attnlab.subject import open as open_subject
@@ -34,7 +32,7 @@ def place(
     network: Source,
     budget: int | None = None,
     strategy: str = "stiffest",
-    loader: Iterable[Any] | None = None,
+    loader: Batches | None = None,
     *,
     per_stage: bool = False,
     spread_gate: str | None = None,
@@ -68,7 +66,7 @@ def place(
 
 def _asked(
     network: nn.Module,
-    batches: Iterable[Any],
+    batches: Batches,
     budget: int,
     per_stage: bool,
     gate: str = "se",
@@ -119,7 +117,7 @@ def placed(
 
 
 def place_by_word(
-    network: nn.Module, where: str, loader: Iterable[Any], *, name: str | None = None
+    network: nn.Module, where: str, loader: Batches, *, name: str | None = None
 ) -> Placement:
     """What a word of a study, such as `stiffest:1`, chooses: that many blocks in every stage.
 
@@ -164,7 +162,7 @@ def _budget(strategy: Strategy, given: int | None) -> int:
     return given
 
 
-def _with_images(network: Source, loader: Iterable[Any] | None, strategy: Strategy) -> Subject:
+def _with_images(network: Source, loader: Batches | None, strategy: Strategy) -> Subject:
     """The subject with images to choose on. Other instruments take random pixels if there are none;
     a choice made on those would look like one that means something."""
     opened = open_subject(network)
@@ -185,13 +183,13 @@ def _with_images(network: Source, loader: Iterable[Any] | None, strategy: Strate
     return subject
 
 
-def _training_batches(subject: Subject) -> Iterable[Any]:
+def _training_batches(subject: Subject) -> Batches:
     if subject.loader is not None:
         return _repeatable(subject.loader)
     return _repeatable(subject.batches(IMAGES, subject.part or "train"))
 
 
-def _repeatable(loader: Iterable[Any]) -> Iterable[Any]:
+def _repeatable(loader: Batches) -> Batches:
     """Batches that can be gone through more than once, and at least one."""
     batches = list(loader) if iter(loader) is loader else loader
     if next(iter(batches), None) is None:
@@ -199,7 +197,7 @@ def _repeatable(loader: Iterable[Any]) -> Iterable[Any]:
     return batches
 
 
-def _example(network: nn.Module, batches: Iterable[Any]) -> Example:
+def _example(network: nn.Module, batches: Batches) -> Example:
     for batch in batches:
         for inputs in inputs_of(batch, network):
             return head(inputs, 1)

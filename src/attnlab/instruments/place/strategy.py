@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from torch import nn
 
 from attnlab.instruments.place.block import Block, by_stage
 from attnlab.residuals.example import Example
+from attnlab.residuals.inputs import Batches
 
 Needs = Literal["images", "labels"]
 """Labels are images with their classes."""
@@ -25,7 +26,7 @@ class Placing:
     budget: int
     """How many blocks; in every stage, with `per_stage`."""
     per_stage: bool
-    loader: Iterable[Any]
+    loader: Batches
     """Batches of training images; may be gone through more than once."""
     spread_gate: str = "se"
     """Whose spread is measured, by the strategy `spread`."""

@@ -73,7 +73,7 @@ def own_images(subject: Subject) -> tuple[list[Pair], list[Pair]]:
 def _batches(subject: Subject, part: Part) -> list[Pair]:
     """Batches of what the network takes, with classes only if they are known to be its own."""
     found = []
-    for batch in subject.batches(IMAGES, part):
+    for batch in subject.own_batches(IMAGES, part):
         inputs = batch.inputs if subject.task is None else subject.task.inputs(batch)
         known = subject.task is not None and isinstance(batch.targets, Tensor)
         found.append((inputs, batch.targets if known else None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from attnlab.instruments.stripe.result import SiteStripe, StripeResult
 from attnlab.residuals import GateSource, Observer, SeenGate, watchable
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.gates import has_gates
-from attnlab.residuals.inputs import head, inputs_of, number_of_inputs
+from attnlab.residuals.inputs import Batches, head, inputs_of, number_of_inputs
 from attnlab.residuals.watching import watching
 from attnlab.subject import Source, Subject, subject_of
 
@@ -74,7 +74,7 @@ class GateStreams(Observer):
         if seen.gate.name in self.streams:
             self.streams[seen.gate.name].see(seen.value, self._batch, self._chosen)
 
-    def call_ended(self, output: Any) -> None:
+    def call_ended(self, output: object) -> None:
         del output
         # CBAM's own spatial factor takes the place of the gate's mean over channels.
         for name, maps in self._spatial.items():
@@ -91,7 +91,7 @@ class GateStreams(Observer):
         return hooks
 
     def _sigmoid(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        def hook(module: nn.Module, arguments: object, output: Tensor) -> None:
             del module, arguments
             self._spatial[name] = torch.sigmoid(output)
 
@@ -104,7 +104,7 @@ IMAGES = 256
 
 def stripe(
     network: Source,
-    loader: Iterable[Any] | None = None,
+    loader: Batches | None = None,
     *,
     sample: int = 48,
     channels: int = 64,
@@ -143,7 +143,7 @@ def stripe(
     return subject.sign(found)
 
 
-def gate_values(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
+def gate_values(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
     """Every gate that `stripe` sees by its module's name: a tensor (images, channels) in float32,
     averaged over space, with one row if the gate is the same for every image.
 
@@ -155,7 +155,7 @@ def gate_values(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]
     return {name: _values(stream) for name, stream in seen.streams.items()}
 
 
-def gate_means(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
+def gate_means(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
     """The mean over images of every gate that `stripe` sees, by its module's name: one number per
     channel, in float64 with all digits."""
     check_module(network)
@@ -164,9 +164,7 @@ def gate_means(network: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
     return {name: stream.mean for name, stream in seen.streams.items()}
 
 
-def _watched(
-    model: nn.Module, batches: Iterable[Any], sample: int
-) -> tuple[GateStreams, list[str]]:
+def _watched(model: nn.Module, batches: Batches, sample: int) -> tuple[GateStreams, list[str]]:
     """The gates of `model` over `batches`, with the values of `sample` images; and notes on the
     gates that are left out."""
     inputs = (each for batch in batches for each in inputs_of(batch, model))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectorySt
 from attnlab.instruments.trajectory.similarity import inner_products, unit_products
 from attnlab.residuals import SeenStep, StepKey
 from attnlab.residuals.example import evaluating, uncompiled
-from attnlab.residuals.inputs import inputs_of
+from attnlab.residuals.inputs import Batches, Inputs, inputs_of
 from attnlab.residuals.watching import watching
 from attnlab.subject import Source, Subject, subject_of
 
@@ -31,7 +30,7 @@ IMAGES = 64
 
 
 def trajectory(
-    network: Source, loader: Iterable[Any] | None = None, *, name: str | None = None
+    network: Source, loader: Batches | None = None, *, name: str | None = None
 ) -> TrajectoryResult:
     """Where the states of a network go: after every step, how alike they are to those of other
     images, in a form by which networks with other channels can be compared (linear CKA, debiased),
@@ -84,7 +83,7 @@ class _States(Captured):
             self.products[seen.step.key] = inner_products(after.reshape(self._inputs, -1))
 
 
-def _together(batches: Iterable[Any], model: nn.Module, number: int) -> Tensor:
+def _together(batches: Batches, model: nn.Module, number: int) -> Tensor:
     """The first images of all batches as one batch."""
     found: list[Tensor] = []
     for inputs in _inputs(batches, model):
@@ -107,7 +106,7 @@ def _together(batches: Iterable[Any], model: nn.Module, number: int) -> Tensor:
     return images
 
 
-def _inputs(batches: Iterable[Any], model: nn.Module) -> Iterator[Any]:
+def _inputs(batches: Batches, model: nn.Module) -> Iterator[Inputs]:
     for batch in batches:
         yield from inputs_of(batch, model)
 

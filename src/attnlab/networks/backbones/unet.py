@@ -29,8 +29,8 @@ class UNet(nn.Module):
         num_classes: of each pixel, the background included.
         width: channels of the first level; each level below has twice as many.
         levels: how many times the map is halved.
-        blocks: residual blocks of each level, in the encoder and in the decoder. With three, a stage
-            has the two steps after its first that its stiffness needs.
+        blocks: residual blocks of each level, in the encoder and in the decoder. With three, a
+            stage has the two steps after its first that its stiffness needs.
         in_channels: of the images.
     """
 
