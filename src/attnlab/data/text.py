@@ -177,7 +177,7 @@ def _read(file: Path) -> bytes:
 
 def _of_bytes(train: bytes, test: bytes, context: int, notes: tuple[str, ...] = ()) -> TokenRows:
     rows = [np.frombuffer(part, dtype=np.uint8) for part in (train, test)]
-    return TokenRows(*rows, BYTES, context, _digest(rows), 1.0, notes)
+    return TokenRows(rows[0], rows[1], BYTES, context, _digest(rows), 1.0, notes)
 
 
 def _encoded(train: bytes, test: bytes, context: int, file: str) -> TokenRows:
@@ -196,7 +196,7 @@ def _encoded(train: bytes, test: bytes, context: int, file: str) -> TokenRows:
         for text in texts
     ]
     share = len(test) / max(len(rows[1]), 1)
-    return TokenRows(*rows, tokenizer.get_vocab_size(), context, _digest(rows), share)
+    return TokenRows(rows[0], rows[1], tokenizer.get_vocab_size(), context, _digest(rows), share)
 
 
 def _digest(rows: Sequence[np.ndarray]) -> str:
@@ -238,7 +238,7 @@ def _tokens(
             )
     rows = [np.memmap(file, dtype=_TYPES[dtype], mode="r") for file in files]
     checksum = hashlib.sha256("\n".join(file_checksum(file) for file in files).encode())
-    return TokenRows(*rows, vocabulary, context, checksum.hexdigest(), bytes_per_token)
+    return TokenRows(rows[0], rows[1], vocabulary, context, checksum.hexdigest(), bytes_per_token)
 
 
 class TokenData(Data):

@@ -143,7 +143,7 @@ class Excitation(nn.Module):
 
     def forward(self, squeezed: Tensor) -> Tensor:
         layers = self._modules  # self.fc1 is a search in three dictionaries, for every block
-        return layers["fc2"](self.nonlinearity(layers["fc1"](squeezed)))
+        return layers["fc2"](self.nonlinearity(layers["fc1"](squeezed)))  # type: ignore[misc]
 
     def start_zero(self) -> None:
         """Zero for every input; the gradient reaches `fc2` at once and `fc1` one update later."""

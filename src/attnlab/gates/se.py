@@ -56,7 +56,7 @@ class SqueezeExcitation(VectorGate):
         return as_channel_gate(self.of_vector(spatial_mean(branch), self.squash), branch)
 
     def of_vector(self, vector: Vector, activation: Activation) -> Vector:
-        return activation(self._modules["excitation"](vector))
+        return activation(self._modules["excitation"](vector))  # type: ignore[misc]
 
     def start_constant(self) -> float:
         self.excitation.start_zero()

@@ -37,9 +37,10 @@ def create_causal(name: str, vocabulary: int | None, options: Mapping[str, Any])
     sizes = {} if vocabulary is None else {"vocab_size": vocabulary}
     # Ids of special tokens lie beyond a small vocabulary, and a padding id would zero a row.
     special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
-    network: nn.Module = AutoModelForCausalLM.from_config(
+    network = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(name, **{**special, **sizes, **options})
     )
     # In training and measurements keys and values are used once; `generate` has its own setting.
     network.config.use_cache = False
-    return network
+    built: nn.Module = network
+    return built

@@ -31,7 +31,8 @@ def parameter_groups(recipe: Recipe, network: nn.Module) -> Groups:
     if recipe.decay_on == "all":
         return [{"params": list(network.parameters())}]
     gates = {id(p) for _, gate in attachments(network) for p in gate.parameters()}
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for parameter in network.parameters():
         matrix = parameter.ndim > 1 and id(parameter) not in gates
         (matrices if matrix else others).append(parameter)
