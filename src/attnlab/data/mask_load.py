@@ -173,7 +173,7 @@ def _found(config: DataConfig) -> tuple[FoundMasks, Path]:
         raise InputError(f"There is no folder {str(root)!r}.")
     found = reader(root, **config.options)
     train, test = (
-        [part[i] for i in evenly_spread(len(part), number).tolist()]
+        [part[i] for i in evenly_spread(len(part), number)]
         for part, number in ((found.train, config.train_subset), (found.test, config.test_subset))
     )
     return FoundMasks(train, test, found.names, found.notes, found.others), root

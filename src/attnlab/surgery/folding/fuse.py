@@ -47,8 +47,9 @@ def fuse(
     _refuse_gates(model)
     began = perf_counter()
     original = Original.of(model, example, began)
-    nothing = decide(model, [], example, partial=False, may_add_affine=False)
-    _, change, notes = check_exact(model, nothing, example, original.calls, fuse=True)
+    graph = original.run.graph
+    nothing = decide(model, graph, [], example, partial=False, may_add_affine=False)
+    _, change, notes = check_exact(model, nothing, original, fuse=True)
     norms, layers = _norms(model), _layers(model)
     network = model if inplace else copy.deepcopy(model)
     merged = merge_in_double(network, example)
