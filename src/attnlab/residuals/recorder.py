@@ -63,6 +63,13 @@ def _random_states(keywords: dict[str, Any]) -> list[bytes]:
     return [generator.get_state().numpy().tobytes() for generator in generators]
 
 
+def _hands_back(output: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether a call that writes nothing returned its very argument: a cast to the type that it has
+    (the first line of an RMSNorm), dropout in eval mode. The result is a value of its own all the
+    same: else whatever reads the argument later would seem to read the cast."""
+    return isinstance(output, Tensor) and any(output is given for given in arguments)
+
+
 def _function_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", str(function))
     if name == "__get__":
@@ -132,6 +139,9 @@ class _Recorder(TorchFunctionMode):
         results = [args[0]] if name == "__setitem__" else _tensors(output)
         if not results:
             return output
+        if not in_place and _hands_back(output, args):
+            output = torch.ops.aten.alias(output)
+            results = [output]
         if addends is not None and not addends.plain:
             node = self._written_out(addends, results[0])
         else:
