@@ -68,6 +68,10 @@ class _Detection:
             if addition.kind != "merge":
                 self.steps[node.index] = addition.state
         self.additions = [self._coupled(each) or each for each in self.additions]
+        inner = [each for each in self.additions if self._feeds_through(each)]
+        self.additions = [
+            _merge(graph.nodes[each.node]) if each in inner else each for each in self.additions
+        ]
 
     def _identity(self, node: Node) -> Addition | None:
         for shortcut, branch in _roles(self.graph, node):
@@ -158,7 +162,24 @@ class _Detection:
             and home(graph.nodes[other.node], self.computing) == calls
             and graph.computed_from(other.branch, node.index)
             and not graph.has_more_noise(branch, half)
+            # Two experts of one state that are summed are not its two halves.
+            and not made_in(caller(calls), graph, half, shortcut)
             and any(computes(each) for each in made_in(caller(calls), graph, half, branch))
+        )
+
+    def _feeds_through(self, addition: Addition) -> bool:
+        """Whether the sum is the output of a state-space model, `scan(x) + D x` with a learned D,
+        inside the branch of a step: a part of that branch, and not a state of the network."""
+        graph = self.graph
+        scaled = graph.nodes[addition.shortcut]
+        if addition.kind != "identity" or scaled.operation != "mul" or len(scaled.data_inputs) != 1:
+            return False
+        return len(scaled.inputs) == 2 and any(
+            other.kind == "identity"
+            and graph.computed_from(other.branch, addition.node)
+            and graph.computed_from(addition.state, other.state)
+            and not graph.computed_from(other.shortcut, addition.node)
+            for other in self.additions
         )
 
     def _has_other_states(self, node: Node, state: int, path: list[Node]) -> bool:

@@ -23,7 +23,8 @@ def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]
     while _hands_on(node) and len(node.data_inputs) == 1:
         node = graph.nodes[node.data_inputs[0]]
         found.append(node.index)
-    if node.operation in operations.SLICES and len(node.data_inputs) == 1:
+    # `bias[experts]` is a slice of the bias, chosen by data, and not of the numbers that choose.
+    if node.operation in operations.SLICES and node.data_inputs == node.inputs[:1]:
         found += twins[node.index]
         source = graph.nodes[node.data_inputs[0]]
         if source.operation not in operations.SPLITS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,13 +83,19 @@ class Graph:
     """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
 
     def __init__(
-        self, nodes: list[Node], calls: dict[str, int], outputs: Sequence[int] = ()
+        self,
+        nodes: list[Node],
+        calls: dict[str, int],
+        outputs: Sequence[int] = (),
+        given: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self.nodes = nodes
         self.calls = calls
         """How often each module was called."""
         self.outputs = outputs
         """The tensors that the network returned, as far as they could be seen."""
+        self.given = given or {}
+        """The first tensor that a module (name, call) was given, where that had no name."""
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)
@@ -154,8 +160,11 @@ class Graph:
     def readers(self, index: int) -> list[int]:
         """Who reads the tensor `index`, but for what leads to no output: a hook that keeps
         statistics, a check for finite values."""
-        users = self.users[index]
-        return [user for user in users if (self._live >> user) & 1] if self.outputs else users
+        return [user for user in self.users[index] if self.leads_out(user)]
+
+    def leads_out(self, index: int) -> bool:
+        """Whether the network returned the tensor `index` or something that was made from it."""
+        return not self.outputs or bool((self._live >> index) & 1)
 
     def computed_from(self, index: int, ancestor: int) -> bool:
         """Whether `index` was computed from `ancestor` (data only)."""

@@ -102,12 +102,13 @@ class _Recorder(TorchFunctionMode):
         self.kept: list[Tensor] = []  # ids are only unique while the tensors live
         self.stack: list[tuple[str, int]] = []
         self.calls: Counter[str] = Counter()
+        self.given: dict[tuple[str, int], int] = {}
         self.whole: tuple[str, int] | None = None
         """The call of a module that is recorded as one node, while it runs."""
 
     def graph(self, output: Any) -> Graph:
         outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
-        graph = Graph(self.nodes, dict(self.calls), outputs)
+        graph = Graph(self.nodes, dict(self.calls), outputs, self.given)
         for node in graph.nodes:
             if node.data:
                 node.channel_axis = channel_axis(graph, node)
@@ -234,12 +235,13 @@ class _Recorder(TorchFunctionMode):
                 handle.remove()
 
     def _enter_module(self, module: nn.Module, arguments: Any) -> None:
-        del arguments
         name = self.module_names.get(id(module))
         if name is None:
             return
         call = self.calls[name]
         self.calls[name] += 1
+        if given := _tensors(arguments):
+            self.given[name, call] = self._index(given[0])
         self.stack.append((name, call))
         if self.whole is None and isinstance(module, RecordedWhole):
             self.whole = (name, call)

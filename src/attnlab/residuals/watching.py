@@ -260,10 +260,12 @@ class _AdditionWatch(TorchFunctionMode):
         if added is not None and not inside_adapter():
             with torch._C.DisableTorchFunction():
                 told = self._tell(added)
-                if told is not None and added.plain:
-                    return function(told.first, told.second())
-                if told is not None:
-                    return add_up(told.first, told.second(), is_in_place(function.__name__))
+                operands = None if told is None else (told.first, told.second())
+            # Not in the block above: a module around this one counts its additions, too.
+            if operands is not None and added.plain:
+                return function(*operands)
+            if operands is not None:
+                return add_up(*operands, is_in_place(function.__name__))
         return function(*args, **(kwargs or {}))
 
     def _tell(self, added: Addends) -> Addends | None:

@@ -9,15 +9,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attnlab._errors import ShortenError
 from attnlab.gates import StageGate
 from attnlab.residuals import Step, Watchable, watchable
 from attnlab.residuals.example import Example, call, evaluating
-from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.graph import Graph, Node, Ref
 from attnlab.surgery.insertion import attachments, remove_attachments
-from attnlab.surgery.shortening.stand_ins import outermost, take_out
+from attnlab.surgery.shortening.stand_ins import first_tensor, outermost, take_out
+
+
+_ZERO_IN_ZERO_OUT = frozenset(("sub", "getitem", "cat", "stack", "neg", "sum"))
+"""Operations that are neither layout nor scale nor addition and are zero where all data are."""
 
 
 def branch_nodes(graph: Graph, step: Step) -> set[int]:
@@ -39,26 +43,38 @@ def modules_within(graph: Graph, nodes: set[int]) -> list[str]:
     """The outermost modules all of whose work is among `nodes`."""
     inside: dict[str, bool] = defaultdict(lambda: True)
     for node in graph.nodes:
-        if node.data:
+        if node.data and graph.leads_out(node.index):  # not the scores that nobody reads
             for name, _ in node.inside:
                 inside[name] &= node.index in nodes
     whole = [name for name, within in inside.items() if within and name]
     return [name for name in whole if not any(name.startswith(f"{other}.") for other in whole)]
 
 
-def end_of(graph: Graph, branch: Node, owner: str) -> str | None:
-    """The outermost module, called once, that the module `owner` runs and whose output is the
-    branch, or is but for its layout: zeros are zeros in any."""
+def ends_of(graph: Graph, branch: Node, owner: str) -> list[str] | None:
+    """Modules, each called once, that the module `owner` runs and that make the branch zero when
+    each of them returns zeros: the outermost whose output is the branch, or of a sum all whose
+    outputs are added, of a product one of its factors. None where there are none."""
     names = [
         name
         for name, _ in branch.produced_by
         if graph.calls[name] == 1 and name != owner and not f"{owner}.".startswith(f"{name}.")
     ]
     if names:
-        return names[-1]
-    if branch.kind != "layout" or len(branch.data_inputs) != 1:
+        return names[-1:]
+    if branch.operation not in _ZERO_IN_ZERO_OUT and branch.kind not in ("layout", "scale", "add"):
         return None
-    return end_of(graph, graph.nodes[branch.data_inputs[0]], owner)
+    found = [ends_of(graph, graph.nodes[index], owner) for index in branch.data_inputs]
+    if branch.operation == "mul":
+        return next((ends for ends in found if ends), None)
+    if branch.operation == "div":
+        found = found[:1] if branch.data_inputs[:1] == branch.inputs[:1] else [None]
+    elif branch.operation in ("add", "sub") and len(branch.data_inputs) != len(branch.inputs):
+        return None  # a bias is added
+    elif branch.operation == "add" and not all(isinstance(a, Ref) for a in branch.arguments):
+        return None
+    if not found or any(ends is None for ends in found):
+        return None
+    return list(dict.fromkeys(name for ends in found for name in ends or ()))
 
 
 def parameters_left(graph: Graph, nodes: set[int], gone: list[str]) -> list[str]:
@@ -111,15 +127,21 @@ def _word(graph: Graph, name: str, shortcuts: Mapping[int, int]) -> str | None:
         return None
     last = _followed(output.index, shortcuts)
     if last not in inside:
-        return "identity"
+        return "identity" if _is_first(graph, name, last) else None
     node = graph.nodes[last]
     if node.operation != "relu" or len(node.data_inputs) != 1:
         return None
     given = _followed(node.data_inputs[0], shortcuts)
-    if given in inside:
+    if given in inside or not _is_first(graph, name, given):
         return None
     # relu(relu(x)) is relu(x), to the last bit.
     return "identity" if _not_negative(graph, given) else "relu"
+
+
+def _is_first(graph: Graph, name: str, given: int) -> bool:
+    """Whether a module hands on the first tensor that it is given, as its stand-in will, and not
+    the state beside it (`output(hidden_states, residual)`)."""
+    return graph.given.get((name, 0), given) == given
 
 
 def _leaks(graph: Graph, inside: set[int], output: Node) -> bool:
@@ -186,10 +208,10 @@ def why_not(network: nn.Module, found: Watchable, step: Step) -> str:
 
 def _stuck(graph: Graph, step: Step, nodes: set[int]) -> str:
     """Why the modules of the branch cannot go while its block stays, or an empty string."""
-    end = end_of(graph, graph.nodes[step.branch_node], step.owner)
-    if end is None:
+    ends = ends_of(graph, graph.nodes[step.branch_node], step.owner)
+    if ends is None:
         return "its block does more than this step, and no module of it makes the branch"
-    left = parameters_left(graph, nodes, [*modules_within(graph, nodes), end])
+    left = parameters_left(graph, nodes, [*modules_within(graph, nodes), *ends])
     return f"its branch uses {left[0]!r}, of a module that stays" if left else ""
 
 
@@ -243,12 +265,13 @@ def _replaced(
         reason = _stuck(graph, step, nodes)
         if reason:
             raise refused(step, reason)
-        end = end_of(graph, graph.nodes[step.branch_node], step.owner)
-        assert end is not None
+        ends = ends_of(graph, graph.nodes[step.branch_node], step.owner)
+        assert ends is not None
         words = _passing(network, modules_within(graph, nodes), example)
-        around = [name for name in words if end.startswith(f"{name}.")]
-        for name in around or [end]:
-            words[name] = words.get(name, "identity").replace("identity", "nothing")
+        for end in ends:
+            around = [name for name in words if end.startswith(f"{name}.")]
+            for name in around or [end]:
+                words[name] = words.get(name, "identity").replace("identity", "nothing")
         replaced |= words
     return outermost(replaced)
 
@@ -258,16 +281,29 @@ def _passing(network: nn.Module, modules: list[str], example: Example | None) ->
     words: dict[str, str] = {}
 
     def note(name: str) -> Any:
-        def hook(_module: nn.Module, _arguments: Any, output: Any) -> None:
-            several = isinstance(output, tuple) and len(output) > 1
-            words[name] = f"identity:{len(output)}" if several else "identity"
+        def hook(_module: nn.Module, given: Any, named: Any, output: Any) -> None:
+            words[name] = _word_for(given, named, output)
 
         return hook
 
     with ExitStack() as hooks:
         for name in modules:
             module = network.get_submodule(name)
-            hooks.enter_context(module.register_forward_hook(note(name)))
+            hooks.enter_context(module.register_forward_hook(note(name), with_kwargs=True))
         with evaluating(network):
             call(network, example)
     return words
+
+
+def _word_for(given: tuple[Any, ...], named: dict[str, Any], output: Any) -> str:
+    """What answers in the form in which a module of a branch did."""
+    if isinstance(output, list):
+        return "identity:list"
+    if isinstance(output, tuple):
+        return f"identity:{len(output)}" if len(output) > 1 else "identity"
+    if isinstance(output, Tensor):
+        first = first_tensor(given, named)
+        same = first.ndim == output.ndim and first.shape[:-1] == output.shape[:-1]
+        if same and first.shape != output.shape:
+            return f"zeros:{output.shape[-1]}"
+    return "identity"

@@ -1,0 +1,119 @@
+"""Steps of language models are counted and removed rightly, against hooks by hand in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnlab
+from attnlab.instruments.removal.shorten import shorten
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+TOKENS = torch.randint(0, 99, (2, 8), generator=torch.Generator().manual_seed(0))
+# The norm of all of these begins with a cast to the type that the state has.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 8},
+    "Mistral": {"head_dim": 8},
+    "Phi3": {"pad_token_id": 0},
+    "Granite": {"residual_multiplier": 0.3},
+    "Mixtral": EXPERTS,
+    "GptOss": {**EXPERTS, "head_dim": 8},
+}
+
+
+def network(family: str, **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SIZES, **options)
+    config._attn_implementation = "eager"
+    made: nn.Module = getattr(transformers, f"{family}ForCausalLM")(config)
+    return made.eval()
+
+
+def logits(model: nn.Module) -> Tensor:
+    with torch.no_grad():
+        found: Tensor = model(input_ids=TOKENS).logits
+    return found
+
+
+def zeros(_module: nn.Module, _given: Any, output: Any) -> Any:
+    if isinstance(output, tuple):
+        return (torch.zeros_like(output[0]), *output[1:])
+    return torch.zeros_like(output)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_removed_step_is_its_sublayer_multiplied_by_zero(family: str) -> None:
+    model = network(family, **FAMILIES[family])
+    found = attnlab.steps(model, {"input_ids": TOKENS})
+    assert [step.label for step in found] == ["1.0", "1.0:1", "1.1", "1.1:1", "1.2", "1.2:1"]
+    for label, sublayer in (("1.1", "self_attn"), ("1.1:1", "mlp")):
+        shorter, receipt = shorten(model, [label], example={"input_ids": TOKENS})
+        layer = model.get_submodule("model.layers.1")
+        names = dict(layer.named_children())
+        by_hand = names.get(sublayer) or names["block_sparse_moe"]
+        with by_hand.register_forward_hook(zeros):
+            expected = logits(model)
+        assert torch.equal(logits(shorter), expected), receipt
+        assert not torch.equal(expected, logits(model))
+        # The norm in front of the sublayer went with it.
+        norm = "input_layernorm" if sublayer == "self_attn" else "post_attention_layernorm"
+        assert f"model.layers.1.{norm}.weight" not in shorter.state_dict()
+
+
+def test_the_feed_through_of_a_state_space_model_is_not_a_step() -> None:
+    config = transformers.MambaConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=3, state_size=8
+    )
+    model = transformers.MambaForCausalLM(config).eval()
+    found = attnlab.steps(model, {"input_ids": TOKENS})
+    assert [step.name for step in found] == [f"backbone.layers.{i}" for i in range(3)]
+    assert {step.stage for step in found} == {1}
+    shorter, _ = shorten(model, ["1.1"], example={"input_ids": TOKENS})
+    with model.backbone.layers[1].mixer.register_forward_hook(zeros):
+        expected = logits(model)
+    assert torch.equal(logits(shorter), expected)
+
+
+def test_a_parallel_block_is_one_step_whose_two_sublayers_go() -> None:
+    config = transformers.GPTJConfig(
+        vocab_size=99, n_embd=32, n_layer=3, n_head=4, rotary_dim=4, n_positions=64
+    )
+    model = transformers.GPTJForCausalLM(config).eval()
+    shorter, _ = shorten(model, ["1.1"], example={"input_ids": TOKENS})
+    block = model.transformer.h[1]
+    with block.attn.register_forward_hook(zeros), block.mlp.register_forward_hook(zeros):
+        expected = logits(model)
+    assert torch.equal(logits(shorter), expected)
+    assert not any(name.startswith("transformer.h.1.mlp") for name in shorter.state_dict())
+
+
+def test_a_layer_that_is_given_the_state_beside_its_input_hands_on_the_state() -> None:
+    """`attention.output(hidden_states, residual)` of Megatron-BERT adds to its second argument."""
+    config = transformers.MegatronBertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+    )
+    model = transformers.MegatronBertForMaskedLM(config).eval()
+    shorter, _ = shorten(model, ["1.1"], example={"input_ids": TOKENS})
+    with model.bert.encoder.layer[1].attention.output.dense.register_forward_hook(zeros):
+        expected = logits(model)
+    assert torch.equal(logits(shorter), expected)
