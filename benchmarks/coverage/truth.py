@@ -57,6 +57,8 @@ class Rules(NamedTuple):
     """Starts of expressions."""
     other: dict[tuple[str, str], tuple[list[str], str]]
     """By place and start: the other kinds that are accepted, and why."""
+    texts: dict[str, bool]
+    """By the whole expression, in any place of transformers: whether it is a step."""
 
 
 @cache
@@ -76,7 +78,9 @@ def rules() -> Rules:
         for group in data["other"]
         for place, start in group["places"]
     }
-    return Rules(steps, not_steps, other)
+    texts = {text: True for text in data["texts"]["steps"]}
+    texts |= {text: False for text in data["texts"]["not_steps"]}
+    return Rules(steps, not_steps, other, texts)
 
 
 @dataclass(frozen=True)
@@ -143,8 +147,11 @@ class Listener(TorchFunctionMode):
             if text.startswith(start):
                 values = {"passes": passes, **frame.f_locals}
                 return "identity" if eval(condition, values) else "projection"
-        if not any(text.startswith(start) for start in rules().not_steps.get(place, [])):
-            self.unknown[f"{place}: {text}"] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if any(text.startswith(start) for start in rules().not_steps.get(place, [])):
+            return "none"
+        if place.startswith("transformers.") and text in rules().texts:
+            return "identity" if rules().texts[text] else "none"
+        self.unknown[f"{place}: {text}"] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         return "none"
 
     def _owner(self, frame: FrameType | None) -> str:
@@ -262,7 +269,7 @@ def expectation(network: Network) -> Expected:
 
 
 def truth(
-    table: Literal["timm", "beyond"],
+    table: Literal["timm", "beyond", "language"],
     only: str = "",
     json: Path = Path("out/coverage-truth.json"),
 ) -> None:

@@ -185,9 +185,88 @@ def test_a_shortened_network_is_a_plain_one_of_fewer_layers(tmp_path):
     torch.testing.assert_close(answer(plain, IDS), answer(whole, IDS))
 
 
+LANGUAGE = {
+    "vocab_size": 60, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LANGUAGE)).eval()
+
+
+def qwen2() -> nn.Module:
+    """With a window in its last two layers, of which one goes."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        **LANGUAGE, use_sliding_window=True, sliding_window=4, max_window_layers=2
+    )
+    return transformers.Qwen2ForCausalLM(config).eval()
+
+
+def qwen3_moe() -> nn.Module:
+    """With two layers that have no experts, named by their numbers."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3MoeConfig(
+        **LANGUAGE, head_dim=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+        mlp_only_layers=[0, 3],
+    )  # fmt: skip
+    return transformers.Qwen3MoeForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("build", "layer"),
+    [
+        (gpt2, "transformer.h.2"),
+        (llama, "model.layers.0"),
+        (qwen2, "model.layers.2"),
+        (qwen3_moe, "model.layers.1"),
+    ],
+)
+def test_a_shorter_language_model_is_read_without_attnlab(build, layer, tmp_path):
+    short, _ = attnlab.shorten(build(), [layer], example=IDS)
+    short.save_pretrained(tmp_path)
+    plain = type(build()).from_pretrained(tmp_path).eval()
+    assert not type(plain).__module__.startswith("attnlab")
+    assert plain.config.num_hidden_layers == 3
+    assert len(getattr(plain.config, "layer_types", None) or [0] * 3) == 3
+    tokens = torch.arange(12)[None] % 7 + 2  # longer than the window
+    assert torch.equal(answer(plain, {"input_ids": tokens}), answer(short, {"input_ids": tokens}))
+    # By hand: the whole network with that layer skipped.
+    whole = build()
+    skipped = whole.get_submodule(layer)
+    skipped.forward = lambda hidden_states, *_, **__: hidden_states
+    by_hand = answer(whole, {"input_ids": tokens, "use_cache": False})
+    assert torch.equal(answer(plain, {"input_ids": tokens}), by_hand)
+    how = {"max_new_tokens": 8, "do_sample": False}
+    told = [
+        network.generate(tokens, use_cache=cache, **how)
+        for network in (plain, short)
+        for cache in (True, False)
+    ]
+    assert all(torch.equal(told[0], other) for other in told[1:])
+
+
+def test_a_layer_with_other_settings_is_not_written(tmp_path):
+    """GPT-2 can divide a layer's scores by the layer's number, which changes with its place."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=16, n_layer=4, n_head=2, scale_attn_by_inverse_layer_idx=True
+    )
+    short, _ = attnlab.shorten(
+        transformers.GPT2LMHeadModel(config).eval(), ["transformer.h.1"], example=IDS
+    )
+    with pytest.raises(SiteError, match="network of fewer layers"):
+        short.save_pretrained(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_half_a_layer_has_no_words(tmp_path):
     short, _ = attnlab.shorten(gpt2(), ["1.1:1"], example=IDS)
-    with pytest.raises(SiteError, match=r"builds another network.*only a part of a layer"):
+    told = r"only a part of a layer.*remove=\['transformer.h.1'\]"
+    with pytest.raises(SiteError, match=rf"builds another network.*{told}"):
         short.save_pretrained(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -213,8 +213,9 @@ def test_words_of_stand_ins(network: nn.Module) -> None:
     with pytest.raises(OptionError) as error:
         stand_in_for("gelu")
     assert str(error.value) == (
-        "Expected what takes a module's place to be relu, identity or nothing, or identity:N or "
-        "nothing:N for N results, but got 'gelu'."
+        "Expected what takes a module's place to be relu, identity or nothing, identity:N or "
+        "nothing:N for N results (identity:list, nothing:list for a list of one), or zeros:N for "
+        "zeros with N channels, but got 'gelu'."
     )
     with pytest.raises(AttnlabError) as error:
         take_out(network, {"layer9.1": "identity"})
