@@ -78,8 +78,8 @@ def rules() -> Rules:
         for group in data["other"]
         for place, start in group["places"]
     }
-    texts = {text: True for text in data["texts"]["steps"]}
-    texts |= {text: False for text in data["texts"]["not_steps"]}
+    texts = dict.fromkeys(data["texts"]["steps"], True)
+    texts |= dict.fromkeys(data["texts"]["not_steps"], False)
     return Rules(steps, not_steps, other, texts)
 
 

@@ -15,6 +15,7 @@ from attnlab._errors import SiteError
 from attnlab.residuals.classes import own_class
 from attnlab.residuals.example import evaluating, example_input
 
+
 def shorter_network(network: nn.Module, replaced: Mapping[str, str]) -> nn.Module:
     """The plain network of as many layers as are left; an error where its architecture has no words
     for that, or where it would answer otherwise."""
@@ -64,9 +65,14 @@ def _check_settings(network: nn.Module, plain: nn.Module, layers: str, gone: set
         for name, module in network.get_submodule(f"{layers}.{old}").named_modules():
             after = _settings(there.get_submodule(name))
             for setting, value in _settings(module).items():
-                if setting in after and after[setting] != value and (value, after[setting]) != (
-                    old,
-                    new,
+                if (
+                    setting in after
+                    and after[setting] != value
+                    and (value, after[setting])
+                    != (
+                        old,
+                        new,
+                    )
                 ):
                     where = f"{layers}.{old}.{name}".rstrip(".")
                     raise _refused(

@@ -19,7 +19,6 @@ from attnlab.residuals.graph import Graph, Node, Ref
 from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.shortening.stand_ins import first_tensor, outermost, take_out
 
-
 _ZERO_IN_ZERO_OUT = frozenset(("sub", "getitem", "cat", "stack", "neg", "sum"))
 """Operations that are neither layout nor scale nor addition and are zero where all data are."""
 
