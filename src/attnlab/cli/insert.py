@@ -120,8 +120,7 @@ def _insert(asked: Opening, chosen: InsertOptions) -> None:
     print_python(
         "import attnlab",
         f"network = attnlab.load({str(output)!r})  # train it here",
-        f"description = attnlab.networks.checkpoint.describe({str(output)!r})",
-        "attnlab.save(network, 'trained.safetensors', description)",
+        "attnlab.save(network, 'trained.safetensors')",
     )
 
 

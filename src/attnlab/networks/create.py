@@ -28,6 +28,7 @@ from attnlab.networks._timm_options import refuse_swallowed_options
 from attnlab.networks._transformers import causal_families, create_causal
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
+from attnlab.surgery.history import Made, record
 
 LIBRARIES = ("timm", "torchvision", "smp", "transformers")
 
@@ -56,9 +57,25 @@ def create(
     file with a state dict, which must fit exactly; of a checkpoint with more in it, or with a
     wrapper's names, the network's part is taken and a `WeightsNote` says which. With
     `new_head=True` all is loaded but the last layer, which was trained for another number of
-    classes. `options` go to the network's builder.
+    classes. `options` go to the network's builder. The network remembers how it was built, for
+    `attnlab.save`.
     """
     _check_arguments(name, num_classes, weights)
+    made = {"model": name, "num_classes": num_classes, "model_options": dict(options)}
+    network = _created(name, num_classes, weights, new_head, options)
+    # With a new head, how images were prepared is up to those who train it.
+    given = weights is not None and not new_head and not Path(weights).is_file()
+    record(network, Made(made, str(weights) if given else None))
+    return network
+
+
+def _created(
+    name: str,
+    num_classes: int | None,
+    weights: str | Path | None,
+    new_head: bool,
+    options: dict[str, Any],
+) -> nn.Module:
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
     library, separator, rest = name.partition(":")

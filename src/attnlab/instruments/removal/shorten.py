@@ -28,6 +28,7 @@ from attnlab.surgery.change import (
     mean_image_change,
     relative_to,
 )
+from attnlab.surgery.history import Shortened, record, record_start
 from attnlab.surgery.receipt import count_parameters
 from attnlab.surgery.shortening.check import check_removal
 from attnlab.surgery.shortening.norms import re_estimate_norms
@@ -109,7 +110,9 @@ class _Operation:
         removal = decide_removal(self.network, steps, self.example)
         error, precision = check_removal(self.network, removal, steps, self.example)
         shorter = copy.deepcopy(self.network)
+        record_start(shorter, self.example)
         removal.perform(shorter)
+        record(shorter, Shortened(dict(removal.replaced)))
         repaired = 0
         if repair and self.trials is not None:
             repaired = re_estimate_norms(shorter, self.trials.ranked.samples)

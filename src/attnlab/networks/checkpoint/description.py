@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import example_input
 from attnlab.surgery.folding import restructure
+from attnlab.surgery.history import Made, record
 from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.noise import NoiseConfig
@@ -120,6 +122,8 @@ class Description:
             example=self.example(network),
         )
         take_out(network, self.shortened)
+        with suppress(OptionError):  # no file can have such a description
+            record(network, Made(json.loads(self.to_json())))
         return network
 
     def after_shorten(self, network: nn.Module, receipt: ShortenReceipt) -> Description:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,13 @@ from attnlab._files import write_whole
 from attnlab.networks.backbones.unwrap import without_prefix
 from attnlab.networks.backbones.weights import fill, read_metadata, read_state
 from attnlab.networks.checkpoint.description import Description
-from attnlab.networks.checkpoint.pretrained import load_pretrained
+from attnlab.networks.checkpoint.known import known_description
+from attnlab.networks.checkpoint.pretrained import (
+    is_of_transformers,
+    load_pretrained,
+    save_pretrained,
+)
+from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import evaluating
 from attnlab.surgery.change import largest_change, relative_to
 from attnlab.surgery.insertion import GATES_FILE, attachments
@@ -103,16 +109,40 @@ _KEY = "attnlab"
 _RUN_FILE = "model.safetensors"
 
 
-def save(network: nn.Module, path: str | Path, description: Description) -> Path:
-    """Write the weights of `network` and its `description` to `path`, whole or not at all.
+def save(
+    network: nn.Module,
+    path: str | Path,
+    description: Description | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+) -> Path:
+    """Write the weights of `network` to `path`, whole or not at all, with what `attnlab.load` needs
+    to build it again.
 
-    The description is tried first: the network that it builds must take the weights and answer as
-    `network` does, on one example. If `network` itself does not run on that, only the names and
-    shapes of its tensors are compared.
+    A network that attnlab built or read knows how, with all that was inserted, folded, fused and
+    shortened since; of others of timm and torchvision, and of classes that need no argument, it is
+    found out. It is tried before anything is written: the network that is built anew must take the
+    weights and answer as `network` does, on one example. If `network` itself does not run on that,
+    only the names and shapes of its tensors are compared. A network of Hugging Face with gates goes
+    to a folder, by its own `save_pretrained`.
+
+    Args:
+        network: with its weights.
+        path: a file that ends in .safetensors.
+        description: how to build it, if that cannot be known.
+        preprocessing: how images were prepared when it was trained, for what measures it later; of
+            published weights it is known.
     """
     check_module(network, "the network")
     check_path("path", path)
     path = Path(path)
+    if is_of_transformers(network):
+        return save_pretrained(network, path, description)
+    known = description is None
+    if description is None:
+        description = known_description(network)
+    if preprocessing is not None and isinstance(description, Description):
+        description = replace(description, preprocessing=preprocessing)
     if not isinstance(description, Description):
         raise OptionError(
             f"Expected an attnlab.networks.checkpoint.Description of the network but got a "
@@ -120,7 +150,15 @@ def save(network: nn.Module, path: str | Path, description: Description) -> Path
         )
     if path.suffix != ".safetensors":
         raise OptionError(f"Expected a path that ends in .safetensors but got {str(path)!r}.")
-    check_description(network, description, path)
+    try:
+        check_description(network, description, path)
+    except WeightsError as error:
+        if not known:
+            raise
+        raise WeightsError(
+            f"{type(network).__name__} was changed by hand since it was built, and how is not "
+            f"known. {error} Or say what it is: attnlab.save(network, path, Description(...))."
+        ) from error
     return write_whole(path, to_bytes(network, description))
 
 

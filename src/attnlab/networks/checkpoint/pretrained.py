@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnlab._errors import WeightsError
+from attnlab._errors import OptionError, PretrainedWarning, WeightsError
 from attnlab.networks.backbones.weights import read_state
 from attnlab.networks.checkpoint.description import foreign_classes, options_for_loading
 from attnlab.surgery.insertion import (
@@ -21,6 +22,39 @@ from attnlab.surgery.insertion import (
     remove_attachments,
 )
 from attnlab.surgery.insertion.insert import insert
+
+
+def is_of_transformers(network: nn.Module) -> bool:
+    """Whether it is one of Hugging Face's, which have folders and not files."""
+    return any(
+        each.__name__ == "PreTrainedModel" and each.__module__.startswith("transformers.")
+        for each in type(network).__mro__
+    )
+
+
+def save_pretrained(network: nn.Module, folder: Path, description: object) -> Path:
+    """Write a network of Hugging Face with gates to `folder`, for `load_pretrained`."""
+    name = type(network).__name__
+    if description is not None:
+        raise OptionError(
+            f"{name} is a network of Hugging Face, whose folder says how to build it. Leave the "
+            f"description out."
+        )
+    if folder.suffix:
+        raise OptionError(
+            f"{name} is a network of Hugging Face, which is written to a folder. Expected a path "
+            f"without a suffix, such as {folder.stem!r}, but got {str(folder)!r}."
+        )
+    if not any(attachments(network)):
+        raise OptionError(
+            f"{name} is a network of Hugging Face without gates, so it needs nothing of attnlab: "
+            f"network.save_pretrained({str(folder)!r}) writes it and from_pretrained reads it."
+        )
+    with warnings.catch_warnings():
+        # That from_pretrained would not read the gates is for those who did not ask attnlab.
+        warnings.simplefilter("ignore", PretrainedWarning)
+        network.save_pretrained(folder)  # type: ignore[operator]
+    return folder
 
 
 def load_pretrained(

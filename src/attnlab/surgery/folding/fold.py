@@ -49,6 +49,7 @@ from attnlab.surgery.folding.budget import choice_of
 from attnlab.surgery.folding.curve import Budget, Curve
 from attnlab.surgery.folding.fuse import ONLY_EVAL
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
+from attnlab.surgery.history import Folded, record, record_start
 from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
 from attnlab.surgery.repair import Distil, Lesson, Repair, distil
@@ -108,6 +109,7 @@ def fold(
         _refuse_to_merge_hosts(surgery)
     checked = _check(model, surgery, original, fuse=fuse)
     network = model if inplace else copied(model)
+    record_start(network, example)
     with following(optimizer, network):
         surgery.perform(network)
         notes = [_fused(network, example)] if fuse else []
@@ -253,6 +255,7 @@ class _Checked:
     def perform(self, model: nn.Module) -> nn.Module:
         """A copy of `model`, folded."""
         network = copied(model)
+        record_start(network, self.original.example)
         self.surgery.perform(network)
         return network
 
@@ -262,13 +265,15 @@ class _Checked:
         counted = not self.original.work_depends_on_values or self._same_work(after)
         figures = self.original.figures(network, after, after.macs if counted else None)
         places = self.surgery.places
+        removed = tuple(p.site.module for p in places if p.folded and _leaves(p, network))
+        record(network, Folded(list(removed), list(self.surgery.affine), self.fuse))
         return FoldReceipt(
             action=_action(self.name, places, self.fuse),
             sites=tuple(place.name for place in places if place.folded),
             notes=(*self.notes, *notes, *([] if counted else [_NOT_COUNTED])),
             rows=tuple(_rows(self.surgery, self.errors)),
             float64_change=self.float64_change,
-            removed=tuple(p.site.module for p in places if p.folded and _leaves(p, network)),
+            removed=removed,
             affine=self.surgery.affine,
             fused=self.fuse,
             **figures,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import Answer
+from attnlab.surgery.history import Inserted, record, record_start
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
@@ -88,6 +90,7 @@ def insert(
     how = _How(where, start, place, shared).checked()
     resolved = _resolved(model, gate, options, how)
     network = model if inplace else _copied(model)
+    record_start(network, example)
     original = Original.of(network, example, began)
     kept = frozenset(name for name, _ in attachments(network))
     try:
@@ -98,7 +101,23 @@ def insert(
             remove_attachments(network, keep=kept)
         raise
     remember(network, _written_down(network, gate, how, options, example, kept))
+    new = [each.site.label for name, each in attachments(network) if name not in kept]
+    record(network, _inserted(list(dict.fromkeys(new)), receipt, gate, how, options))
     return network, receipt
+
+
+def _inserted(
+    labels: list[str],
+    receipt: Receipt,
+    gate: str | Callable[[int], nn.Module],
+    how: _How,
+    options: dict[str, Any],
+) -> Inserted:
+    """The same for files; a function that chose sites becomes the blocks, or modules, it chose."""
+    blocks = all(re.fullmatch(r"\d+\.\d+", label) for label in labels)
+    chosen = f"blocks:{','.join(labels)}" if blocks else list(receipt.sites)
+    where = chosen if callable(how.where) else parse_where(how.where)
+    return Inserted(name_of_gate(gate), where, how.start, how.place, how.shared, dict(options))
 
 
 def _written_down(
