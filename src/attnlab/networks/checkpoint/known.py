@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError
-from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.networks.checkpoint.description import Description, without_weights
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing, library_preprocessing
@@ -25,7 +24,7 @@ from attnlab.surgery.history import (
     found_now,
     recorded,
 )
-from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion import attachments, has_gates_in_norms
 from attnlab.surgery.noise import carried
 from attnlab.surgery.shortening.stand_ins import outermost
 
@@ -106,10 +105,9 @@ def _with_insertion(network: nn.Module, found: Description, event: Inserted) -> 
 def _with_gates_of(network: nn.Module, found: Description) -> Description:
     """With the gates that are there now: they may have been removed since."""
     names = [name for name, _ in attachments(network)]
-    inside = any(isinstance(m, InstanceEnhancementBatchNorm) for m in network.modules())
     if found.gate is None:
         return replace(found, kept=None)
-    if not names and not inside:
+    if not names and not has_gates_in_norms(network):
         return replace(found, kept=[])
     return found if found.kept is None else replace(found, kept=names)
 

@@ -1,6 +1,7 @@
 """Put gates on the residual steps of a network, take them off again, and say what changed."""
 
 from attnlab.surgery.insertion._exchange import mark_shortened as mark_shortened
+from attnlab.surgery.insertion._norms import has_gates_in_norms as has_gates_in_norms
 from attnlab.surgery.insertion._pretrained import GATES_FILE as GATES_FILE
 from attnlab.surgery.insertion._pretrained import GatesOfFolder as GatesOfFolder
 from attnlab.surgery.insertion._pretrained import Insertion as Insertion

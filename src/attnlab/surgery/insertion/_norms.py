@@ -36,6 +36,11 @@ def replace_norms(
     return names
 
 
+def has_gates_in_norms(network: nn.Module) -> bool:
+    """Whether some norm of `network` has a gate inside (IEBN)."""
+    return any(isinstance(module, InstanceEnhancementBatchNorm) for module in network.modules())
+
+
 def plain_norms(network: nn.Module) -> None:
     """Exchange every norm with a gate inside for the BatchNorm2d that it was."""
     for norm in list(network.modules()):
