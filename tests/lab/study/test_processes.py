@@ -28,6 +28,8 @@ from attnlab.lab.study.worker import Job, Outcome
 from attnlab.lab.training import train
 from attnlab.results.study import read_plans
 
+pytestmark = pytest.mark.slow  # real processes, each of which imports torch
+
 RUN = """
 import sys
 from attnlab.results.study import read_study

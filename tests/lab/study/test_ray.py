@@ -23,6 +23,7 @@ from attnlab.results import StoredRun
 
 # Ray leaves sockets and processes to its own clean-up at exit.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:.*accelerator.*:FutureWarning"),

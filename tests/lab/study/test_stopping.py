@@ -22,6 +22,8 @@ from attnlab.lab.study.executors import local
 from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.study.worker import Job, Outcome
 
+pytestmark = pytest.mark.slow  # real processes, each of which imports torch
+
 STUDY = """
 data = { name = "digits", train_subset = 100, test_subset = 50 }
 backbone = "resnet20"
