@@ -55,6 +55,14 @@ def asked_study(action: StudyArguments) -> Study:
     return found
 
 
+def say_as_planned(name: str, out: Path) -> None:
+    """Say what `--as-planned` leaves out, so that nobody takes it for the study as it is now."""
+    print(
+        f"{name} as it was planned last in {out}: whether its file, its data or your classes have "
+        f"changed since was not looked at"
+    )
+
+
 def print_study_python(action: StudyArguments, *lines: str) -> None:
     """Print how Python does the same."""
     small = ".smaller()" if action.small else ""

@@ -12,14 +12,15 @@ from attnlab.cli._show import print_python
 from attnlab.cli._study_shared import (
     Name,
     asked_study,
-    print_answer,
     print_study_python,
     print_table,
+    say_as_planned,
 )
 
 if TYPE_CHECKING:
     from attnlab.results import Measured
     from attnlab.results.study import RunEntry
+    from attnlab.results.table import StudyTable
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ShowStudy:
     Examples:
       attnlab study show demo
       attnlab study show stepnet-table1 --markdown table.md
+      attnlab study show demo --as-planned
     """
 
     study: Name
@@ -43,6 +45,8 @@ class ShowStudy:
     """Also write the table to this file."""
     include_stale: bool = False
     """Also runs that were made from other code, data or settings; then there is no verdict."""
+    as_planned: bool = False
+    """As it was planned last: faster, but changes of its file, data or classes are not seen."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +72,47 @@ class MeasureStudy:
 
 def show_command(action: ShowStudy) -> None:
     """Print the table."""
-    from attnlab._files import write_whole
+    if action.as_planned:
+        _as_planned(action)
+        return
     from attnlab.lab.study import show_study
-    from attnlab.lab.study.show import markdown
 
     found = asked_study(action)
     made = show_study(found, action.out, include_stale=action.include_stale)
-    print_table(made)
-    if action.markdown is not None:
-        print(f"wrote {write_whole(action.markdown, markdown(made))}")
+    _print_and_write(made, action.markdown)
     stale = ", include_stale=True" if action.include_stale else ""
     print_study_python(
         action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})"
     )
-    print_answer(made)
+
+
+def _as_planned(action: ShowStudy) -> None:
+    from attnlab._errors import OptionError
+    from attnlab.lab.study import Store, refresh
+    from attnlab.lab.study.current import require_study
+    from attnlab.lab.study.files import stored_name
+
+    if action.include_stale:
+        raise OptionError(
+            "--include-stale asks which runs are stale, and --as-planned does not look at it."
+        )
+    name, store = stored_name(action.study, small=action.small), Store(action.out.resolve())
+    require_study(store, name)
+    _print_and_write(refresh(store, name), action.markdown)
+    say_as_planned(name, action.out)
+    print()
+    arguments = f"attnlab.lab.study.Store(Path({str(action.out)!r})), {name!r}"
+    load = f"table = attnlab.lab.study.refresh({arguments})"
+    print_python("from pathlib import Path", "import attnlab", load)
+
+
+def _print_and_write(made: StudyTable, path: Path | None) -> None:
+    from attnlab._files import write_whole
+    from attnlab.lab.study.show import markdown
+
+    print_table(made)
+    if path is not None:
+        print(f"wrote {write_whole(path, markdown(made))}")
 
 
 def measure_command(action: MeasureStudy) -> None:

@@ -5,6 +5,11 @@ runs: to read all of them takes minutes, and a table takes a few numbers of each
 finished run that is whole leaves a digest of it, and who comes next reads that. A digest holds as
 long as no file of the run was written, added or removed since; else it is made anew. It says
 nothing that the other files do not say, and may be removed at any time.
+
+That a file was written is seen by its size, its inode and its times, not by its content. What a
+disk loses by itself is not written: then the digest still holds what was proven when it was made,
+so the table is right, and the damage is found by whoever reads the file itself, or removes the
+digest.
 """
 
 from __future__ import annotations
@@ -21,26 +26,30 @@ from typing import Any
 from attnlab._files import unless_read_only, write_whole
 
 FILE = "digest.json"
-_FORMAT = "attnlab digest 1"
+_FORMAT = "attnlab digest 2"
 _OF_THE_WORK = frozenset(
     (FILE, ".lock", ".manifest.lock", "owner.json", "log.txt", "checkpoints", "source")
 )
 """What changes without changing what a run says."""
 SETTLED = 0.1
-"""Seconds after which a file that is written again has another time: clocks of file systems tick a
-hundred times a second or more often."""
+"""Seconds after which a file that is written again has another time: clocks of most file systems
+tick a hundred times a second or more often."""
+_COARSE = 2.0
+"""The same, where all times are whole seconds: those of FAT have two of them, some of NFS one."""
 
 
 def signature(directory: Path) -> str | None:
-    """Names, sizes and times of all files of a run; None if one was written just now, so that it
-    may be written once more without anybody noticing."""
-    digest, newest = hashlib.sha256(), 0
+    """Names, sizes, inodes and times of all files of a run; None if one was written just now, so
+    that it may be written once more without anybody noticing."""
+    digest, newest, whole_seconds = hashlib.sha256(), 0, True
     for name, found in _files(directory, ""):
         # The second time is that of any change, which no program can set.
-        text = f"{name}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\n"
+        times = found.st_mtime_ns, found.st_ctime_ns
+        text = f"{name}\0{found.st_size}\0{found.st_ino}\0{times[0]}\0{times[1]}\n"
         digest.update(text.encode())
-        newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
-    if time.time_ns() - newest < SETTLED * 1e9:
+        newest = max(newest, *times)
+        whole_seconds &= not any(each % 10**9 for each in times)
+    if time.time_ns() - newest < (_COARSE if whole_seconds else SETTLED) * 1e9:
         return None
     return digest.hexdigest()
 

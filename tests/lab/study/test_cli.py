@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.lab.study._results import finish, noisy
 from tests.lab.study._small import HereExecutor
 
 from attnlab.cli import main
@@ -118,3 +121,38 @@ def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "run", str(path), "--slots", "0") == (
         "attnlab: Expected slots to be at least 1 but got 0.\n"
     )
+
+
+def test_as_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the file or the name; without its data, and with a line that says so."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(STUDY.replace('title = "Small"', 'name = "mine"'))
+    finish(Path("runs"), load_study("small.toml"), noisy)
+
+    def unread(*_: object) -> None:
+        raise AssertionError("it must not be planned")
+
+    monkeypatch.setattr("attnlab.lab.study.plan.present", unread)
+    status = shown(capsys, "status", "small.toml", "--as-planned")
+    assert status.startswith("mine as it was planned last in runs: whether its file, its data")
+    assert "4 done" in status
+    table = shown(capsys, "show", "mine", "--as-planned", "--markdown", "table.md")
+    assert "| plain " in Path("table.md").read_text()
+    assert "mine as it was planned last in runs" in table
+    assert refused(capsys, "status", "mine", "--as-planned", "--watch") == (
+        "attnlab: --watch follows a study that runs, and --as-planned looks at it once.\n"
+    )
+    assert refused(capsys, "show", "mine", "--as-planned", "--include-stale") == (
+        "attnlab: --include-stale asks which runs are stale, and --as-planned does not look at "
+        "it.\n"
+    )
+    assert "There is no" in refused(capsys, "status", "other", "--as-planned")
+    code = (
+        "import sys; from attnlab.cli import main\n"
+        "main(['study', 'status', 'mine', '--as-planned'])\n"
+        "main(['study', 'show', 'mine', '--as-planned'])\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

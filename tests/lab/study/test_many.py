@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from attnlab.lab.pages.write import report
 from attnlab.lab.study import Store, table
 from attnlab.lab.study.current import up_to_date
 from attnlab.lab.study.table import GrowingTable, study_table
-from attnlab.results import StoredRun, run
+from attnlab.results import StoredRun, digest, run
 from attnlab.results.digest import FILE, SETTLED
 from attnlab.results.study import StoredStudy
 
@@ -110,6 +111,26 @@ def test_a_file_that_was_just_written_is_not_trusted(tmp_path: Path) -> None:
     assert entry.stored_in(tmp_path).is_trained
     time.sleep(2 * SETTLED)
     assert entry.stored_in(tmp_path).is_digested
+
+
+def test_times_in_whole_seconds_need_two_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file system whose clock ticks once in two seconds: what is written twice within a tick,
+    with the same size, has the same times."""
+    second = 1_700_000_000
+    for name, written in (("coarse", second * 10**9), ("fine", second * 10**9 + 40_000_000)):
+        stat = os.stat_result(
+            (0, 1, 0, 1, 0, 0, 5, second, second, second),
+            {"st_mtime_ns": written, "st_ctime_ns": written},
+        )
+        monkeypatch.setattr(digest, "_files", lambda *_, stat=stat: iter([("a", stat)]))
+        known = []
+        for later in (0.05, 0.5, 1.9, 2.1):
+            now = second * 10**9 + int(later * 1e9)
+            monkeypatch.setattr(digest.time, "time_ns", lambda now=now: now)
+            known.append(digest.signature(tmp_path) is not None)
+        assert known == {"coarse": [False] * 3 + [True], "fine": [False] + [True] * 3}[name]
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(

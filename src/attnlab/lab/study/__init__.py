@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from attnlab.lab.study.current import refresh as refresh
     from attnlab.lab.study.current import up_to_date as up_to_date
     from attnlab.lab.study.definition import Study as Study
-    from attnlab.lab.study.definition import list_studies as list_studies
     from attnlab.lab.study.definition import load_study as load_study
     from attnlab.lab.study.estimate import PlannedStudy as PlannedStudy
     from attnlab.lab.study.estimate import plan_study as plan_study
@@ -17,10 +16,12 @@ if TYPE_CHECKING:
     from attnlab.lab.study.executors import LocalExecutor as LocalExecutor
     from attnlab.lab.study.executors import RayExecutor as RayExecutor
     from attnlab.lab.study.executors import SlurmExecutor as SlurmExecutor
+    from attnlab.lab.study.files import list_studies as list_studies
     from attnlab.lab.study.grid import planned_runs as planned_runs
     from attnlab.lab.study.measure import measure_study as measure_study
     from attnlab.lab.study.run import run_study as run_study
     from attnlab.lab.study.run import run_until_decided as run_until_decided
+    from attnlab.lab.study.status import planned_status as planned_status
     from attnlab.lab.study.status import show_study as show_study
     from attnlab.lab.study.status import study_status as study_status
     from attnlab.lab.study.store import Store as Store
@@ -33,7 +34,6 @@ __getattr__, __dir__ = handed_on(
     ),
     definition=(
         "Study",
-        "list_studies",
         "load_study",
     ),
     estimate=(
@@ -46,6 +46,7 @@ __getattr__, __dir__ = handed_on(
         "RayExecutor",
         "SlurmExecutor",
     ),
+    files=("list_studies",),
     grid=("planned_runs",),
     measure=("measure_study",),
     run=(
@@ -53,6 +54,7 @@ __getattr__, __dir__ = handed_on(
         "run_until_decided",
     ),
     status=(
+        "planned_status",
         "show_study",
         "study_status",
     ),

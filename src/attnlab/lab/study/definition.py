@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,13 +18,15 @@ from pydantic import (
     model_validator,
 )
 
-from attnlab._errors import InputError, OptionError, nearest, unknown_name
+from attnlab._errors import InputError, OptionError, nearest
 from attnlab._files import write_whole
 from attnlab._strict import Strict
 from attnlab.data import DataConfig
 from attnlab.data.config import data_title
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.study.claims import EquivalenceConfig, Paper
+from attnlab.lab.study.files import list_studies as list_studies
+from attnlab.lab.study.files import study_file, study_table_of
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
 from attnlab.results.study import StudyInvocation
@@ -211,47 +212,12 @@ def row_label(entry: Module, place: str) -> str:
 def load_study(path: str | Path) -> Study:
     """The study in a TOML file, or one of `list_studies()` by its bare name."""
     file = study_file(path)
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{file} is not UTF-8 text, which TOML is: byte {error.start} cannot be read. Save it "
-            f"as UTF-8."
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file} is not a TOML file: {error}.") from None
+    table = study_table_of(file)
     try:
         found = Study(**{"name": file.stem, **table})
     except OptionError as error:
         raise OptionError(f"{file}: {error}") from None
     return found.called_by(StudyInvocation(str(path)))
-
-
-def study_file(name: str | Path) -> Path:
-    """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
-    path = Path(name)
-    if path.is_file():
-        return path
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        raise InputError(f"There is no file {str(path)!r}. Expected the TOML file of a study.")
-    known = list_studies()
-    if str(name) not in known:
-        raise unknown_name("study", str(name), known or ("(none: give the path of a TOML file)",))
-    return known[str(name)]
-
-
-def list_studies() -> dict[str, Path]:
-    """attnlab's own studies and those of the folder `studies` here, which go first, by name."""
-    folders = (_shipped(), Path("studies"))
-    found = (file for folder in folders for file in sorted(folder.glob("*.toml")))
-    return {file.stem: file for file in found}
-
-
-def _shipped() -> Path:
-    """The folder of attnlab's own studies: inside an installed wheel, else in the checkout."""
-    package = Path(__file__).parents[2]
-    installed = package / "_studies"
-    return installed if installed.is_dir() else package.parents[1] / "studies"
 
 
 def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:

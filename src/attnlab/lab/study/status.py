@@ -6,20 +6,22 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnlab._files import unless_read_only
-from attnlab.lab.statistics.power import seeds_needed
-from attnlab.lab.study.definition import Study
+from attnlab.lab.study.current import require_study
 from attnlab.lab.study.history import stale_reasons, study_history
 from attnlab.lab.study.lock import owner
-from attnlab.lab.study.plan import extended, present
 from attnlab.lab.study.progress import RunProgress, run_progress
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.study.table import study_table
 from attnlab.results import DamagedFileError, StoredRun
 from attnlab.results.metric import Metric
-from attnlab.results.study import RunEntry, read_study, write_table
+from attnlab.results.study import RunEntry, StoredStudy, read_study, write_table
 from attnlab.results.table import StudyTable
+
+if TYPE_CHECKING:
+    from attnlab.lab.study.definition import Study
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,28 @@ class StudyStatus:
 
 def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
     """The state of every run of `study` as it would be planned now."""
+    from attnlab.lab.study.plan import extended, present  # which need torch
+
     store = Store(Path(out).resolve())
-    planned = present(store, extended(store, study))
+    return _status(store, present(store, extended(store, study)))
+
+
+def planned_status(name: str, out: str | Path = "runs") -> StudyStatus:
+    """The state of every run of the stored study `name` as it was planned last. Its file, its data
+    and your own classes are not looked at: it takes less time, and does not see that they have
+    changed."""
+    store = Store(Path(out).resolve())
+    return _status(store, read_study(require_study(store, name)))
+
+
+def _status(store: Store, planned: StoredStudy) -> StudyStatus:
     runs = tuple(
         RunStatus(entry, state, _detail(store, entry, state))
         for entry in planned.runs
         for state in [store.state(entry)]
     )
-    stale = study_history(store, study.name, planned.runs, planned.claim).stale
-    metric = planned.metrics[0]
+    stale = study_history(store, planned.name, planned.runs, planned.claim).stale
+    metric = planned.metrics[0] if planned.metrics else Metric(name="result", label="result")
     progress = tuple(run_progress(store, run.entry, run.state, metric.name) for run in runs)
     return StudyStatus(runs, tuple(stale_reasons(stale, planned.runs)), progress, metric)
 
@@ -73,6 +88,8 @@ def show_study(
     `include_stale` also takes finished runs that were made from other code, data or settings; then
     nothing is said to be better.
     """
+    from attnlab.lab.study.plan import extended, present  # which need torch
+
     store = Store(Path(out).resolve())
     planned = present(store, extended(store, study))
     table = study_table(store, planned, include_stale=include_stale)
@@ -101,6 +118,8 @@ class SeedsNeeded:
 
 def seeds_for_effect(table: StudyTable, effect: float) -> list[SeedsNeeded]:
     """For every row that has a spread; `effect` is in the metric's unit."""
+    from attnlab.lab.statistics.power import seeds_needed
+
     found = []
     for group in table.groups:
         for row in group.rows:
