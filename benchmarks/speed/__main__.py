@@ -22,6 +22,7 @@ COMMANDS = {
     "capture": "capture:capture",
     "train": "training:train",
     "callbacks": "training:callbacks",
+    "language": "language:language",
     "memory": "memory:memory",
     "memory-part": "memory:memory_part",
     "studies": "studies:studies",

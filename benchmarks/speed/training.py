@@ -63,7 +63,7 @@ def _ours(config: RunConfig) -> Epoch:
 
     def run() -> tuple[float, float]:
         record = train_epoch(fabric, config, state, task, data, next(epochs), show)
-        return record["train_seconds"], record["data_seconds"]
+        return record.seconds, record.waited
 
     return run
 

@@ -35,14 +35,25 @@ class Batching(Protocol):
     def drop_last(self) -> bool: ...
 
 
+def batches_per_epoch(images: int, recipe: Batching) -> int:
+    """How many batches an epoch has."""
+    whole = images // recipe.batch_size
+    return whole if recipe.drop_last else -(-images // recipe.batch_size)
+
+
 def training_chunks(
-    images: int, recipe: Batching, seed: int, epoch: int, rank: int = 0, processes: int = 1
+    images: int,
+    recipe: Batching,
+    seed: int,
+    epoch: int,
+    rank: int = 0,
+    processes: int = 1,
+    some: slice = slice(None),
 ) -> list[Chunk]:
-    """The batches of an epoch in an order that depends on the seed and the epoch alone."""
+    """The batches of an epoch, or some of them, in an order that depends on the seed and the epoch
+    alone."""
     order = torch.randperm(images, generator=stream(seed, "order", epoch))
-    batches = list(order.split(recipe.batch_size))
-    if recipe.drop_last and len(batches[-1]) < recipe.batch_size:
-        batches.pop()
+    batches = order.split(recipe.batch_size)[: batches_per_epoch(images, recipe)][some]
     parts = [batch.tensor_split(processes)[rank] for batch in batches]
     return [
         Chunk(part, len(part) * processes / len(batch))

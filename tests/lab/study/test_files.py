@@ -117,4 +117,5 @@ def test_the_demos_seeds_follow_from_power() -> None:
 
 def test_every_gate_is_in_the_study_of_all_gates() -> None:
     study = load_study("all-gates")
-    assert {entry.gate for entry in study.attention} == {"none", *GATES}
+    later = {"token", "scale", "rezero"}  # registered after its plan was fixed
+    assert {entry.gate for entry in study.attention} == {"none", *GATES} - later

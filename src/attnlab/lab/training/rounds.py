@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from attnlab.data import Batch, Data
-from attnlab.data.batches import Chunk, training_chunks
+from attnlab.data.batches import Chunk, batches_per_epoch, training_chunks
 from attnlab.lab.training.recipe import Recipe
 
 
@@ -46,17 +46,17 @@ def round_of(
 ) -> Round:
     """The round `number`, from 0, of training on `images`."""
 
-    def epoch_of(epoch: int) -> list[Chunk]:
-        return training_chunks(images, recipe, seed, epoch, rank, processes)
+    def epoch_of(epoch: int, some: slice = slice(None)) -> list[Chunk]:
+        return training_chunks(images, recipe, seed, epoch, rank, processes, some)
 
     if recipe.steps is None:
         chunks = epoch_of(number)
         return Round(number * len(chunks), (Part(number, chunks),))
     first = number * recipe.interval
     last = min(first + recipe.interval, recipe.steps)
-    per_epoch = len(epoch_of(0))
+    per_epoch = batches_per_epoch(images, recipe)
     parts = []
     for epoch in range(first // per_epoch, -(-last // per_epoch)):
         start = epoch * per_epoch
-        parts.append(Part(epoch, epoch_of(epoch)[max(first - start, 0) : last - start]))
+        parts.append(Part(epoch, epoch_of(epoch, slice(max(first - start, 0), last - start))))
     return Round(first, tuple(parts))
