@@ -16,6 +16,8 @@ COMMANDS = {
     "gate-tables": "gates:gate_tables",
     "networks": "gates:networks",
     "fold": "inference:fold",
+    "fold-cost": "folding:fold_cost",
+    "fold-cost-part": "folding:fold_cost_part",
     "hosting": "inference:hosting",
     "operators": "operators:operators",
     "operators-part": "operators:operators_part",

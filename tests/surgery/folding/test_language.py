@@ -158,3 +158,54 @@ def test_a_network_that_casts_is_judged_by_what_it_resolves():
     folded, receipt = attnlab.fold(network, example=images)
     torch.testing.assert_close(folded(images), network(images))
     assert any("casts to float32 inside" in note for note in receipt.notes)
+
+
+class Routed(nn.Module):
+    """A step whose branch is made by the experts that a router chooses, row by row."""
+
+    def __init__(self, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, experts)
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(experts))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        chosen = self.router(tokens).argmax(-1)
+        total = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            rows = (chosen == number).nonzero()[:, 0]
+            if len(rows):
+                total.index_add_(0, rows, expert(tokens[rows]))
+        return tokens + total
+
+
+def test_every_expert_takes_the_gate_or_none() -> None:
+    torch.manual_seed(0)
+    network = Routed(3).double()
+    tokens = torch.randn(40, 6).double()
+    chosen = network.router(tokens).argmax(-1)
+    assert set(chosen.tolist()) == {0, 1, 2}
+    gated, _ = attnlab.insert(network, "asr:se", example=tokens)
+    folded, receipt = attnlab.fold(gated, example=tokens)
+    assert {name for row in receipt.rows for name in row.into} == {
+        f"experts.{number}.{kind}" for number in range(3) for kind in ("weight", "bias")
+    }
+    others = torch.randn(50, 6).double()
+    with torch.no_grad():
+        torch.testing.assert_close(folded(others), gated(others), rtol=1e-12, atol=1e-12)
+    few = tokens[chosen != 2]  # on these the third expert does not run, elsewhere it does
+    with pytest.raises(FoldError, match="the example reaches only some experts of the network"):
+        attnlab.fold(gated, example=few)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm"])
+def test_experts_of_mixtral_fold(implementation) -> None:
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
+    network = transformers.MixtralModel(config).eval()
+    network.set_experts_implementation(implementation)
+    gated, _ = attnlab.insert(network, "asr:se", example=TEXT)
+    folded, receipt = attnlab.fold(gated, example=TEXT)
+    assert not receipt.kept
+    assert "layers.0.mlp.experts.down_proj" in receipt.rows[1].into
+    # Tokens that the example had not, so that other experts are chosen.
+    torch.testing.assert_close(answer(folded, OTHER), answer(gated, OTHER), rtol=1e-4, atol=1e-5)

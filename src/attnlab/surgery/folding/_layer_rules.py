@@ -123,6 +123,26 @@ def _experts(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     return [Way({weight.index: along(channel_vector(asked[0], 1), 2, weight.shape)})]
 
 
+def _added_rows(flow: Flow, node: Node, asked: Asked) -> list[Way]:
+    """`total.index_add(0, index, rows)`: rows go where the run computed, to others in another run,
+    so that all must have one gate."""
+    total, axis, index, rows = (node.arguments + tuple(node.keywords.values()))[:4]
+    if axis != 0 or not all(isinstance(each, Ref) for each in (total, index, rows)):
+        raise Refusal("adds along another axis than the first")
+    row = asked[0].amax(0)
+    if bool(((asked[0] != row) & (asked[0] != NOT_READ)).any()):
+        raise Refusal("adds rows that have different gates")
+    shape = flow.nodes[rows.index].shape
+    ids = {total.index: asked[0], rows.index: row.expand(shape)}
+    return [Way(ids, chosen_by_values=True)]
+
+
+def _zeros(flow: Flow, node: Node, asked: Asked) -> list[Way]:
+    """Nothing has to be scaled: it is zero with any gate."""
+    del flow, node, asked
+    return [Way({})]
+
+
 def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     value = flow.nodes[arguments(node)["value"].index]
     if value.shape[:-2] != node.shape[:-2]:
@@ -156,6 +176,8 @@ LAYER_RULES: dict[str, Rule] = {
     **{f"conv_transpose{n}d": _transposed_convolution for n in (1, 2, 3)},
     **dict.fromkeys(("matmul", "bmm", "mm"), _matrix_product),
     "grouped_mm": _experts,
+    "index_add": _added_rows,
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _zeros),
     "linear": _linear,
     "addmm": _biased_product,
     "scaled_dot_product_attention": _attention,

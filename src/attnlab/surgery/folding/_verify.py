@@ -28,6 +28,7 @@ from attnlab.surgery.change import Change, change_between, largest_change
 from attnlab.surgery.double import MOST_PARAMETERS, copied, double_copy, double_example
 from attnlab.surgery.folding._fuse import merge_layers
 from attnlab.surgery.folding._places import PlaceKey
+from attnlab.surgery.folding._plan import offsets
 from attnlab.surgery.folding._surgery import Surgery
 from attnlab.surgery.folding._taps import Tap, Taps
 from attnlab.surgery.folding._walk import Scaling
@@ -104,7 +105,7 @@ def check_exact(
             most = EXACT
             notes: list[str] = []
             if not _agree(surgery, errors, change, EXACT):
-                most, notes = _resolved(exact, given)
+                most, notes = _resolved(exact, surgery, given)
             _require(surgery, errors, change, most, "float64")
             return errors, change.relative, [*notes, *_selected(change, most, "float64")]
     errors, change = _compare(copied(model), surgery, original, [example], fuse=fuse)
@@ -122,15 +123,22 @@ def _agree(surgery: Surgery, errors: Mapping[PlaceKey, float], change: Change, m
     return within and change.relative is not None and change.relative <= most
 
 
-def _resolved(exact: nn.Module, example: Example | None) -> tuple[float, list[str]]:
+def _resolved(
+    exact: nn.Module, surgery: Surgery, example: Example | None
+) -> tuple[float, list[str]]:
     """What a float64 copy that casts inside can resolve, and what to say of it: two right results
-    differ by the rounding of the coarsest type that it passes."""
+    differ by the rounding of the coarsest type that it passes. Of a weight to which the network
+    adds 1 (Gemma's norms), that is the rounding of 1, however small their sum."""
     with evaluating(exact), _FloatTypes() as passed:
         call(exact, example)
     coarsest = max(passed.seen, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
     if coarsest == torch.float64:
         return EXACT, []
     most = 100 * torch.finfo(coarsest).eps
+    parameters = dict(exact.named_parameters())
+    for weight, offset in offsets(surgery.decided).items():
+        largest = float((parameters[weight].detach() + offset).abs().max())
+        most = max(most, 10 * torch.finfo(coarsest).eps * abs(offset) / max(largest, 1e-3))
     name = str(coarsest).removeprefix("torch.")
     return most, [f"checked to {most:.0e}, because the network casts to {name} inside"]
 

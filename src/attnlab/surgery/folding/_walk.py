@@ -8,6 +8,7 @@ they are tried in turn.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
@@ -102,6 +103,8 @@ class _Attempt:
     added: dict[int, float] = field(default_factory=dict)
     """Of nodes to which a number is added before they are scaled, that number."""
     offsets: dict[str, float] = field(default_factory=dict)
+    routers: set[str] = field(default_factory=set)
+    """Modules that choose by values which of their layers run."""
 
     def run(self, demands: list[Demand]) -> Scaling:
         for demand in demands:
@@ -109,8 +112,25 @@ class _Attempt:
         while self.asked:
             index = max(self.asked)
             self._visit(self.flow.nodes[index], self.asked.pop(index))
+        for router in self.routers:
+            self._check_experts(router)
         not_negative = frozenset(self.not_negative)
         return Scaling(self.parameters, not_negative, inverse=self.inverse, offsets=self.offsets)
+
+    def _check_experts(self, router: str) -> None:
+        """All experts must take the gate: those that the example does not reach run in another."""
+        prefix, named = (f"{router}.", repr(router)) if router else ("", "the network")
+        for name, ids in self.parameters.items():
+            if not name.startswith(prefix):
+                continue
+            pattern = re.sub(r"\b\d+\b", r"\\d+", name.removeprefix(prefix))
+            alike = re.compile(re.escape(prefix) + pattern)
+            others = {each for each in self.foldable if alike.fullmatch(each)}
+            if bool((ids == NOT_READ).any()) or others - self.parameters.keys():
+                raise Refusal(
+                    f"the example reaches only some experts of {named}; pass one with more "
+                    f"tokens: example=..."
+                )
 
     def next_choices(self) -> bool:
         """Turn to the next way at the last node that has one left; False if none has."""
@@ -153,6 +173,8 @@ class _Attempt:
         offset = way.offset or self.added.get(node.index, 0.0)
         if offset and not way.offset and not unchanged(node):
             raise Refusal("makes what a number is added to, which the gate would have to scale")
+        if way.chosen_by_values:
+            self.routers.add(node.owner)
         for source, ids in way.asked.items():
             self._ask(node.index, source, 0, ids)
             if offset:

@@ -21,6 +21,8 @@ class Way:
     """Whether it takes gates that are not negative."""
     offset: float = 0.0
     """A number that is added to the input before anything scales: `1 + weight` of Gemma's norms."""
+    chosen_by_values: bool = False
+    """Whether other layers may compute the input in another run: a router's experts."""
 
 
 Asked = Mapping[int, Tensor]
