@@ -138,7 +138,7 @@ class _Memory:
             self._connection.execute(_TABLE)
 
     def recall(self, paths: Sequence[str]) -> dict[str, _Found]:
-        """What is remembered of `paths`."""
+        """Return the checksums that are remembered of `paths`."""
         known: dict[str, _Found] = {}
         with self._forgiving():
             if self._connection is None:

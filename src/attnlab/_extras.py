@@ -17,7 +17,7 @@ DISTRIBUTIONS = {
     "transformers": "transformers",
     "vl_convert": "vl-convert-python",
 }
-"""By the name that is imported."""
+"""The name of the package for pip, by the name that is imported."""
 
 
 class MissingPackageError(AttnlabError, ImportError):

@@ -19,7 +19,7 @@ MODES = ("auto", "prebuilt", "off")
 
 @dataclass(frozen=True)
 class NativeStatus:
-    """Which path is taken, and why."""
+    """The path that calls take, native or torch, and why."""
 
     available: bool
     variant: str
@@ -56,7 +56,7 @@ class Kernels:
         return self._once()[0] if self._enabled else None
 
     def status(self) -> NativeStatus:
-        """Whether the kernels run, from which file, or why not."""
+        """Say whether the kernels run, from which file, or why they do not."""
         found = self._once()[1]
         if found.available and not self._enabled:
             return NativeStatus(False, found.variant, None, "switched off by use_native(False)")

@@ -88,7 +88,7 @@ def _products(signs_x: np.ndarray, signs_y: np.ndarray, orders: np.ndarray) -> n
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
-    """From 1 on; equal values share the mean of their ranks."""
+    """Return the ranks from 1 on; equal values share the mean of their ranks."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((counts.cumsum() - (counts - 1) / 2)[places])
 

@@ -176,7 +176,7 @@ def _absolute(name: str, package: str) -> str:
 
 
 def _submodules(package: str) -> Iterator[str]:
-    """For `import *`, which imports those that the package lists."""
+    """Yield the submodules of a package, any of which `import *` may import."""
     spec = _spec(package)
     folders = None if spec is None else spec.submodule_search_locations
     return (f"{package}.{found.name}" for found in pkgutil.iter_modules(folders or []))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: float, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Write a number with its noun: `1 run`, `2 runs`."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 

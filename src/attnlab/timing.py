@@ -1,6 +1,6 @@
 """`latency`: how much longer one network takes than another, as a ratio with an interval.
 
-The networks run in turns, in one process, so that a clock that drifts or another program that
+The networks run interleaved, in one process, so that a clock that drifts or another program that
 starts meets all of them. One round gives one ratio; the answer is the median over rounds with the
 interval that the order of the ratios gives, which assumes nothing about their distribution. Rounds
 go on until the interval is as narrow as asked or the time is over; then it says so.
@@ -36,8 +36,8 @@ Runnable = nn.Module | Callable[..., object]
 
 @dataclass(frozen=True)
 class Latency:
-    """Two networks in turns; `before` and `after` are those of a typical round, so that `after` is
-    `ratio` times `before`."""
+    """Two networks, timed interleaved; `before` and `after` are those of a typical round, so that
+    `after` is `ratio` times `before`."""
 
     before: float
     """Seconds of one run of the first."""
@@ -46,7 +46,7 @@ class Latency:
     ratio: float
     """Median over rounds of second / first."""
     low: float
-    """Of the 95 % interval of the ratio."""
+    """The lower end of the 95 % interval of the ratio."""
     high: float
     rounds: int
     narrow: bool
@@ -86,7 +86,7 @@ def latency(
     seconds: float = 10.0,
     threads: int | None = None,
 ) -> Latency:
-    """How much longer `b` takes than `a`, run in turns.
+    """How much longer `b` takes than `a`, run interleaved.
 
     Networks run in eval mode without gradients; any other function is called as it is.
 
@@ -110,7 +110,7 @@ def latencies(
     seconds: float = 10.0,
     threads: int | None = None,
 ) -> tuple[Latency, ...]:
-    """The same for several: each against the first, all in turns; the first against itself is 1."""
+    """The same for several: each against the first, all interleaved; the first has the ratio 1."""
     if not 0 < precision < 1:
         raise OptionError(f"Expected precision between 0 and 1 but got {precision}.")
     if not seconds > 0:

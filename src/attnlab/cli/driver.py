@@ -34,7 +34,7 @@ _COMMAND: ContextVar[str] = ContextVar("command", default="")
 
 @contextmanager
 def as_command(arguments: Sequence[str]) -> Iterator[None]:
-    """What is made inside was made by `attnlab ARGUMENTS`."""
+    """Results that are made inside the `with` block say that `attnlab ARGUMENTS` made them."""
     token = _COMMAND.set(shlex.join(["attnlab", *arguments]))
     try:
         yield
@@ -179,7 +179,7 @@ class Asking:
             yield Opening(source, options)
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
-        """Every source, opened."""
+        """Open every source, and yield it with its subject."""
         for each in self.each():
             yield each.source, each.subject()
 
@@ -227,7 +227,7 @@ class Opening:
         return not Path(self.source).exists()
 
     def subject(self) -> Subject:
-        """The network, opened."""
+        """Open the network."""
         from attnlab.subject import open as open_subject
 
         return open_subject(self.source, **self.options)

@@ -433,7 +433,7 @@ def in_flags() -> Iterator[None]:
 
 
 def _own_gates(given: tuple[str, ...]) -> dict[str, str]:
-    """Of `--gates CLASS=SUBMODULE`."""
+    """Read what `--gates CLASS=SUBMODULE` was given."""
     pairs = [each.partition("=") for each in given]
     for kind, separator, submodule in pairs:
         if not (kind and separator and submodule):

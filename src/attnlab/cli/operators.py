@@ -242,7 +242,7 @@ def _show_times(case: Case, dtype: torch.dtype, most: Limits, rows: Sequence[Pee
 
 
 def _sameness(row: PeerTimes, tolerance: float) -> str:
-    """What a peer computes, compared with ours."""
+    """Say in a word how what a peer computes compares with ours."""
     if row.forward is None:
         return row.remark
     near = 10 * tolerance  # both are rounded

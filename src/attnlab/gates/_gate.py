@@ -187,10 +187,10 @@ class GateInfo:
 
     @property
     def on_vector(self) -> bool:
-        """Whether "asr:name" exists."""
+        """Whether the gate can be put on a learned vector, as "asr:name"."""
         return issubclass(self.build, Gate) and self.build.on_vector
 
     @property
     def constant(self) -> bool:
-        """Whether it is the same for every input as it is."""
+        """Whether the gate, without a learned vector, is the same for every input."""
         return issubclass(self.build, ConstantGate)

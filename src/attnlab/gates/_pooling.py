@@ -107,7 +107,7 @@ def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
 
 
 def is_channels_last(features: Tensor) -> bool:
-    """Whether the memory order is channels last, and only that."""
+    """Whether the memory is in the order channels last and in no other at the same time."""
     if features.is_contiguous():
         return False
     try:

@@ -23,7 +23,7 @@ class Instrument:
     name: str
     module: str
     what: str
-    """In one line, for the list of commands."""
+    """What the instrument measures, in one line of the list of commands."""
     example: str
     """A command that runs as it is written."""
     only_in_python: tuple[str, ...] = ()

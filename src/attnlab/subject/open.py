@@ -160,7 +160,7 @@ class Asked:
         return replace(subject, part=self.part, limit=self.limit, batch_size=batch)
 
     def preprocessing(self, known: Preprocessing) -> Preprocessing:
-        """What is known, with what was given in its place."""
+        """Return the known preprocessing, with what was asked for in its place."""
         channels, height, width = known.size
         sides = (height, width) if self.size is None else (self.size, self.size)
         return replace(

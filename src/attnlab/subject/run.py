@@ -75,7 +75,7 @@ def read_network_config(directory: str | Path) -> NetworkConfig:
 
 
 def read_task(directory: str | Path) -> TaskConfig:
-    """What a run learns, of its settings alone."""
+    """Return the task of a run, from its settings alone."""
     folder = Path(directory)
     settings = stored_settings(folder)
     with reading(folder / "config.json", _ANEW):
@@ -95,7 +95,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_facts(folder: Path) -> Facts:
-    """What the run's data were."""
+    """Return the facts about the data that the run was trained on."""
     stored = StoredRun(folder)
     stored.check("data.json")
     with reading(folder / "data.json", _ANEW):
@@ -168,5 +168,5 @@ def _check_trust(folder: Path, config: NetworkConfig, trust: bool) -> None:
 
 
 def _test_batch_size(folder: Path) -> int:
-    """As many images at a time as the run itself was tested with."""
+    """Return how many images at a time the run itself was tested with."""
     return StoredRun(folder).config.recipe.test_batch_size or _BATCH

@@ -175,7 +175,7 @@ def _sizes(
 def _attention_arguments(
     query: Tensor, key: Tensor, value: Tensor, positions: Positions, call: AttentionCall
 ) -> Arguments:
-    """What the four attention kernels share."""
+    """Return the arguments that the four attention kernels share."""
     heads = call.heads
     return {
         "q": query,

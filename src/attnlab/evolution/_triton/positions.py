@@ -33,7 +33,7 @@ class Positions:
 
     @property
     def given(self) -> bool:
-        """Whether there is any term."""
+        """Whether any of the position terms is given."""
         return bool(self._given)
 
     def gradients(self) -> list[Tensor]:

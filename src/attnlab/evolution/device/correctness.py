@@ -34,7 +34,7 @@ ALL = tuple(TOLERANCES)
 
 
 class Edge(NamedTuple):
-    """A shape worth trying."""
+    """A shape at which a kernel could be wrong, with the types to try it in."""
 
     size: tuple[int, ...]
     window: Window

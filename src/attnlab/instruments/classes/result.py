@@ -23,7 +23,7 @@ class MixedUp(NamedTuple):
     true: str
     predicted: str
     share: float
-    """Of the images of the true class."""
+    """The share of the images of the true class that are taken for the other."""
     images: int
 
 
@@ -35,7 +35,7 @@ class ClassesResult(Result):
 
     network: str
     classes: tuple[str, ...]
-    """Their names."""
+    """The names of the classes, in the order of the outputs."""
     confusion: tuple[tuple[int, ...], ...]
     """Images, true class × predicted class."""
 
@@ -81,7 +81,7 @@ class ClassesResult(Result):
         return [sum(row) for row in self.confusion]
 
     def shares(self) -> list[float | None]:
-        """The share of each class that is predicted right; None where there is no image of it."""
+        """The share of each class that is predicted right; None if there is no image of it."""
         return [
             row[n] / total if total else None
             for n, (row, total) in enumerate(zip(self.confusion, self.images(), strict=True))

@@ -47,7 +47,7 @@ def classes_section(record: StudyRecord) -> list[Section]:
 
 
 def run_classes_section(found: ClassesResult | None) -> list[Section]:
-    """The same for one run."""
+    """The section on the classes of one run."""
     if found is None:
         return []
     parts: list[Part | Folded] = [class_table({"this run": found})]

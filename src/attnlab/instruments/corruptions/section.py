@@ -10,7 +10,7 @@ from attnlab.results.table import Beside, StudyRow
 
 
 def corruptions_section(record: StudyRecord) -> Section | None:
-    """None where no row has it."""
+    """Return the section, or None if no row was tested on corrupted images."""
     rows = [(group, row) for group in record.table.groups for row in group.rows if row.beside]
     if not rows:
         return None

@@ -33,7 +33,7 @@ from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
 SIDE = 150
-"""The longer side of a picture on a page is at least so many pixels."""
+"""The least number of pixels of the longer side of a picture on a page."""
 
 
 @dataclass(frozen=True)

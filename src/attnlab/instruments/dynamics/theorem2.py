@@ -49,9 +49,9 @@ class RankCorrelation(NamedTuple):
 
     problem: str
     correlation: float
-    """Of SI with the instantaneous SAI."""
+    """The correlation of SI with the instantaneous SAI."""
     observed: float
-    """Of SI with the SAI of observations at the sampled times."""
+    """The correlation of SI with the SAI of observations at the sampled times."""
     largest_si: float
 
 

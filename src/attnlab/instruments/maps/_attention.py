@@ -178,7 +178,7 @@ class MeanMap:
         self.sum, self.count = pad(self.sum, more), pad(self.count, more)
 
     def without_padding(self) -> MeanMap:
-        """Without the tokens at the end that no input has."""
+        """Return the maps without the tokens at the end that no input has."""
         kept = MeanMap()
         queries, keys = ((self.count.sum(axis) > 0).nonzero()[-1] + 1 for axis in (1, 0))
         kept.sum, kept.count = self.sum[:, :queries, :keys], self.count[:queries, :keys]
@@ -205,7 +205,7 @@ class MeanMap:
 
 def distance(one: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
     """Half the sum over keys of |one − other|, mean over queries: (inputs, heads). 0 is the same
-    map, 1 is no key in common."""
+    map, 1 is not one key in common."""
     rows = (one.double() - other.double()).abs().nan_to_num(0.0)
     if valid is None:
         return rows.sum(3).mean(2) / 2

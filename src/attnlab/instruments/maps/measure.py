@@ -81,7 +81,7 @@ def mean_maps(network: nn.Module, loader: Batches) -> dict[str, Tensor]:
 
 
 def _found(runs: _Runs, name: str) -> MapsResult:
-    """What the passes over the inputs show."""
+    """Heads, their figures and the number of inputs, as the passes over the inputs show them."""
     plain = runs.plain_outputs()
     means = runs.means()
     own = runs.outputs(_replacing(means, {}))
@@ -122,7 +122,7 @@ def _progress(wanted: bool | None) -> Iterator[Teller | None]:
 
 
 def _layers(runs: _Runs, own: list[Tensor], means: dict[MapKey, MeanMap]) -> tuple[LayerMaps, ...]:
-    """What is found of every head, one pass over the inputs each."""
+    """Measure every head, with one pass over the inputs for each figure."""
     spreads = runs.spreads(means)
     return tuple(
         LayerMaps(

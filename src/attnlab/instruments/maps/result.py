@@ -82,7 +82,7 @@ class MapsResult(Result):
         return f"{text}. {few}".rstrip()
 
     def table(self) -> Table:
-        """A row per head."""
+        """Return a table with a row per head."""
         columns = ["layer", "head", "spread over inputs", "mean map, from uniform"]
         rows = [
             [

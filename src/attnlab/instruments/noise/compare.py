@@ -51,7 +51,7 @@ def _check_alike(results: Sequence[NoiseResult]) -> None:
 
 
 def _told_apart(curves: Sequence[NoiseCurve]) -> list[NoiseCurve]:
-    """The same, with a number behind names that several networks have."""
+    """Return the curves, with a number after names that several networks have."""
     names = [curve.network for curve in curves]
     return [
         curve

@@ -22,7 +22,7 @@ from attnlab.surgery.noise import Noise, batch, constant, noisy, random
 from attnlab.surgery.noise.kinds import BatchNoise, Per
 
 LEVEL = 0.95
-"""Of the intervals."""
+"""The level of the intervals."""
 STRENGTHS: dict[Kind, tuple[float | str, ...]] = {
     "random": (0.05, 0.1, 0.2, 0.3),
     # IEBN's strengths, as far as they are known.

@@ -60,7 +60,7 @@ class NoiseResult(Result):
 
     @property
     def verdict(self) -> str:
-        """What the strongest noise takes from each network."""
+        """Say what the strongest noise takes from each network."""
         return self.in_words("{:.2f} → {:.2f}")
 
     def in_words(self, change: str) -> str:

@@ -16,7 +16,7 @@ class KeptPicture:
     input: str
     output: str
     folded: str | None = None
-    """By the network without its constant gates."""
+    """The picture that the folded network makes, whose constant gates are in its layers."""
 
     def files(self) -> tuple[str, ...]:
         """The names of all files."""

@@ -22,7 +22,7 @@ _QUALITY = 90
 """Of JPEG, so that a page stays small; distances are taken from the files themselves."""
 
 _SHOWN = 128
-"""At least so many pixels of the page to a side."""
+"""The least number of pixels of a picture's side on the page."""
 
 
 class _RunPictures(NamedTuple):
@@ -40,7 +40,7 @@ _BySeed = dict[int, _RunPictures]
 
 
 def pictures_section(record: StudyRecord) -> Section | None:
-    """None where no run has pictures."""
+    """Return the section, or None if no run has pictures."""
     parts: list[Part | Folded] = []
     for group in record.table.groups:
         found = _found(record, group)

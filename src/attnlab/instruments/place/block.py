@@ -21,7 +21,7 @@ class Block:
     number: int
     """Within the stage, from 0."""
     name: str
-    """Its module."""
+    """The name of its module."""
     steps: tuple[str, ...]
     """The labels of its steps; a transformer block has two."""
 

@@ -16,7 +16,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def list_strategies() -> list[Strategy]:
-    """All strategies."""
+    """Every strategy of placement, by its name."""
     return list(STRATEGIES.values())
 
 

@@ -42,7 +42,7 @@ class Margin:
 
     @property
     def share(self) -> float:
-        """Of the score of the block that was chosen."""
+        """The margin as a share of the score of the block that was chosen."""
         return self.margin / abs(self.score) if self.score else 0.0
 
     def __str__(self) -> str:
@@ -66,12 +66,12 @@ class Placement(Result):
     what: str
     """The strategy in one line."""
     where: str
-    """For `attnlab.insert`."""
+    """The chosen blocks as `attnlab.insert` takes them."""
     budget: int
     """Blocks; in every stage, with `per_stage`."""
     per_stage: bool
     quantity: str
-    """What the scores are."""
+    """What the scores of the strategy mean, in words."""
     images: int
     blocks: tuple[BlockScore, ...]
     margins: tuple[Margin, ...]

@@ -27,7 +27,7 @@ PAPER: dict[str, dict[str, int]] = {
     "asr:se+se": {"public page": 289},
 }
 _SETS = {(32, 100): "CIFAR100", (96, 10): "STL10"}
-"""Which data set of the paper has images of this size and so many classes."""
+"""The data set of the paper with images of this size and this number of classes."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class SpeedRow:
     parameters: int
     images_per_second: float
     plain_images_per_second: float
-    """Of the plain network, in the same rounds."""
+    """Images per second of the plain network in the same rounds."""
     ratio: float
     """Time relative to the plain network's; of a copy of the plain network it shows the noise."""
     low: float
-    """Of the 95 % interval of the ratio."""
+    """The lower end of the 95 % interval of the ratio."""
     high: float
     rounds: int
 
     @property
     def label(self) -> str:
-        """`asr:se, folded`."""
+        """The gate and its form in words: `asr:se, folded`."""
         return f"{'plain' if self.gate == 'none' else self.gate}, {self.form}"
 
     def printed_by(self, source: str | None) -> str:

@@ -37,7 +37,7 @@ class GateHistory:
 
     epochs: list[int] = field(default_factory=list)
     means: dict[str, list[list[float]]] = field(default_factory=dict)
-    """By gate: epoch × channel."""
+    """The mean gates by name, each epoch × channel."""
 
     def record(self, epoch: int, found: StripeResult | Mapping[str, Sequence[float]]) -> None:
         """Add an epoch: a result of `stripe`, or the channel means by gate."""

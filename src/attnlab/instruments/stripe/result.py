@@ -67,7 +67,7 @@ class StripeResult(Result):
     sites: tuple[SiteStripe, ...]
 
     def slim(self) -> StripeResult:
-        """Without the gates of single images and channels."""
+        """Return the result without the gates of single images and channels."""
         sites = tuple(
             replace(site, channel_means=(), sampled_channels=(), sample=(), maps=())
             for site in self.sites
@@ -105,7 +105,7 @@ class StripeResult(Result):
         return sorted(site.ratio for site in self.sites if site.ratio is not None)
 
     def table(self) -> Table:
-        """A row per gate."""
+        """Return a table with a row per gate."""
         columns = ["block", "gate", "channels", "mean", "spread over images", "over channels"]
         rows = [_cells(site) for site in self.sites]
         return Table([*columns, "ratio"], rows, f"{self.network}, {self.images} images", names=2)

@@ -20,7 +20,7 @@ _SHOWN_BLOCKS = 3
 
 
 def gates_section(record: StudyRecord) -> Section:
-    """Is it constant?"""
+    """The section that says of every row whether its gates are constant."""
     maps = []
     for group in record.table.groups:
         cells = _ratio_cells(record, group)
@@ -49,7 +49,7 @@ def gates_section(record: StudyRecord) -> Section:
 
 
 def _measured(record: StudyRecord) -> list[StripeResult]:
-    """What was measured of all runs."""
+    """Return the stripes that were measured, of all runs."""
     rows = ((group, row.label) for group in record.table.groups for row in group.rows)
     return [found for row in rows for found in record.measured(*row, StripeResult)]
 

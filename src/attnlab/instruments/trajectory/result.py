@@ -51,7 +51,7 @@ class TrajectoryResult(Result):
         )
 
     def table(self) -> Table:
-        """A row per step."""
+        """Return a table with a row per step."""
         before = [None, *(value for _, value in self._kept())]
         rows = [
             [

@@ -32,9 +32,9 @@ class BackboneInfo:
     public_names: Mapping[str, str] = field(default_factory=dict)
     """Beginnings of state-dict names in public checkpoints, and what they are called here."""
     classifies: bool = True
-    """Whether it has one output per class."""
+    """Whether the network has one output per class."""
     of_pixels: bool = False
-    """Whether it has them for every pixel."""
+    """Whether the network has an output per class for every pixel."""
     outputs: int = DEFAULT_CLASSES
     """How many classes it has unless told; of a language model, tokens."""
 
