@@ -19,6 +19,8 @@ COMMANDS = {
     "fold-cost": "folding:fold_cost",
     "fold-cost-part": "folding:fold_cost_part",
     "hosting": "inference:hosting",
+    "by-hand": "by_hand:by_hand",
+    "inserting": "by_hand:inserting",
     "operators": "operators:operators",
     "operators-part": "operators:operators_part",
     "capture": "capture:capture",

@@ -130,6 +130,24 @@ def test_what_plain_from_pretrained_does_is_said(tmp_path):
     assert torch.equal(answer(plain, IMAGES), answer(vit(), IMAGES))
 
 
+def test_gates_of_a_part_are_not_written_without_a_word(tmp_path):
+    network = vit()
+    attnlab.insert(network.vit, "se", inplace=True)
+    with pytest.raises(SiteError) as error:
+        network.save_pretrained(tmp_path / "whole")
+    assert str(error.value) == (
+        "save_pretrained of ViTForImageClassification would write the weights of 4 gates that were "
+        "inserted into its part 'vit', and not how they came in, so the folder would be read back "
+        "without them. Insert into the whole network, attnlab.insert(model, ...), or save its "
+        "weights alone, torch.save(model.state_dict(), file)."
+    )
+    assert not list((tmp_path / "whole").glob("*.safetensors"))
+    assert any("attnlab" in name for name in network.state_dict())  # asked by others, it answers
+    saved(network.vit, tmp_path / "part")
+    attnlab.remove(network.vit)
+    network.save_pretrained(tmp_path / "plain")
+
+
 def test_a_folded_network_writes_a_plain_folder(tmp_path):
     network = awake(attnlab.insert(vit(), "asr:se")[0])
     folded, _ = attnlab.fold(network)

@@ -48,8 +48,37 @@ def record(
     return recorder.graph(output), output
 
 
+_LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size))
+"""What most arguments are that are not tensors."""
+
+
 def _tensors(tree: Any) -> list[Tensor]:
+    """The tensors in `tree`, in the order of torch's pytrees, which take longer than the operations
+    of a small network."""
+    kind = type(tree)
+    if kind is Tensor or kind is nn.Parameter:
+        return [tree]
+    if kind in _LEAVES:
+        return []
+    if kind is tuple or kind is list:
+        return [tensor for part in tree for tensor in _tensors(part)]
+    if kind is dict:
+        return [tensor for part in tree.values() for tensor in _tensors(part)]
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
+
+
+def _with_refs(tree: Any, position: Iterator[int]) -> Any:
+    """`tree` with references to nodes in the places of its tensors, in that order."""
+    kind = type(tree)
+    if kind is Tensor or kind is nn.Parameter:
+        return Ref(next(position))
+    if kind in _LEAVES:
+        return tree
+    if kind is tuple or kind is list:
+        return kind(_with_refs(part, position) for part in tree)
+    if kind is dict:
+        return {key: _with_refs(part, position) for key, part in tree.items()}
+    return tree_map(lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def _random_states(keywords: dict[str, Any]) -> list[bytes]:
@@ -147,12 +176,8 @@ class _Recorder(TorchFunctionMode):
             node = self._written_out(addends, results[0])
         else:
             node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
-            position = iter(inputs)
             node.function = function
-            node.arguments, node.keywords = tree_map(
-                lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf,
-                (args, kwargs),
-            )
+            node.arguments, node.keywords = _with_refs((args, kwargs), iter(inputs))
         node.in_place, node.random = in_place, random
         if addends is not None:
             node.adds_same_shapes = True

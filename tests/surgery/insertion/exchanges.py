@@ -1,8 +1,8 @@
 """Exchange modules of random networks with gates, and say by hand what must come of it.
 
-The same exchange is made in a plain copy of the network, whose modules are multiplied by the gates'
-constants. A gate whose place does not run there any more is lost; then the network with gates has
-to refuse, and otherwise to give the same output.
+The same exchange is made in a plain copy of the network, whose modules are multiplied by what the
+gates' formulas give, written out here. A gate whose place does not run there any more is lost; then
+the network with gates has to refuse, and otherwise to give the same output.
 
 `python -m tests.surgery.insertion.exchanges` prints the table of docs/how-to/tools.md.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import attnlab
 from attnlab._errors import GateLostError, SiteError
 from attnlab.residuals import Site
+from attnlab.residuals.attachment import Attachment
 from attnlab.surgery.insertion import attachments
 from attnlab.surgery.insertion._outputs import HOOK
 
@@ -28,6 +29,10 @@ CHANNELS = 4
 NETWORKS = 30
 EXCHANGES = 20
 """Of each network."""
+OF_STEPS = ("asr:se", "se", "eca", "step")
+OF_MODULES = ("asr:se", "se", "eca")
+Factor = Callable[[Tensor, Tensor | None], Tensor]
+"""What a gate is for a branch and the state that it is added to, which only a step gate reads."""
 
 
 class Layer(nn.Module):
@@ -48,15 +53,15 @@ class Residual(nn.Module):
         super().__init__()
         self.branch = branch
         self.hidden = hidden
-        self.factor: Tensor | None = None
+        self.factors: list[Factor] = []
         self.runs = 0
 
     def forward(self, x):
         branch = self.branch(x)
         if self.hidden:
             branch = torch.tanh(branch)
-        if self.factor is not None:
-            branch = branch * self.factor
+        for factor in self.factors:
+            branch = branch * factor(branch, x)
             self.runs += 1
         return x + branch
 
@@ -157,7 +162,7 @@ def _cases_of_a_network(seed: int) -> Iterator[Case]:
     images = torch.randn(2, CHANNELS, 3, 3, dtype=torch.float64)
     gated = _gated(rng, plain, images)
     other, _ = attnlab.insert(random_like(plain), "asr:se", where=_allowed, example=images)
-    factors = [a.constant()[None, :, None, None] for _, a in attachments(gated)]
+    factors = [_by_hand(each) for _, each in attachments(gated)]
     paths = [name for name, _ in plain.named_modules(remove_duplicate=False) if name]
     for _ in range(EXCHANGES):
         path = rng.choice(paths)
@@ -181,16 +186,65 @@ def random_like(network: nn.Module) -> nn.Module:
 
 
 def _gated(rng: random.Random, plain: nn.Module, images: Tensor) -> nn.Module:
-    """A copy with gates at steps, behind some modules, or both."""
+    """A copy with random gates at steps, behind some modules, or both."""
     once = _called_once(plain, images)
     names = sorted(rng.sample(once, min(len(once), rng.randint(1, 3))))
     which = rng.choice(("steps", "names", "both"))
     network = plain
     if which != "names":
-        network, _ = attnlab.insert(network, "asr:se", where=_allowed, example=images)
+        gate = rng.choice(OF_STEPS)
+        network, _ = attnlab.insert(network, gate, where=_allowed, example=images)
     if which != "steps" and names:
-        network, _ = attnlab.insert(network, "asr:se", where=names, example=images)
+        network, _ = attnlab.insert(network, rng.choice(OF_MODULES), where=names, example=images)
+    for _, attachment in attachments(network):  # not where they start, at which some are constant
+        for parameter in attachment.parameters():
+            nn.init.normal_(parameter)
     return network
+
+
+def _by_hand(attachment: Attachment) -> Factor:
+    """The formula of a gate."""
+    gate = attachment.gate_module
+    weights = {name: tensor.detach().clone() for name, tensor in gate.state_dict().items()}
+    kind = type(gate).__name__
+    if kind == "LearnedVectorGate":
+        constant = attachment.constant()
+        return lambda _branch, _state: constant[None, :, None, None]
+    if kind == "SqueezeExcitation":
+        w1, b1, w2, b2 = (
+            weights[f"excitation.{layer}.{name}"]
+            for layer in ("fc1", "fc2")
+            for name in ("weight", "bias")
+        )
+
+        def excited(branch: Tensor, _state: Tensor | None) -> Tensor:
+            hidden = torch.relu(branch.mean((2, 3)) @ w1.T + b1)
+            return torch.sigmoid(hidden @ w2.T + b2)[:, :, None, None]
+
+        return excited
+    if kind == "EfficientChannelAttention":
+        kernel = weights["conv.weight"]
+
+        def convolved(branch: Tensor, _state: Tensor | None) -> Tensor:
+            means = branch.mean((2, 3))[:, None]
+            along = nn.functional.conv1d(means, kernel, padding=kernel.shape[2] // 2)
+            return torch.sigmoid(along)[:, 0, :, None, None]
+
+        return convolved
+    assert kind == "StepAdaptor", kind
+    conv, norm, ie = (
+        {key.rpartition(".")[2]: w for key, w in weights.items() if f".{layer}." in key}
+        for layer in ("conv", "norm", "ie")
+    )
+
+    def stepped(branch: Tensor, state: Tensor | None) -> Tensor:
+        here, there = state.mean((2, 3)), (state + branch).mean((2, 3))
+        value = conv["weight"][0] * here + conv["weight"][1] * there
+        value = (value - norm["running_mean"]) / (norm["running_var"] + 1e-5).sqrt()
+        value = value * norm["weight"] + norm["bias"]
+        return torch.sigmoid(ie["weight"] * value + ie["bias"])[:, :, None, None]
+
+    return stepped
 
 
 def _allowed(site: Site) -> bool:
@@ -213,15 +267,14 @@ def _called_once(network: nn.Module, images: Tensor) -> list[str]:
 class Place:
     """Where a gate acts in the reference: behind a child of a module, or at its addition."""
 
-    def __init__(self, keeper: nn.Module, name: str, factor: Tensor) -> None:
+    def __init__(self, keeper: nn.Module, name: str, factor: Factor) -> None:
         self.keeper, self.name, self.factor = keeper, name, factor
         self.runs = 0
 
     def act(self) -> None:
         """Multiply, from now on."""
         if not self.name:
-            before = self.keeper.factor
-            self.keeper.factor = self.factor if before is None else before * self.factor
+            self.keeper.factors.append(self.factor)
             return
         child = self.keeper._modules[self.name]
         child._forward_hooks.pop(HOOK, None)  # a gate of the network that it came from
@@ -230,14 +283,14 @@ class Place:
     def _multiply(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         del module, arguments
         self.runs += 1
-        return output * self.factor
+        return output * self.factor(output, None)
 
     @property
     def acted(self) -> bool:
         return bool(self.runs if self.name else self.keeper.runs)
 
 
-def _places(reference: nn.Module, gated: nn.Module, factors: list[Tensor]) -> list[Place]:
+def _places(reference: nn.Module, gated: nn.Module, factors: list[Factor]) -> list[Place]:
     places = []
     for (_, attachment), factor in zip(attachments(gated), factors, strict=True):
         site, name = attachment.site, ""

@@ -10,6 +10,7 @@ from torch import nn
 
 from attnlab._errors import OptionError, SiteError
 from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import (
     BranchAttachment,
     OwnedAttachment,
@@ -33,6 +34,7 @@ def attach_gate(
 ) -> None:
     """Attach a gate of `item` at each of `sites`; of a stage gate, and of others with `shared`, one
     per stage. At those `over_tokens` it looks over all tokens of a sequence."""
+    mark_adapters(network)
     if item.form == "stage":
         _attach_stage_gates(network, item, sites, start, over_tokens)
         return

@@ -27,7 +27,11 @@ from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted
 from attnlab.surgery.insertion._marked import may_mark, run_marked
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
-from attnlab.surgery.insertion._pretrained import GatesOfFolder, saving_gates
+from attnlab.surgery.insertion._pretrained import (
+    GatesOfFolder,
+    refuse_outer_saving,
+    saving_gates,
+)
 from attnlab.surgery.insertion._script import scriptable
 from attnlab.surgery.insertion._shorter import shorter_network
 
@@ -178,6 +182,14 @@ class _Hosting(nn.Module):
         hosted = hosted_by(self)
         if hosted is not None and name in hosted.children:
             hosted.rebuilt = True
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        hosted = hosted_by(self)
+        if prefix and hosted is not None and hosted.guard is not None:
+            refuse_outer_saving(self, prefix, len(hosted.guard.gates))
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def __prepare_scriptable__(self) -> nn.Module:
         """What torch.jit.script compiles instead."""

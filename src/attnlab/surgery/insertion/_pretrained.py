@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -159,6 +161,35 @@ def saving_gates(
         return result
 
     return save_pretrained
+
+
+def refuse_outer_saving(part: nn.Module, prefix: str, gates: int) -> None:
+    """Raise `SiteError` if `part`, into which gates were inserted, is asked for its weights by the
+    `save_pretrained` of the network of Hugging Face that it is a part of.
+
+    That network knows nothing of gates, and would write their weights without how they came in:
+    read back, it answers without them.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        whole = frame.f_locals.get("self") if frame.f_code.co_name == "save_pretrained" else None
+        if whole is not None and whole is not part and _of_transformers(whole):
+            name = type(whole).__name__
+            raise SiteError(
+                f"save_pretrained of {name} would write the weights of {gates} gates that were "
+                f"inserted into its part {prefix.removesuffix('.')!r}, and not how they came in, "
+                f"so the folder would be read back without them. Insert into the whole network, "
+                f"attnlab.insert(model, ...), or save its weights alone, "
+                f"torch.save(model.state_dict(), file)."
+            )
+        frame = frame.f_back
+
+
+def _of_transformers(network: object) -> bool:
+    return any(
+        each.__name__ == "PreTrainedModel" and each.__module__.startswith("transformers.")
+        for each in type(network).__mro__
+    )
 
 
 def _say(network: nn.Module, name: str) -> None:

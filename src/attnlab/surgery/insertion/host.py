@@ -16,7 +16,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from attnlab._errors import SiteError
-from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment, OwnedAttachment
 from attnlab.residuals.known_padding import mask_argument
 from attnlab.surgery.insertion._additions import discard, host_at
@@ -54,7 +53,6 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
             inner = each._forward_hooks.get(HOOK)
             if isinstance(inner, OutputHook):
                 inner.hidden = True
-    mark_adapters(network)
     guard = _guard(network)
     guard.add(attachment)
     if attachment.over_tokens:
