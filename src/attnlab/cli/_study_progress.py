@@ -74,7 +74,8 @@ def showing(study: Study, out: Path, slots: int, done: int) -> Iterator[Callable
     if not sys.stdout.isatty():
         yield lines
         return
-    with live(lambda: now(study, out, slots)) as screen:
+    # A run that is done has its line above, so it is not in the table as well.
+    with live(lambda: now(study, out, slots, with_done=False)) as screen:
 
         def report(outcome: Outcome) -> None:
             line = lines.line(outcome)
@@ -97,24 +98,27 @@ def live(draw: Callable[[], RenderableType]) -> Iterator[Callable[[str], None]]:
         yield shown.console.print
 
 
-def now(study: Study, out: Path, slots: int) -> RenderableType:
+def now(study: Study, out: Path, slots: int, *, with_done: bool = True) -> RenderableType:
     """The table of this moment."""
     from rich.text import Text
 
     from attnlab.lab.study import study_status
 
     try:
-        return progress_table(study_status(study, out), slots)
+        return progress_table(study_status(study, out), slots, with_done=with_done)
     except OSError as error:  # a file that another process puts in place just now
         return Text(f"cannot look: {error}")
 
 
-def progress_table(status: StudyStatus, slots: int | None = None) -> RenderableType:
+def progress_table(
+    status: StudyStatus, slots: int | None = None, *, with_done: bool = True
+) -> RenderableType:
     """Runs with epoch, loss, metric and time left, those that are worked on first."""
     from rich.console import Group
     from rich.text import Text
 
-    runs = sorted(status.progress, key=lambda run: _ORDER[run.state])
+    shown = [run for run in status.progress if with_done or run.state != "done"]
+    runs = sorted(shown, key=lambda run: _ORDER[run.state])
     rows = [row_of(run, status.metric) for run in runs[:_SHOWN]]
     heads = ["run", "state", "epoch", "loss", status.metric.title, "left"]
     sides = ["left", "left", *["right"] * 4]

@@ -20,6 +20,7 @@ def report_page(
     result: Annotated[tuple[Path, ...], tyro.conf.Positional],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     study: str | None = None,
+    chart: Path | None = None,
     open: bool = False,  # noqa: A002 (the name on the command line)
     serve: bool = False,
     port: int = 8760,
@@ -30,6 +31,7 @@ def report_page(
     Examples:
       attnlab report runs -o report.html --open
       attnlab report runs --study demo
+      attnlab report runs --chart differences.pdf
       attnlab report runs --serve
       attnlab report runs/0a1b2c3d4e5f -o run.html
       attnlab report stiff/stiffness.json -o stiffness.html
@@ -43,24 +45,35 @@ def report_page(
             commands wrote.
         out: the page.
         study: which study, where the folder holds several.
+        chart: also write the differences that the modules make as one figure for a talk; the name
+            says how: .svg, .png or .pdf.
         open: show the page in the browser.
         serve: show it at an address of this machine only, made anew each time it is asked for; the
             page of a study that runs refreshes itself. Ctrl-C ends it.
         port: of that address; 0 is any that is free.
     """
     from attnlab.lab.pages.run_page import is_run
+    from attnlab.lab.pages.write import chart as write_chart
     from attnlab.lab.pages.write import report as write_report
 
     _check(result, study)
     first = result[0]
+    if chart is not None:
+        _check_chart(first, chart)
     written = write_report(result, out, study)
+    if chart is not None:
+        print(f"wrote {write_chart(first, chart, study)}")
     if first.is_dir() and not is_run(first):
         print(f"wrote {written.with_suffix('.csv')} and {written.with_suffix('.tex')}")
     print(f"wrote {written} ({written.stat().st_size / 1e6:.2f} MB)")
     chosen = "" if study is None else f", study={study!r}"
     print()
     given = [str(each) for each in result] if len(result) > 1 else str(first)
-    print_python("import attnlab", f"attnlab.report({given!r}, {str(out)!r}{chosen})")
+    lines = ["import attnlab", f"attnlab.report({given!r}, {str(out)!r}{chosen})"]
+    if chart is not None:
+        lines.append("from attnlab.lab.pages.write import chart")
+        lines.append(f"chart({given!r}, {str(chart)!r}{chosen})")
+    print_python(*lines)
     if serve:
         with server(lambda: write_report(result, out, study), port) as serving:
             _serve(serving, open)
@@ -86,6 +99,16 @@ def _serve(serving: ThreadingHTTPServer, opened: bool) -> None:
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
         serving.serve_forever()
+
+
+def _check_chart(result: Path, chart: Path) -> None:
+    """Refuse before anything is written."""
+    from attnlab.lab.pages.run_page import is_run
+    from attnlab.page.plot import check_figure_file
+
+    check_figure_file(chart)
+    if result.is_file() or is_run(result):
+        raise OptionError(f"--chart is for a study, and {str(result)!r} is not one.")
 
 
 ADDRESS = "127.0.0.1"

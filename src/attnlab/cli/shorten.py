@@ -140,7 +140,10 @@ def _show_curves(subject: Subject, chosen: ShortenSettings, output: Output) -> l
     most = chosen.most
     if most is None:
         most = max(chosen.number, min(len(trial.candidates), 2 * chosen.number))
-    result = by_this_command(removal_curves(subject, most=most))
+    # Steps that were named are in no ranking's order, so there the verdict is about the curves.
+    asked = chosen.wanted if isinstance(chosen.wanted, int) else None
+    by = None if asked is None else chosen.by
+    result = by_this_command(removal_curves(subject, most=most, asked=asked, asked_by=by))
     if chosen.plan or not output.json:
         show(result, output)
     if chosen.plan and not output.json:
@@ -148,7 +151,8 @@ def _show_curves(subject: Subject, chosen: ShortenSettings, output: Output) -> l
     write(result, output, "")
     return [
         "from attnlab.instruments.removal import removal_curves",
-        f"result = removal_curves(subject, most={most})",
+        f"result = removal_curves(subject, most={most}"
+        + (")" if asked is None else f", asked={asked}, asked_by={by!r})"),
     ]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from attnlab.page.plot import Spec
+from attnlab.page.parts import Figure
+from attnlab.page.plot import BLUE, FULL, Spec
 from attnlab.page.scatter import scatter
 from attnlab.results import Metric
 from attnlab.results.metric import directed
@@ -24,9 +25,18 @@ def natural_order(name: str) -> list[str]:
     return [part.zfill(9) for part in re.split(r"(\d+)", name)]
 
 
-def _step(number: int) -> int:
-    """Width of one of `number` columns: as wide as half a page where they are few."""
-    return max(12, min(44, 400 // max(number, 1)) if number < 20 else min(26, 900 // number))
+_LEAST_STEP = 24
+"""Pixels of a column whose name stands below it."""
+
+
+def _width(columns: int, width: int) -> int | Spec:
+    """`width` for as many columns as fit into it; of more, a width for each, and it scrolls."""
+    return width if columns * _LEAST_STEP <= width else {"step": max(12, min(26, 900 // columns))}
+
+
+def block_figure(spec: Spec) -> Figure:
+    """The part of a page: of so many columns that each has its width, it scrolls sideways."""
+    return Figure(spec, wide=not isinstance(spec["width"], int))
 
 
 _MANY = 28
@@ -41,6 +51,7 @@ def heat_figure(
     x_title: str = "residual block (stage.block)",
     title: str = "",
     limit: float | None = None,
+    width: int = FULL,
 ) -> Spec:
     """(row, column, value) as a heat map: rows in the order given, columns as their numbers say,
     because not every row has every column."""
@@ -58,7 +69,7 @@ def heat_figure(
     many = len(columns) >= _MANY
     return {
         "title": title or None,
-        "width": {"step": _step(len(columns))},
+        "width": _width(len(columns), width),
         "height": {"step": 20 if many else 24},
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
@@ -107,15 +118,19 @@ def _color(legend: str, limit: float | None) -> Spec:
 
 
 def stiffness_figure(
-    points: Sequence[tuple[str, float, float]], metric: Metric, title: str = ""
+    points: Sequence[tuple[str, float, float]],
+    metric: Metric,
+    title: str = "",
+    colours: Mapping[str, str] | None = None,
 ) -> Spec:
-    """(module, TNS, result), one point each."""
+    """(module, TNS, result), one point each, in the colour of its module."""
     values = [
         {
             "module": module,
             "tns": tns,
             "result": result,
             "text": f"{module}: TNS {tns:.4g}, {metric.shown_text(result)}",
+            "colour": BLUE if colours is None else colours[module],
         }
         for module, tns, result in points
     ]
@@ -133,7 +148,7 @@ def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
         for block, runs in counts
     ]
     return {
-        "width": {"step": _step(len(counts))},
+        "width": _width(len(counts), FULL),
         "height": 130,
         "data": {"values": values},
         "mark": "bar",

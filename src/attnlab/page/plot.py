@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from attnlab._errors import OptionError
 from attnlab._extras import needs
 from attnlab._files import write_whole
 
@@ -12,6 +14,14 @@ Spec = dict[str, Any]
 """A Vega-Lite specification with its data inside."""
 
 BLUE, GREY, RED, ORANGE = "#1b6e8c", "#a9b0bd", "#c8563c", "#d98e2b"
+SLATE = "#5d6674"
+"""The plain network, which the others are compared with."""
+FULL, HALF, BESIDE = 860, 410, 350
+"""Width of the inside of a figure that fills the column of a page, of one of two side by side, and
+of one of two whose rows have their names beside them: the column has 1032 pixels, and a name up to
+130."""
+PALETTE = (BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46")
+"""Of what is compared, in the order of its rows."""
 
 _LOOK: Spec = {
     "background": "white",
@@ -40,8 +50,17 @@ _LOOK: Spec = {
     "point": {"filled": True, "size": 50, "color": BLUE},
     "line": {"color": BLUE},
     "bar": {"color": BLUE},
-    "range": {"category": [BLUE, ORANGE, "#6a8f3c", RED, "#7a5ea8", GREY], "heatmap": "viridis"},
+    "range": {"category": [*PALETTE], "heatmap": "viridis"},
 }
+
+
+def row_colours(rows: Iterable[tuple[str, bool]]) -> dict[str, str]:
+    """One colour for each of the rows (label, whether it is the plain network), so that a module
+    has the same on all figures. From the ninth module on they repeat, and a mark's text tells."""
+    named = dict(rows)
+    others = [label for label, plain in named.items() if not plain]
+    given = {label: PALETTE[n % len(PALETTE)] for n, label in enumerate(others)}
+    return {label: SLATE if plain else given[label] for label, plain in named.items()}
 
 
 def to_svg(spec: Spec) -> str:
@@ -55,3 +74,29 @@ def to_svg(spec: Spec) -> str:
 def write_svg(spec: Spec, path: Path) -> Path:
     """Write the figure to `path`, whole or not at all."""
     return write_whole(path, to_svg(spec))
+
+
+_PIXELS = 3
+"""Of a PNG for one of the figure: sharp on a projector."""
+
+
+def write_figure(spec: Spec, path: Path) -> Path:
+    """Write the figure to `path`, as SVG, PNG or PDF by its suffix."""
+    check_figure_file(path)
+    if path.suffix.lower() == ".svg":
+        return write_svg(spec, path)
+    with needs("report"):
+        import vl_convert
+
+    given: dict[str, Any] = {"config": _LOOK, "allowed_base_urls": []}
+    if path.suffix.lower() == ".png":
+        return write_whole(path, vl_convert.vegalite_to_png(spec, scale=_PIXELS, **given))
+    return write_whole(path, vl_convert.vegalite_to_pdf(spec, **given))
+
+
+def check_figure_file(path: Path) -> None:
+    """Refuse a name whose suffix says nothing that can be drawn."""
+    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise OptionError(
+            f"Expected a figure to be named .svg, .png or .pdf but got {str(path)!r}."
+        )

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 import attnlab
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec, to_svg
+from attnlab.page.tables import minus
 
 # What is read is kept as it is; only places are rounded.
 _NUMBER = re.compile(r'(aria-label="[^"]*"|>[^<]*<)|(-?\d+\.\d{3,})')
@@ -26,7 +27,6 @@ _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _CODE = re.compile(r"`([^`]+)`")
 _NARROW = 235
 """Width of a figure's inside that fits a telephone, with its axis beside it."""
-_HYPHEN = re.compile(r"(?<![\w.:/-])-(?=\d)")
 
 
 def render(page: Page) -> str:
@@ -83,11 +83,6 @@ def bold(text: str) -> Markup:
     """`**word**` is strong, what stands between backticks is code, everything else is escaped."""
     strong = _BOLD.sub(r"<strong>\1</strong>", str(escape(minus(text))))
     return Markup(_CODE.sub(r"<code>\1</code>", strong))
-
-
-def minus(text: str) -> str:
-    """`-0.12` as it is printed in books: `−0.12`."""
-    return _HYPHEN.sub("−", text)
 
 
 def data_uri(text: str) -> str:

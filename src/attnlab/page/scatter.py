@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnlab.page.plot import BLUE, Spec
+from attnlab.page.plot import BLUE, HALF, Spec
 
 
 def scatter(
@@ -15,15 +15,18 @@ def scatter(
     shape: Spec | None = None,
 ) -> Spec:
     """`values` at the fields `x` and `y`, each (field, title, in lines if it is long); `text` of
-    a value describes it."""
+    a value describes it, and `colour`, if there is one, is its mark's."""
     label = "row" if "row" in (values[0] if values else {}) else "module"
     mark = {"type": "point", "size": 70, "opacity": 0.9, "color": BLUE}
     encoding: Spec = {"description": {"field": "text"}}
+    if values and "colour" in values[0]:
+        encoding["color"] = {"field": "colour", "type": "nominal", "scale": None}
     if shape is not None:
         encoding["shape"] = shape
     near = {"zero": False, "nice": True, "padding": 14}
     wide = near | {"padding": 34}  # labels are wider than high
-    sides = label_sides([(value[x[0]], value[y[0]]) for value in values])
+    names = [str(value[label]) for value in values]
+    sides = label_sides([(value[x[0]], value[y[0]]) for value in values], names)
     placed = [{**value, "side": side} for value, side in zip(values, sides, strict=True)]
     labels: list[Spec] = [
         {
@@ -36,7 +39,7 @@ def scatter(
     ]
     return {
         "title": title or None,
-        "width": 400,
+        "width": HALF,
         "height": 240,
         "data": {"values": placed},
         "encoding": {
@@ -53,31 +56,60 @@ _SIDES: dict[str, Spec] = {
     "right": {"dx": 8, "align": "left"},
     "left": {"dx": -8, "align": "right"},
 }
-_OFFSETS = {"above": (0.0, 0.05), "below": (0.0, -0.06), "right": (0.1, 0.0), "left": (-0.1, 0.0)}
+_LETTER, _LINE, _MARK = 6.0, 12.0, 10.0
+"""Width of a letter and height of a line of 10 px, and the side of a mark, in pixels."""
+_INSIDE = (150.0, 160.0)
+"""Where points lie on a telephone, which has the least room: 235 × 240 less the padding of the
+scales. What is clear of others there is clear on a broad page as well."""
+
+_Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 
 
-def label_sides(points: Sequence[tuple[float, float]]) -> list[str]:
+def label_sides(
+    points: Sequence[tuple[float, float]], labels: Sequence[str] | None = None
+) -> list[str]:
     """For each point the side on which its label is clear of points and earlier labels, or the one
-    with most room."""
+    that covers least of them."""
     if not points:
         return []
+    lows = [min(v) for v in zip(*points, strict=True)]
     spans = [max(v) - min(v) or 1.0 for v in zip(*points, strict=True)]
-    scaled = [(x / spans[0], y / spans[1]) for x, y in points]
-    taken: list[tuple[float, float]] = []
+    places = [
+        (_INSIDE[0] * (x - lows[0]) / spans[0], -_INSIDE[1] * (y - lows[1]) / spans[1])
+        for x, y in points
+    ]
+    marks = [_around(place, _MARK, _MARK) for place in places]
+    taken: list[_Box] = []
     sides = []
-    for number, (x, y) in enumerate(scaled):
-        others = scaled[:number] + scaled[number + 1 :] + taken
-        places = {side: (x + dx, y + dy) for side, (dx, dy) in _OFFSETS.items()}
-        room = {side: _room(place, others) for side, place in places.items()}
-        side = next(
-            (side for side, clear in room.items() if clear > 1), max(room, key=room.__getitem__)
-        )
-        taken.append(places[side])
+    for number, place in enumerate(places):
+        text = "module" if labels is None else labels[number]
+        boxes = _label_boxes(place, _LETTER * len(text))
+        others = marks[:number] + marks[number + 1 :] + taken
+        covered = {side: sum(_shared(box, each) for each in others) for side, box in boxes.items()}
+        side = min(covered, key=covered.__getitem__)  # the first of equals
+        taken.append(boxes[side])
         sides.append(side)
     return sides
 
 
-def _room(place: tuple[float, float], others: Sequence[tuple[float, float]]) -> float:
-    """Distance to the nearest of `others` in sizes of a label, which is wider than high."""
-    distances = [max(abs(place[0] - a) / 0.13, abs(place[1] - b) / 0.055) for a, b in others]
-    return min(distances, default=2.0)
+def _label_boxes(place: tuple[float, float], width: float) -> dict[str, _Box]:
+    x, y = place
+    return {
+        "above": _around((x, y - 12), width, _LINE),
+        "below": _around((x, y + 12), width, _LINE),
+        "right": _around((x + 8 + width / 2, y), width, _LINE),
+        "left": _around((x - 8 - width / 2, y), width, _LINE),
+    }
+
+
+def _around(place: tuple[float, float], width: float, height: float) -> _Box:
+    x, y = place
+    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _shared(a: _Box, b: _Box) -> float:
+    """The area that two boxes share."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    return width * height if width > 0 and height > 0 else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -32,6 +33,7 @@ _LATEX = {
     "|": r"$|$",
     "—": "--",
 }
+_HYPHEN = re.compile(r"(?<![\w.:/-])-(?=\d)")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -89,25 +91,31 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
     def to_latex(self) -> str:
-        """A tabular of LaTeX that needs no package, with the caption as a comment above it. What is
-        set off as a gain or a loss is bold."""
+        """A tabular of LaTeX with the rules of the package booktabs, and the caption as a comment
+        above it. What is set off as a gain or a loss is bold."""
         sides = "l" * self.names + "r" * (len(self.columns) - self.names)
         lines = [
             *(f"% {line}" for line in self.caption.splitlines()),
+            r"% needs \usepackage{booktabs}",
             rf"\begin{{tabular}}{{{sides}}}",
-            r"\hline",
+            r"\toprule",
             _latex_row(latex(column) for column in self.columns),
-            r"\hline",
+            r"\midrule",
             *(_latex_row(_latex_cell(cell) for cell in row) for row in self.rows),
-            r"\hline",
+            r"\bottomrule",
             r"\end{tabular}",
         ]
         return "".join(f"{line}\n" for line in lines)
 
 
+def minus(text: str) -> str:
+    """`-0.12` as it is printed in books: `−0.12`."""
+    return _HYPHEN.sub("−", text)
+
+
 def latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    return "".join(_LATEX.get(letter, letter) for letter in minus(text))
 
 
 def _latex_cell(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from attnlab.page.columns import Column, Value, shown_table, terminal_table, value_table
@@ -116,24 +117,26 @@ class StudyColumns:
         return value_table(list(self.columns.values()), self._lines())
 
     def for_latex(self) -> Table:
-        """The result of every group, and Δ with its interval below."""
-        table, (result, gain) = self.table, self._chosen("result", "gain")
-        metric, groups = table.metric, table.groups
+        """A line per module and group: its result, Δ with its interval, p, the verdict, and the
+        parameters."""
+        table = self.table
+        metric = table.metric
         direction = f", {metric.direction}" if metric.direction else ""
         caption = (
             f"{table.study}: {metric.title}{direction}; mean and standard deviation over\n"
-            f"seeds, last epoch. Below it the difference paired by seed with its\n"
-            f"{100 * table.level:g} % {interval_kind(table.sequential)} interval; bold after Holm."
+            f"seeds, last epoch. The difference is paired by seed, with its\n"
+            f"{100 * table.level:g} % {interval_kind(table.sequential)} interval; p after Holm's "
+            f"correction over the modules;\nbold where it is below {1 - table.level:.2g}."
         )
-        rows = []
-        for label in dict.fromkeys(row.label for group in groups for row in group.rows):
-            lines = [_same(group, label) for group in groups]
-            rows.append([Cell(label), *map(result.cell, lines), _size_cell(lines)])
-            if any(line.row.comparison for line in lines):
-                found = [gain.cell(line) if line.row.comparison else Cell("") for line in lines]
-                rows.append([Cell(""), *found, Cell("")])
-        heads = ["module", *(self.name_of(group) for group in groups), "parameters"]
-        return Table(heads, rows, caption)
+        naming = ["module"] if len(table.groups) == 1 else ["data", "module"]
+        columns = self._chosen(*naming, "result", "gain", "p_holm", "verdict", "parameters")
+        found = shown_table(columns, self._lines(), names=len(naming), caption=caption)
+        return replace(found, rows=[[_blank(cell) for cell in row] for row in found.rows])
+
+
+def _blank(cell: Cell) -> Cell:
+    """A paper's table has nothing where a page has a dash."""
+    return Cell("") if cell.text == "—" else cell
 
 
 def interval_kind(sequential: bool) -> str:
@@ -204,11 +207,6 @@ def _same(group: Group, label: str) -> Line:
     """The row of this name in another group; an empty one if it has none."""
     rows = (row for row in group.rows if row.label == label)
     return Line(group, next(rows, StudyRow(label, False, (), ())))
-
-
-def _size_cell(lines: Sequence[Line]) -> Cell:
-    known = (line.row.parameters for line in lines if line.row.parameters)
-    return Cell(next((f"{number / 1e6:.3f}M" for number in known), "—"))
 
 
 def _naming_columns(name_of: NameOf) -> Columns:
@@ -603,13 +601,19 @@ def _verdict_cell(compared: Comparison | None) -> Cell:
 def _seeds_text(row: StudyRow) -> str:
     planned = len(row.seeds) + len(row.missing)
     found = f"{len(row.seeds)}" if not row.missing else f"{len(row.seeds)} of {planned}"
-    return f"{found}, stale {'; '.join(row.stale)}" if row.stale else found
+    stale = _stale(row)
+    return f"{found}, {stale}" if stale else found
+
+
+def _stale(row: StudyRow) -> str:
+    """`3 stale`; why they are has a line of its own among the changes of the table."""
+    number = sum(int(reason.partition(":")[0]) for reason in row.stale)
+    return f"{number} stale" if number else ""
 
 
 def _seeds_cell(row: StudyRow) -> Cell:
-    """`3 / 5`, and `3 stale: the gate's source changed`."""
-    stale = "; ".join(reason.replace(":", " stale:", 1) for reason in row.stale)
-    return Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}", stale)
+    """`3 / 5`, and `3 stale`."""
+    return Cell(f"{len(row.seeds)} / {len(row.seeds) + len(row.missing)}", _stale(row))
 
 
 def _ratio_text(timed: TimedNetwork | None) -> str:

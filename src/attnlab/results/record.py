@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from attnlab._errors import InputError, unknown_name
+from attnlab.page.plot import row_colours
 from attnlab.results import Metric, RunResult, StoredRun
 from attnlab.results.base import Result
 from attnlab.results.columns import StudyColumns
@@ -88,6 +89,12 @@ class StudyRecord:
     def columns(self) -> StudyColumns:
         """The columns of the table, from which all of its forms follow."""
         return StudyColumns(self.table, self.name_of)
+
+    @cached_property
+    def colours(self) -> dict[str, str]:
+        """Of every row, the same on all figures of the study."""
+        rows = [row for group in self.table.groups for row in group.rows]
+        return row_colours((row.label, row.plain) for row in rows)
 
     @property
     def level(self) -> str:

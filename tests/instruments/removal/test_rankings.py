@@ -163,6 +163,21 @@ def test_curves_measure_on_other_images(network: nn.Module) -> None:
     assert alone["layer3.1"].output_change == pytest.approx(change(network, "layer3.1"), rel=1e-9)
 
 
+def test_the_verdict_is_about_the_number_that_was_asked_for(network: nn.Module) -> None:
+    settings = {"rankings": ["nsi", "output"], "most": 4}
+    result = removal_curves(network, PAIRS, asked=2, asked_by="output", **settings)
+    first_two = [point.name for point in result.curves[1].points[1:3]]
+    assert f"per image {change(network, *first_two):.2g}." in result.verdict
+    assert result.verdict.startswith("Without 2 steps, chosen by output")
+    assert removal_curves(network, PAIRS, **settings).verdict.startswith("Without 4 steps")
+    bars = result.figures()["alone"]["data"]["values"]
+    assert len(bars) == len(result.steps)
+    with pytest.raises(attnlab.AttnlabError, match="at most 4"):
+        removal_curves(network, PAIRS, asked=5, **settings)
+    with pytest.raises(attnlab.AttnlabError, match="one of nsi, output"):
+        removal_curves(network, PAIRS, asked=2, asked_by="loss", **settings)
+
+
 def test_the_receipt_measures_the_real_network(network: nn.Module) -> None:
     _, receipt = attnlab.shorten(network, 2, images=PAIRS)
     names = [row.name for row in receipt.rows]

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tests.lab.pages.simulated import CLASSIFICATION, REGRESSION, make_table, si
 import attnlab
 from attnlab._errors import AttnlabError
 from attnlab.cli import main
+from attnlab.cli.report_page import report_page
 from attnlab.instruments.stiffness.page import stiffness_page
 from attnlab.lab.pages.write import write_file_page
 from attnlab.page.rendering import render
@@ -42,6 +44,31 @@ def test_study(small, tmp_path, capsys):
         "page.html",
         "page.tex",
     ]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF")]
+)
+def test_the_differences_for_a_talk(small, tmp_path, capsys, suffix, start):
+    chart = tmp_path / f"chart.{suffix}"
+    main(["report", str(small), "-o", str(tmp_path / "page.html"), "--chart", str(chart)])
+    assert f"wrote {chart}" in capsys.readouterr().out
+    assert chart.read_bytes().startswith(start)
+    if suffix == "svg":
+        difference = read_record(*find_study(small)).table.groups[0].rows[1].comparison.difference
+        text = f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+        assert text.replace("-", "−") in chart.read_text(encoding="utf-8")
+
+
+def test_a_chart_is_refused_before_anything_is_written(small, tmp_path):
+    page = tmp_path / "page.html"
+    for given, said in (
+        ([str(small), "--chart", "chart.jpeg"], r"\.svg, \.png or \.pdf"),
+        ([str(next(small.glob("*/result.json")).parent), "--chart", "c.svg"], "is for a study"),
+    ):
+        with pytest.raises(AttnlabError, match=said):
+            report_page(tuple(map(Path, given[:1])), page, chart=Path(given[2]))
+        assert not page.exists()
 
 
 def test_the_study_room_says_what_the_runs_say(tmp_path):

@@ -20,7 +20,7 @@ from attnlab.instruments.stiffness.figures import surface_multiple
 from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost import CostPoint, cost_figure
-from attnlab.page.plot import BLUE, GREY, RED, to_svg
+from attnlab.page.plot import BLUE, GREY, RED, row_colours, to_svg
 from attnlab.page.raster import raster_figure, raster_uri, viridis
 from attnlab.page.scatter import label_sides
 from attnlab.page.tables import latex
@@ -262,3 +262,24 @@ def test_the_stiffest_block_is_what_each_measurement_says():
 
 def test_latex_escapes():
     assert latex("se_1 & 50 % ± {x}") == r"se\_1 \& 50 \% $\pm$ \{x\}"
+
+
+def test_a_module_has_one_colour_on_all_figures():
+    colours = row_colours([("plain", True), ("se", False), ("asr:se", False)])
+    assert len(set(colours.values())) == 3
+    points = [
+        CostPoint("se", 2.0, 92.0, "gated", 1.9, 2.1),
+        CostPoint("plain", 1.8, 91.0, "plain"),
+    ]
+    cost = cost_figure(points, TOP1, "", colours)["data"]["values"]
+    assert [value["edge"] for value in cost] == [colours["se"], colours["plain"]]
+    tns = block_figures.stiffness_figure([("se", 1.5, 0.3)], TOP1, "", colours)
+    assert tns["data"]["values"][0]["colour"] == colours["se"]
+    curves = [figures.MetricCurve("se", [1, 2], [0, 1], [2, 3])]
+    scale = figures.curves_figure(curves, [], TOP1, colours=colours)["layer"][1]["encoding"]
+    assert scale["color"]["scale"] == {"domain": ["se"], "range": [colours["se"]]}
+
+
+def test_long_labels_on_one_line_do_not_cover_each_other():
+    sides = label_sides([(0.0, 0.0), (0.3, 0.0), (1.0, 1.0)], ["ASR(SE), folded", "ASR(SE)", "se"])
+    assert sides[0] != sides[1]

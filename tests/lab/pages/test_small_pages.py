@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import confusion_matrix, recall_score
 from tests.lab.pages.simulated import prove, simulate
 
 import attnlab
 from attnlab.data.config import data_title
+from attnlab.instruments.classes import measure_classes
 from attnlab.instruments.classes.result import ClassesResult, all_seeds
 from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stiffness.page import names_of
@@ -54,6 +58,41 @@ def test_shares_and_pairs_are_those_of_scikit_learn() -> None:
     assert known in found.verdict
     assert [row[1].text for row in found.table().rows] == [str(n) for n in found.images()]
     assert ClassesResult.from_json(found.to_json()) == found
+
+
+class BrightIsOne(torch.nn.Module):
+    """Calls an image "one" by its mean, the surer the brighter it is."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        bright = images.mean((1, 2, 3))
+        return torch.stack([torch.zeros_like(bright), bright], 1)
+
+
+def test_wrong_images_are_the_surest_ones(tmp_path: Path) -> None:
+    levels = torch.linspace(0, 1, 20)
+    images = (255 * levels).byte().numpy()[:, None, None, None].repeat(8, 1).repeat(8, 2)
+    images = images.repeat(3, 3).copy()
+    images[:, 0, 0] = 0  # so that no image is of one value
+    truth = np.zeros(20, dtype=np.int64)
+    truth[-3:] = 1
+    np.savez(tmp_path / "levels.npz", train_x=images, train_y=truth, test_x=images, test_y=truth)
+    subject = attnlab.open(BrightIsOne(), data=str(tmp_path / "levels.npz"))
+    found = measure_classes(subject)
+    scores = torch.cat([BrightIsOne()(batch.inputs) for batch in subject.batches()])
+    chances, predicted = scores.softmax(1).max(1)
+    expected = [n for n in chances.argsort(descending=True).tolist() if predicted[n] != truth[n]]
+    assert len(expected) > 1
+    assert [each.number for each in found.wrong] == expected[:12]
+    assert [each.probability for each in found.wrong] == pytest.approx(
+        chances[expected[:12]].tolist()
+    )
+    assert ClassesResult.from_json(found.to_json()) == found
+    shown = Image.open(io.BytesIO(b64decode(found.wrong[0].png)))
+    assert (shown.size, shown.getpixel((0, 0)), shown.getpixel((4, 4))) == (
+        (8, 8),
+        (0, 0, 0),
+        (255, 255, 255),
+    )
 
 
 def test_every_field_of_the_matrix_says_its_counts() -> None:

@@ -28,6 +28,23 @@ class MixedUp(NamedTuple):
 
 
 @dataclass(frozen=True)
+class WrongImage:
+    """A test image whose class was predicted wrongly."""
+
+    number: int
+    """Among those that were looked at."""
+    true: int
+    predicted: int
+    """Places among the classes."""
+    probability: float
+    """That the network gave to what it predicted."""
+    png: str
+    """In base64."""
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
 class ClassesResult(Result):
     """The confusion of classes on all test images."""
 
@@ -38,6 +55,8 @@ class ClassesResult(Result):
     """The names of the classes, in the order of the outputs."""
     confusion: tuple[tuple[int, ...], ...]
     """Images, true class × predicted class."""
+    wrong: tuple[WrongImage, ...] = ()
+    """Those of which the network was surest, the surest first."""
 
     def __post_init__(self) -> None:
         sides = {len(self.confusion), *(len(row) for row in self.confusion)}

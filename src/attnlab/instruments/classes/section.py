@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attnlab.instruments.classes.figures import confusion_figure
-from attnlab.instruments.classes.result import SHOWN, ClassesResult, all_seeds, share_cell
-from attnlab.page.parts import Cell, Figure, Folded, Heading, Part, Section, Table, Text
+from attnlab.instruments.classes.result import (
+    SHOWN,
+    ClassesResult,
+    WrongImage,
+    all_seeds,
+    share_cell,
+)
+from attnlab.page.parts import (
+    Cell,
+    Figure,
+    Folded,
+    Heading,
+    Part,
+    Section,
+    Table,
+    Text,
+    Thumbnail,
+    ThumbnailGrid,
+)
 from attnlab.results.record import StudyRecord
 
 _TITLE = "Which classes does it know?"
 _TO_DO = "Look at images of the classes that are mixed up most before changing the network."
 _PAIRS = 10
+_THUMBNAIL = 72
+"""Pixels of the page to a side of a wrong image."""
 _SHOWN_ROWS = 6
 """Modules whose confusion is drawn: one more is 30 kB and a tenth of a second."""
 
@@ -74,7 +93,8 @@ def confusion_parts(found: ClassesResult, label: str) -> list[Part]:
     """The matrix as a picture, or the worst pairs where there are too many classes."""
     if len(found.classes) <= SHOWN:
         caption = f"{label}: true class (row) × predicted class (column), share of the row."
-        return [Figure(confusion_figure(found.classes, found.confusion), caption, wide=True)]
+        figure = Figure(confusion_figure(found.classes, found.confusion), caption, wide=True)
+        return [figure, *_wrong_parts(found, label)]
     lines = [
         [
             Cell(pair.true),
@@ -84,4 +104,35 @@ def confusion_parts(found: ClassesResult, label: str) -> list[Part]:
         ]
         for pair in found.mixed_up()[:_PAIRS]
     ]
-    return [Table(["true", "predicted", "share", "images"], lines, label, names=2)]
+    table = Table(["true", "predicted", "share", "images"], lines, label, names=2)
+    return [table, *_wrong_parts(found, label)]
+
+
+def _wrong_parts(found: ClassesResult, label: str) -> list[Part]:
+    """The images that the network was surest about and wrong; of several seeds, the first's."""
+    if not found.wrong:
+        return []
+    names = found.classes
+    heads = [
+        f"{names[each.true]} taken for {names[each.predicted]}, {100 * each.probability:.0f} %"
+        for each in found.wrong
+    ]
+    shown = [
+        Thumbnail(
+            f"data:image/png;base64,{each.png}",
+            f"test image {each.number}: {head}",
+            *_sides(each),
+        )
+        for each, head in zip(found.wrong, heads, strict=True)
+    ]
+    text = (
+        f"{label}, first seed: wrong images of which it was surest, and the probability that it "
+        f"gave. Each is stretched from black to white."
+    )
+    return [Text(text, quiet=True), ThumbnailGrid(heads, [shown])]
+
+
+def _sides(image: WrongImage) -> tuple[int, int]:
+    """Small ones are shown larger, in whole multiples so that pixels stay square."""
+    zoom = max(1, _THUMBNAIL // max(image.width, image.height))
+    return zoom * image.width, zoom * image.height

@@ -146,7 +146,9 @@ def placement_answer(record: StudyRecord) -> str:
     for group in record.table.groups:
         rows = placed_rows(record, group)
         equal = [r.equivalence for r in group.rows if r.equivalence is not None and not r.plain]
-        if equal:
+        # Whether a module is as good as the plain network says nothing of fewer gates.
+        few = group.plain is None or any(each.to != group.plain.label for each in equal)
+        if equal and few:
             shown = sum(each.verdict == "equivalent" for each in equal)
             found.append(
                 f"{shown or 'None'} of {len(equal)} rows with fewer gates "

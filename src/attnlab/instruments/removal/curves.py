@@ -33,6 +33,8 @@ def removal_curves(
     test: Iterable[Any] | None = None,
     rankings: Sequence[str] | None = None,
     most: int | None = None,
+    asked: int | None = None,
+    asked_by: str | None = None,
     example: Example | None = None,
 ) -> ShortenResult:
     """The change of the output, and the accuracy if there are labels, against the number of
@@ -46,6 +48,8 @@ def removal_curves(
         rankings: some of `attnlab.instruments.removal.RANKINGS`; all that are possible when None.
         most: how many steps go; all that can be removed when None. Rankings that measure again run
             the network once per step and removal.
+        asked: how many of them the verdict is about; `most` when None.
+        asked_by: by which ranking; the first when None.
         example: an input to find the steps with; of the images when None.
     """
     began = perf_counter()
@@ -55,6 +59,13 @@ def removal_curves(
         raise OptionError("Removal curves need images: pass batches, images=loader.")
     ranked, judge = trials.ranked, _Judge(trials.judged)
     chosen, depth = _rankings(rankings, ranked), _depth(most, ranked)
+    if asked is not None:
+        check_whole("asked", asked, 1)
+        if asked > depth:
+            raise OptionError(f"Expected asked to be at most {depth}, as many as go, not {asked}.")
+    if asked_by is not None and asked_by not in [ranking.name for ranking in chosen]:
+        names = ", ".join(ranking.name for ranking in chosen)
+        raise OptionError(f"Expected asked_by to be one of {names} but got {asked_by!r}.")
     found = ShortenResult(
         network=subject.name,
         images=ranked.images,
@@ -63,6 +74,8 @@ def removal_curves(
         accuracy=judge.of(frozenset())[1],
         curves=tuple(_curve(ranked, judge, ranking, depth) for ranking in chosen),
         steps=tuple(_alone(ranked, judge, chosen)),
+        asked=asked,
+        asked_by=asked_by,
         seconds=perf_counter() - began,
     )
     return subject.sign(found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from attnlab._words import counted
+from attnlab.instruments.block_figures import block_figure
 from attnlab.instruments.removal.result import ShortenResult
-from attnlab.page.parts import Cell, Chip, Figure, Page, Row, Section, Table, number_cell
+from attnlab.page.parts import Cell, Chip, Figure, Page, Row, Section, Table, Text, number_cell
 from attnlab.results.origin import (
     network_title,
     notes_section,
@@ -15,7 +17,7 @@ from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 _LEAD = (
     "One line per ranking, which gives up one step after the other; `output` and `loss` measure "
     "again after each. Higher accuracy and a smaller change are better. The change is "
-    "‖y′ − y‖ / ‖y‖ of an image's answer y, mean over images."
+    "‖y′ − y‖ / ‖y‖ of an image's answer y, mean over images. Dashes: as many as were asked for."
 )
 
 
@@ -27,19 +29,27 @@ def shorten_page(result: ShortenResult) -> Page:
         if result.same_images
         else Chip(f"measured on {result.test_images} others")
     )
+    asked = [] if result.asked is None else [Chip(f"asked for: {counted(result.asked, 'step')}")]
     chips = [
+        *asked,
         *provenance_chips(result.provenance),
         Chip(f"{removable} of {len(result.steps)} steps can go"),
         Chip(f"ranked on {result.images} images"),
         judged,
         Chip(f"{result.seconds:.1f} s"),
     ]
-    figures = [Figure(spec) for spec in result.figures().values()]
+    figures = result.figures()
+    alone_bars = figures.pop("alone", None)
+    bars = [] if alone_bars is None else [block_figure(alone_bars)]
     alone = "What each ranking says of a step in the whole network, and what leaving it out does."
     sections = [
-        Section("What is lost as steps go?", _LEAD, [Row(figures)]),
+        Section("What is lost as steps go?", _LEAD, [Row([*map(Figure, figures.values())])]),
         Section("In which order?", "", [_order(result)]),
-        Section("How much does each step matter alone?", alone, [_steps(result)]),
+        Section(
+            "How much does each step matter alone?",
+            alone,
+            [*bars, _steps(result), *_staying(result)],
+        ),
         *([notes_section(result.notes)] if result.notes else []),
         provenance_section(result.provenance),
     ]
@@ -68,7 +78,7 @@ def _steps(result: ShortenResult) -> Table:
     rankings = [curve.ranking for curve in result.curves]
     rows = [
         [
-            Cell(step.label, small=step.reason),
+            Cell(step.label, small="stays" if step.reason else ""),
             Cell(step.name),
             *(number_cell(step.scores.get(ranking), "{:.3g}") for ranking in rankings),
             number_cell(step.output_change, "{:.3f}"),
@@ -78,3 +88,12 @@ def _steps(result: ShortenResult) -> Table:
     ]
     columns = ["step", "block", *rankings, MEAN_IMAGE_CHANGE, "accuracy, %"]
     return Table(columns, rows, names=2)
+
+
+def _staying(result: ShortenResult) -> list[Text]:
+    """Why steps cannot go, each reason once, on a line of its own."""
+    reasons: dict[str, list[str]] = {}
+    for step in result.steps:
+        if step.reason:
+            reasons.setdefault(step.reason, []).append(step.label)
+    return [Text(f"{', '.join(s)}: {why}.", quiet=True) for why, s in reasons.items()]

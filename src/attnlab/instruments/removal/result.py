@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attnlab.instruments.removal.figures import accuracy_figure, output_change_figure
+from attnlab.instruments.removal.figures import (
+    accuracy_figure,
+    alone_figure,
+    output_change_figure,
+)
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
@@ -71,12 +75,19 @@ class ShortenResult(Result):
     """Of the whole network, per cent, if there are labels."""
     curves: tuple[RemovalCurve, ...]
     steps: tuple[StepAlone, ...]
+    asked: int | None = None
+    """How many steps were asked to go; the curves may lead further. None if nothing was said."""
+    asked_by: str | None = None
+    """The ranking that was asked for."""
 
     @property
     def verdict(self) -> str:
-        """What the first ranking loses at its last point."""
-        curve = self.curves[0]
-        last = curve.points[-1]
+        """What is lost by as many steps as were asked for, by the ranking that was asked for; at
+        the last point of the first ranking if nothing was."""
+        named = [curve for curve in self.curves if curve.ranking == self.asked_by]
+        curve = (named or self.curves)[0]
+        reached = [point for point in curve.points if point.removed == self.asked]
+        last = (reached or curve.points)[-1]
         without = f"Without {last.removed} step{'s' * (last.removed != 1)}, chosen by "
         change = f"{MEAN_IMAGE_CHANGE} {last.output_change:.2g}"
         if self.accuracy is None or last.accuracy is None:
@@ -107,13 +118,14 @@ class ShortenResult(Result):
         return Table(["removed", *(curve.ranking for curve in self.curves)], rows, caption)
 
     def figures(self) -> dict[str, Spec]:
-        """One line per ranking: accuracy, if there are labels, and the change of the output."""
-        change = {"output_change": output_change_figure(self.curves)}
-        return (
-            change
-            if self.accuracy is None
-            else {"accuracy": accuracy_figure(self.curves), **change}
-        )
+        """One line per ranking: accuracy, if there are labels, and the change of the output; and a
+        bar per step that is left out alone."""
+        found = {"output_change": output_change_figure(self.curves, self.asked)}
+        if self.accuracy is not None:
+            found = {"accuracy": accuracy_figure(self.curves, self.asked), **found}
+        if any(step.output_change is not None for step in self.steps):
+            found["alone"] = alone_figure(self.steps)
+        return found
 
     def page(self) -> Page:
         """The curves, the order of the steps, and each step alone."""

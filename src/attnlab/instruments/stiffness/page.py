@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import isfinite
 
-from attnlab.instruments.block_figures import heat_figure
+from attnlab.instruments.block_figures import block_figure, heat_figure
 from attnlab.instruments.stiffness.figures import nsi_figure
 from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.instruments.stiffness.surfaces import surface_figures
@@ -118,7 +118,7 @@ def comparison_page(measured: Sequence[StiffnessResult]) -> Page:
     ]
     parts: list[Part | Folded] = [
         _overview(results),
-        Figure(heat_figure(cells, legend="NSI", x_title="step (stage.block)"), wide=True),
+        block_figure(heat_figure(cells, legend="NSI", x_title="step (stage.block)")),
         words("step", "NSI", "TNS"),
     ]
     differing = _differences(list(results.items()))

@@ -8,12 +8,18 @@ from math import isfinite
 from statistics import fmean
 
 from attnlab._ranks import kendall_without_ties, rank_test
-from attnlab.instruments.block_figures import counts_figure, heat_figure, stiffness_figure
+from attnlab.instruments.block_figures import (
+    block_figure,
+    counts_figure,
+    heat_figure,
+    stiffness_figure,
+)
 from attnlab.instruments.place.section import placement_answer, placement_parts
 from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.instruments.stiffness.surfaces import surface_parts
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
+from attnlab.page.plot import BESIDE
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -25,8 +31,9 @@ def stiffness_section(record: StudyRecord) -> Section:
     for group in record.table.groups:
         cells = nsi_cells(record, group)
         if cells:
-            figure = heat_figure(cells, legend="NSI", title=record.name_of(group))
-            maps.append(Figure(figure, wide=True))
+            # Beside TNS, or beside the map of another group.
+            name = record.name_of(group)
+            maps.append(block_figure(heat_figure(cells, legend="NSI", title=name, width=BESIDE)))
     if not maps:
         missing = "No run measured stiffness: either none is finished or measure.images is 0."
         return Section(title, "", [], missing)
@@ -109,6 +116,7 @@ def _against_result(record: StudyRecord) -> list[Figure]:
     several = len({group.backbone for group in record.table.groups}) > 1
     for data in dict.fromkeys(group.data for group in record.table.groups):
         points, depths, sizes = [], [], []
+        colours: dict[str, str] = {}
         for group in (group for group in record.table.groups if group.data == data):
             for row in group.rows:
                 value = row.values.get(metric.name)
@@ -116,6 +124,7 @@ def _against_result(record: StudyRecord) -> list[Figure]:
                 if row.tns is None or value is None or not measured:
                     continue
                 label = f"{group.backbone} {row.label}" if several else row.label
+                colours[label] = record.colours[row.label]
                 points.append((label, row.tns.mean, value.mean))
                 depths.append(float(measured[0].depth))
                 sizes.append(float(row.parameters or 0))
@@ -127,7 +136,8 @@ def _against_result(record: StudyRecord) -> list[Figure]:
             rank_sentence("Depth", depths, results),
             rank_sentence("Parameters", sizes, results),
         ]
-        figures.append(Figure(stiffness_figure(points, metric, data), f"{'. '.join(texts)}."))
+        figure = stiffness_figure(points, metric, data, colours)
+        figures.append(Figure(figure, f"{'. '.join(texts)}."))
     return figures
 
 
@@ -174,7 +184,7 @@ def where_section(record: StudyRecord) -> Section:
 def _counted(record: StudyRecord, counts: Sequence[tuple[str, int]]) -> Part:
     if counts:
         total = sum(number for _, number in counts)
-        return Figure(counts_figure(counts, total), wide=True)
+        return block_figure(counts_figure(counts, total))
     text = (
         f"What is stored does not say which block is the stiffest; "
         f"`{record.study.called.measure(record.study.name, 'stiffness')}` measures it."

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from attnlab.instruments.block_figures import heat_figure, some_of
+from attnlab.instruments.block_figures import block_figure, heat_figure, some_of
 from attnlab.instruments.different import ENOUGH, too_few_inputs
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.history import GateHistory
 from attnlab.instruments.stripe.result import ALIKE, StripeResult
 from attnlab.page.glossary import words
 from attnlab.page.parts import Figure, Folded, Heading, Part, Row, Section, Text
+from attnlab.page.plot import BESIDE, FULL
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.table import Group
 
@@ -26,8 +27,9 @@ def gates_section(record: StudyRecord) -> Section:
         cells = _ratio_cells(record, group)
         if cells:
             name = record.name_of(group)
-            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0)
-            maps.append(Figure(figure, wide=True))
+            width = FULL if len(record.table.groups) == 1 else BESIDE
+            figure = heat_figure(cells, legend="ratio", title=name, limit=1.0, width=width)
+            maps.append(block_figure(figure))
     if not maps:
         missing = "No finished run has gates whose values were recorded."
         return Section("Is it constant?", "", [], missing)

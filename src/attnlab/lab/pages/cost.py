@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from attnlab.lab.pages.doubts import deployable
-from attnlab.lab.pages.figures import INK, MetricCurve, curves_figure
+from attnlab.lab.pages.figures import MetricCurve, curves_figure
 from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Section, Text
-from attnlab.page.plot import BLUE, GREY, Spec
+from attnlab.page.plot import GREY, Spec, row_colours
 from attnlab.page.scatter import scatter
 from attnlab.results import Metric
 from attnlab.results.metric import directed
@@ -43,10 +43,18 @@ class CostPoint:
     high: float | None = None
 
 
-def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") -> Spec:
-    """Result against time with its interval; an arrow leads from a module to its folded form."""
+def cost_figure(
+    points: Sequence[CostPoint],
+    metric: Metric,
+    title: str = "",
+    colours: Mapping[str, str] | None = None,
+) -> Spec:
+    """Result against time with its interval; a dashed line leads from a module to its folded
+    form."""
+    if colours is None:
+        colours = row_colours((point.module, point.kind == "plain") for point in points)
     base = scatter(
-        [_cost_value(point, metric) for point in points],
+        [_cost_value(point, metric, colours[point.module]) for point in points],
         ("ms", "time per image, ms"),
         ("result", directed(f"{metric.title}, mean over seeds", metric)),
         title,
@@ -59,7 +67,13 @@ def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") ->
     }
     folded = {p.module: p for p in points if p.kind == "folded"}
     ways = [
-        {"ms": p.milliseconds, "result": p.result, "to": f.milliseconds, "end": f.result}
+        {
+            "ms": p.milliseconds,
+            "result": p.result,
+            "to": f.milliseconds,
+            "end": f.result,
+            "colour": colours[p.module],
+        }
         for p in points
         if p.kind == "folds" and (f := folded.get(p.module)) is not None
     ]
@@ -69,13 +83,17 @@ def cost_figure(points: Sequence[CostPoint], metric: Metric, title: str = "") ->
     }
     way = {
         "data": {"values": ways},
-        "mark": {"type": "rule", "strokeDash": [4, 3], "color": BLUE, "aria": False},
-        "encoding": {"x2": {"field": "to"}, "y2": {"field": "end"}},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
+        "encoding": {
+            "x2": {"field": "to"},
+            "y2": {"field": "end"},
+            "color": {"field": "colour", "type": "nominal", "scale": None},
+        },
     }
     return {**base, "layer": [interval, *([way] if ways else []), *base["layer"]]}
 
 
-def _cost_value(point: CostPoint, metric: Metric) -> Spec:
+def _cost_value(point: CostPoint, metric: Metric, colour: str) -> Spec:
     time = point.milliseconds
     return {
         "module": f"{point.module}, folded" if point.kind == "folded" else point.module,
@@ -84,8 +102,8 @@ def _cost_value(point: CostPoint, metric: Metric) -> Spec:
         "high": time if point.high is None else point.high,
         "result": point.result,
         "shape": _SHAPES[point.kind],
-        "colour": {"plain": INK, "folded": "white"}.get(point.kind, BLUE),
-        "edge": INK if point.kind == "plain" else BLUE,
+        "colour": "white" if point.kind == "folded" else colour,
+        "edge": colour,
         "text": _text(point, metric),
     }
 
@@ -111,12 +129,15 @@ def cost_section(record: StudyRecord, doubtful: bool = False) -> Section:
         name = record.name_of(group)
         points = cost_points(group, metric)
         if points:
-            scatter.append(Figure(cost_figure(points, metric, name)))
+            scatter.append(Figure(cost_figure(points, metric, name, record.colours)))
         elif group.why_not_timed:
             missing[f"{name}: no picture of the time, because {group.why_not_timed}."] = None
         shown = curves_of(record, group)
         if shown:
-            curves.append(Figure(curves_figure(shown, _drops(record, group), metric, name)))
+            figure = curves_figure(
+                shown, _drops(record, group), metric, name, colours=record.colours
+            )
+            curves.append(Figure(figure))
     text = (
         f"{metric.label} on the test images after each epoch: mean, and range over seeds; dashes "
         f"where the learning rate drops."
@@ -172,7 +193,7 @@ def _legend(record: StudyRecord) -> list[tuple[str, str]]:
     if any(not row.plain and not row.folded_speed for row in rows):
         legend.append(("square", "its gates stay"))
     if any(row.folded_speed for row in rows):
-        legend += [("gain", "its gates fold"), ("only", "folded: no gate is left")]
+        legend += [("circle", "its gates fold"), ("ring", "folded: no gate is left")]
     return legend
 
 
@@ -236,7 +257,7 @@ def _to_do(record: StudyRecord, doubtful: bool) -> str:
     if folds:
         return (
             f"{folds[0].label} folds, but was not shown to be better than the plain network or "
-            f"equivalent to another row: deploy the plain network until it is."
+            f"equivalent to a row with attention: deploy the plain network until it is."
         )
     return (
         f"If time counts, time the networks on the machine that will run them: "

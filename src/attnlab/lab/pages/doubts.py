@@ -30,18 +30,22 @@ def doubts(record: StudyRecord) -> list[Chip]:
 
 def deployable(record: StudyRecord, label: str) -> list[RunRecord]:
     """The runs of a row, in the first group where it was shown to be better than the plain network
-    or equivalent to the row that the study names; none if it is worse in another group."""
+    or equivalent to a row of the study that has attention; none if it is worse in another
+    group."""
     places = [(g, row) for g in record.table.groups for row in g.rows if row.label == label]
     compared = [row.comparison.verdict for _, row in places if row.comparison is not None]
     if "worse" in compared:
         return []
-    good = (group for group, row in places if _shown_good(row))
+    good = (group for group, row in places if _shown_good(row, group))
     return next((record.of(group, label) for group in good), [])
 
 
-def _shown_good(row: StudyRow) -> bool:
+def _shown_good(row: StudyRow, group: Group) -> bool:
     better = row.comparison is not None and row.comparison.verdict == "better"
-    return better or (row.equivalence is not None and row.equivalence.verdict == "equivalent")
+    equal = row.equivalence
+    # As good as the plain network is a reason to take that, which is simpler.
+    plain = group.plain is not None and equal is not None and equal.to == group.plain.label
+    return better or (equal is not None and equal.verdict == "equivalent" and not plain)
 
 
 def _diverged(record: StudyRecord) -> Iterator[Chip]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnlab._spread import evenly_spread
-from attnlab.page.plot import BLUE, GREY, ORANGE, RED, Spec
+from attnlab.page.plot import BLUE, FULL, GREY, HALF, RED, Spec, row_colours
+from attnlab.page.tables import minus
 from attnlab.results import Metric
 from attnlab.results.metric import directed
 from attnlab.results.table import Standing
@@ -14,8 +15,6 @@ from attnlab.results.table import Standing
 INK = "#1b2130"
 MOST_DOTS = 20
 """Seeds of a row that are drawn one by one: more than these hide each other."""
-_CURVES = [BLUE, ORANGE, RED, "#6a8f3c", "#7a5ea8", "#2e8b8b", "#b07aa1", "#8c6d46"]
-_PLAIN = "#5d6674"
 _COLOURS = {
     "gain": BLUE,
     "loss": RED,
@@ -62,7 +61,7 @@ def forest_figure(rows: Sequence[ForestRow], metric: Metric, title: str = "") ->
     bars, means = _interval_layers(rows, metric, x)
     return {
         "title": title or None,
-        "width": 230,
+        "width": FULL,
         "height": {"step": 27},
         "encoding": {"y": y},
         "layer": [zero, bars, _seed_layer(rows, metric, x), means],
@@ -135,6 +134,62 @@ def _forest_text(row: ForestRow, metric: Metric) -> str:
     return f"{row.module}: {mean}{spread}, n = {len(row.seeds)}, {row.standing}"
 
 
+_TALK: Spec = {
+    "axis": {"labelFontSize": 16, "titleFontSize": 16, "titlePadding": 10, "labelLimit": 260},
+    "title": {"anchor": "start", "fontSize": 20, "offset": 14, "subtitleFontSize": 15},
+    "padding": 16,
+}
+_TALK_WIDTH, _TALK_STEP = 620, 46
+
+
+def talk_figure(
+    groups: Mapping[str, Sequence[ForestRow]], metric: Metric, title: str, subtitle: str
+) -> Spec:
+    """The differences for a talk: large letters, and what is read off beside each interval. One
+    panel for each group by its name."""
+    panels = []
+    for name, rows in groups.items():
+        x = {"value": _TALK_WIDTH + 14}
+        said = {
+            "data": {
+                "values": [
+                    {"module": row.module, "said": _said(row, metric), "colour": _ink(row)}
+                    for row in rows
+                ]
+            },
+            "mark": {"type": "text", "align": "left", "fontSize": 15, "aria": False},
+            "encoding": {
+                "x": x,
+                "text": {"field": "said"},
+                "color": {"field": "colour", "type": "nominal", "scale": None},
+            },
+        }
+        panel = forest_figure(rows, metric, name if len(groups) > 1 else "")
+        panels.append(
+            {
+                **panel,
+                "width": _TALK_WIDTH,
+                "height": {"step": _TALK_STEP},
+                "layer": [*panel["layer"], said],
+            }
+        )
+    heading = {"text": title, "subtitle": subtitle}
+    if len(panels) == 1:
+        return {**panels[0], "title": heading, "config": _TALK}
+    return {"title": heading, "vconcat": panels, "config": _TALK}
+
+
+def _said(row: ForestRow, metric: Metric) -> str:
+    interval = (
+        "" if row.low is None or row.high is None else metric.interval_text(row.low, row.high)
+    )
+    return minus(f"{metric.signed(row.mean)} {interval}  {row.standing}")
+
+
+def _ink(row: ForestRow) -> str:
+    return INK if _COLOURS[row.standing] == GREY else _COLOURS[row.standing]
+
+
 @dataclass(frozen=True)
 class MetricCurve:
     """The result's metric over epochs, over the seeds."""
@@ -145,19 +200,18 @@ class MetricCurve:
     high: Sequence[float]
 
 
-def curve_colours(number: int) -> list[str]:
-    """The plain backbone's first; from the ninth module on they repeat, and a mark's text tells."""
-    return [_PLAIN, *(_CURVES[n % len(_CURVES)] for n in range(number - 1))]
-
-
 def curves_figure(
     curves: Sequence[MetricCurve],
     drops: Sequence[int],
     metric: Metric,
     title: str = "",
     images: str = "test images",
+    colours: Mapping[str, str] | None = None,
 ) -> Spec:
-    """Mean and range over seeds on some images, with dashes where the learning rate drops."""
+    """Mean and range over seeds on some images, with dashes where the learning rate drops. The
+    first curve is the plain network's if no `colours` say otherwise."""
+    if colours is None:
+        colours = row_colours((curve.module, n == 0) for n, curve in enumerate(curves))
     x = {
         "field": "epoch",
         "type": "quantitative",
@@ -171,7 +225,10 @@ def curves_figure(
         "title": directed(f"{metric.title}, {images}", metric),
         "scale": {"zero": False},
     }
-    both = {"x": x, "color": _curve_colour([curve.module for curve in curves])}
+    both = {
+        "x": x,
+        "color": _curve_colour({curve.module: colours[curve.module] for curve in curves}),
+    }
     ranges = {
         "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
         "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
@@ -182,7 +239,7 @@ def curves_figure(
     }
     return {
         "title": title or None,
-        "width": 400,
+        "width": HALF,
         "height": 240,
         "data": {"values": _curve_values(curves, metric)},
         "layer": [_drop_layer(drops), ranges, means],
@@ -213,12 +270,12 @@ def _curve_values(curves: Sequence[MetricCurve], metric: Metric) -> list[Spec]:
     ]
 
 
-def _curve_colour(names: list[str]) -> Spec:
+def _curve_colour(colours: Mapping[str, str]) -> Spec:
     return {
         "field": "module",
         "type": "nominal",
         "title": None,
         "sort": None,
-        "scale": {"domain": names, "range": curve_colours(len(names))},
+        "scale": {"domain": [*colours], "range": [*colours.values()]},
         "legend": {"orient": "top", "symbolType": "circle", "symbolOpacity": 1, "columns": 4},
     }

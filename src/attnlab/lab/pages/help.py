@@ -8,6 +8,7 @@ from math import isfinite
 from attnlab.lab.pages.figures import MOST_DOTS, ForestRow, forest_figure
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section, Table
+from attnlab.page.plot import BESIDE, FULL
 from attnlab.results import Metric
 from attnlab.results.answer import cost_lines, points
 from attnlab.results.columns import delta_cell, interval_kind, summary_cell
@@ -35,8 +36,6 @@ def forest_rows(group: Group) -> list[ForestRow]:
     ]
 
 
-_FULL, _HALF = 620, 330
-"""Width of the inside of a figure that stands alone, and of one of two."""
 _SHOWN = 8
 """Lines below the verdict, at most."""
 _TITLE = "Does it help?"
@@ -52,7 +51,7 @@ def help_section(record: StudyRecord, doubtful: bool = False) -> Section:
             "seed."
         )
         return Section(_TITLE, "", [_table(record)] if record.finished else [], missing)
-    width = _FULL if len(groups) == 1 else _HALF
+    width = FULL if len(groups) == 1 else BESIDE
     figures = [
         Figure({**forest_figure(rows, record.metric, record.name_of(group)), "width": width})
         for group, rows in groups

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attnlab._errors import InputError
 from attnlab.instruments.trajectory.result import TrajectoryResult
 from attnlab.lab.nearness import FEWEST_ROWS, Nearness, RowNearness, nearness
 from attnlab.page.parts import Cell, Figure, Folded, Part, Section, Table, number_cell
-from attnlab.page.plot import Spec
+from attnlab.page.plot import FULL, Spec, row_colours
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group, PairedDifference
 
@@ -65,7 +67,7 @@ def _section(record: StudyRecord, group: Group, near: Nearness) -> Section:
         for row in near.rows
     ]
     parts: list[Part | Folded] = [
-        Figure(nearness_figure(near), wide=True),
+        Figure(nearness_figure(near, record.colours), wide=True),
         Folded(f"Numbers, {record.name_of(group)}", [Table(columns, rows)]),
     ]
     return Section(_TITLE, _LEAD, parts, _answer(near))
@@ -103,17 +105,28 @@ def _beyond(found: PairedDifference | None, form: str) -> Cell:
     return Cell(form.format(found.mean), small=interval, order=found.mean)
 
 
-def nearness_figure(near: Nearness) -> Spec:
+def nearness_figure(near: Nearness, colours: Mapping[str, str] | None = None) -> Spec:
     """1 − CKA with the best row after every step; dashed, the floor."""
     values = [_point(near, row, number) for row in near.rows for number in range(len(near.steps))]
+    if colours is None:
+        colours = row_colours((row.label, row.label == near.best) for row in near.rows)
+    shown = {_named(near, row): colours[row.label] for row in near.rows}
+    scale = {"domain": [*shown], "range": [*shown.values()]}
     return {
-        "width": 460,
+        "width": FULL,
         "height": 240,
         "data": {"values": values},
         "encoding": {
             "x": {"field": "step", "type": "nominal", "sort": None, "axis": {"labelAngle": 0}},
             "y": {"field": "distance", "type": "quantitative", "title": "1 − CKA with the best"},
-            "color": {"field": "module", "type": "nominal", "title": None, "sort": None},
+            "color": {
+                "field": "module",
+                "type": "nominal",
+                "title": None,
+                "sort": None,
+                "scale": scale,
+                "legend": {"orient": "top", "columns": 4},
+            },
         },
         "layer": [
             {
@@ -137,7 +150,11 @@ def nearness_figure(near: Nearness) -> Spec:
 
 def _point(near: Nearness, row: RowNearness, number: int) -> Spec:
     floor = row.label == near.best
-    name = f"{row.label}, its own seeds" if floor else row.label
+    name = _named(near, row)
     step, distance = near.steps[number], row.by_step[number]
     text = f"{name}, step {step}: {distance:.3f}"
     return {"module": name, "step": step, "distance": distance, "floor": floor, "text": text}
+
+
+def _named(near: Nearness, row: RowNearness) -> str:
+    return f"{row.label}, its own seeds" if row.label == near.best else row.label

@@ -14,12 +14,16 @@ from attnlab.instruments.stiffness.page import comparison_page
 from attnlab.lab.comparison.result import (
     ComparisonResult as ComparisonResult,  # so that it is in FORMATS
 )
+from attnlab.lab.pages.figures import talk_figure
+from attnlab.lab.pages.help import forest_rows
 from attnlab.lab.pages.run_page import run_page
 from attnlab.lab.pages.study_page import study_page
+from attnlab.lab.pages.verdict import study_verdict
+from attnlab.page.plot import check_figure_file, write_figure
 from attnlab.page.rendering import render
 from attnlab.results import StoredRun
 from attnlab.results.base import FORMATS, Result
-from attnlab.results.record import RENDERED, read_record
+from attnlab.results.record import RENDERED, find_study, read_record
 from attnlab.results.study import RunEntry, StoredStudy
 from attnlab.results.table import StudyTable
 from attnlab.surgery.folding import FoldReceipt as FoldReceipt  # so that it is in FORMATS
@@ -39,6 +43,30 @@ def write_study_page(
     write_whole(out.with_suffix(".csv"), record.columns.values().to_csv())
     write_whole(out.with_suffix(".tex"), record.columns.for_latex().to_latex())
     return out
+
+
+def chart(result: str | Path, out: str | Path, study: str | None = None) -> Path:
+    """Write the differences that the modules of a study make as one figure for a talk, and return
+    its path.
+
+    Args:
+        result: the folder of the runs, or of the study in it.
+        out: a name that ends in .svg, .png or .pdf.
+        study: which one, where the folder holds several.
+    """
+    check_figure_file(Path(out))
+    record = read_record(*find_study(result, study))
+    groups = {
+        record.name_of(group): rows for group in record.table.groups if (rows := forest_rows(group))
+    }
+    if not groups:
+        raise InputError(
+            f"The study {record.table.study!r} has no pair of finished runs: a module is compared "
+            f"with the plain backbone of the same seed."
+        )
+    verdict = study_verdict(record).replace("**", "")
+    title = record.study.title or record.table.study
+    return write_figure(talk_figure(groups, record.metric, title, verdict), Path(out))
 
 
 def write_run_page(folder: Path, out: Path) -> Path:
@@ -113,7 +141,6 @@ def report(
         write_run_page,
         write_study_page,
     )
-    from attnlab.results.record import find_study
 
     if not isinstance(result, str | Path):
         if len(result) != 1:
