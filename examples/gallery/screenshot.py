@@ -31,7 +31,7 @@ def screenshots(page: Path, folder: Path) -> list[Path]:
     # Headless screenshots begin at the top, so what comes before the section is taken out.
     later = text.replace("</head>", "<style>#s1, #s2, #s3 { display: none }</style></head>")
     return [
-        _screenshot(program, text, folder / "demo-report.png", 600, LIGHT),
+        _screenshot(program, text, folder / "demo-report.png", 780, LIGHT),
         _screenshot(program, later, folder / "demo-report-dark.png", 960, DARK),
     ]
 

@@ -16,10 +16,12 @@ from tests.lab.study._small import HereExecutor
 
 import attnlab
 from attnlab.cli import main
-from attnlab.lab.pages.doubts import doubts
+from attnlab.instruments.place.section import placement_answer
+from attnlab.lab.pages.doubts import deployable, doubts
 from attnlab.results import Metric
 from attnlab.results.record import read_record
 from attnlab.results.study import StudyInvocation
+from attnlab.results.table import Equivalence
 
 GATE = """
 from attnlab.gates import BranchGate
@@ -79,6 +81,21 @@ def test_only_what_was_shown_to_be_better_is_deployed(tmp_path: Path) -> None:
         assert "Deploy asr:se" not in page
         assert "asr:se folds, but was not shown to be better" in page
         assert "attnlab fold" not in page
+
+
+def test_as_good_as_the_plain_network_is_a_reason_for_that_one(tmp_path: Path) -> None:
+    made = simulate(tmp_path, data=("cifar10",), gains={"se": 0.0, "asr:se": 0.0}, epochs=4)
+    record = read_record(tmp_path, made.name)
+    (group,) = record.table.groups
+    for to, runs in (("plain", 0), ("se", 5)):
+        equal = Equivalence(to, 1.0, 0.0, -0.5, 0.5, 0.01, (0, 1), verdict="equivalent")
+        rows = tuple(
+            replace(row, equivalence=equal) if row.label == "asr:se" else row for row in group.rows
+        )
+        table = replace(record.table, groups=(replace(group, rows=rows),))
+        assert len(deployable(replace(record, table=table), "asr:se")) == runs
+        answer = placement_answer(replace(record, table=table))
+        assert ("as good as" in answer) == (to == "se")
 
 
 def test_a_row_that_is_worse_elsewhere_is_not_deployed(tmp_path: Path) -> None:
