@@ -1,7 +1,8 @@
 """What a study of thousands of runs costs beside its training: looking at it, keeping its table.
 
 The runs are simulated: a few are trained, and the others are these with other seeds and results.
-`studies-part` measures in processes of its own, whose memory is theirs.
+The commands are timed as a shell would start them; `studies-part` measures what plans a study or
+keeps its table, in processes of its own, whose memory is theirs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +23,6 @@ from typing import Literal
 
 import tyro
 
-from attnlab.lab.pages.write import report
 from attnlab.lab.study import (
     Executor,
     Store,
@@ -40,8 +42,13 @@ from attnlab.results.manifest import write_manifest
 from attnlab.results.study import RunEntry
 from benchmarks._common import Table, child, write_json
 
-Part = Literal["first look", "status", "show", "report", "coordinator"]
-PARTS: tuple[Part, ...] = ("first look", "status", "show", "report", "coordinator")
+Part = Literal["first look", "status, planned again", "show, planned again", "coordinator"]
+PARTS: tuple[Part, ...] = (
+    "first look",
+    "status, planned again",
+    "show, planned again",
+    "coordinator",
+)
 """The first look at runs that were copied makes their digests; runs that were trained have them."""
 ROWS = 20
 _TEMPLATES = ("none", "se", "asr:se")
@@ -123,10 +130,6 @@ class Arriving(Executor):
             yield Outcome(job, "done")
 
 
-def _report(study: Study, out: Path) -> None:
-    report(out, out / "page.html", study.name)
-
-
 def _coordinate(study: Study, out: Path) -> None:
     prepared = out.with_name("prepared")
     prepared.mkdir()
@@ -139,9 +142,8 @@ def _coordinate(study: Study, out: Path) -> None:
 
 _DONE: dict[Part, Callable[[Study, Path], object]] = {
     "first look": study_status,
-    "status": study_status,
-    "show": show_study,
-    "report": _report,
+    "status, planned again": study_status,
+    "show, planned again": show_study,
     "coordinator": _coordinate,
 }
 
@@ -165,9 +167,37 @@ def studies_part(
     # Not ru_maxrss, which a process inherits from the one that started it.
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     memory = int(found[1]) / 1024 if found else float("nan")
-    page = out / "page.html"
-    size = page.stat().st_size if page.exists() else 0
-    write_json(json, {"seconds": taken, "imports": imports, "memory": memory, "page": size})
+    write_json(json, {"seconds": taken, "imports": imports, "memory": memory, "page": 0})
+
+
+_WATCHED = """
+import json, resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+"""Between this process and a command, because the largest memory of a process is at least that of
+the one that started it."""
+
+
+def _commanded(name: str, out: Path) -> dict[str, dict[str, float]]:
+    """CPU seconds, imports included, and memory in MiB of the commands that look at a study."""
+    page = out.parent / "page.html"
+    commands = {
+        "status --as-planned": ("study", "status", name, "--as-planned", "--out", str(out)),
+        "show --as-planned": ("study", "show", name, "--as-planned", "--out", str(out)),
+        "report": ("report", str(out), "--study", name, "-o", str(page)),
+    }
+    found = {}
+    for label, words in commands.items():
+        command = [sys.executable, "-c", "from attnlab.cli import main; main()", *words]
+        done = subprocess.run(
+            [sys.executable, "-c", _WATCHED, *command], check=True, capture_output=True, text=True
+        )
+        seconds, memory = json_text.loads(done.stdout)
+        size = page.stat().st_size if label == "report" else 0
+        found[label] = {"seconds": seconds, "imports": 0.0, "memory": memory, "page": size}
+    return found
 
 
 def studies(
@@ -188,20 +218,20 @@ def studies(
             study = simulated_study(number)
             simulate_runs(study, out)
             write_plan(Store(out), study)
-            found[str(number)] = {
-                part: child(
-                    "speed",
-                    *("studies-part", part, "--runs", number, "--out", out),
-                    environment=os.environ,
-                )
-                for part in PARTS
-            }
+            found[str(number)] = {part: _part(part, number, out) for part in PARTS[:-1]}
+            found[str(number)] |= _commanded(study.name, out)
+            found[str(number)]["coordinator"] = _part("coordinator", number, out)
             shutil.rmtree(out.parent)
     _table(found).print()
     if json is not None:
         write_json(json, {"studies": found})
     else:
         print(json_text.dumps(found))
+
+
+def _part(part: Part, number: int, out: Path) -> dict[str, float]:
+    arguments = ("studies-part", part, "--runs", number, "--out", out)
+    return child("speed", *arguments, environment=os.environ)
 
 
 def _table(found: dict[str, dict[str, dict[str, float]]]) -> Table:
