@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image, ImageEnhance
 
 from attnlab._errors import OptionError, UnknownNameError
 from attnlab.data import DataConfig, load_data
+from attnlab.data.batches import Batch
 from attnlab.data.corruptions import CORRUPTIONS, STRENGTHS, CorruptedData, corrupted
 
 GREY = torch.full((200, 3, 8, 8), 128, dtype=torch.uint8)
@@ -100,6 +102,24 @@ def test_what_is_drawn_depends_on_the_image_and_not_on_the_batch() -> None:
     assert not torch.equal(next(other.testing([torch.arange(6)], device)).inputs, whole)
     clean = next(data.testing([torch.arange(6)], device)).inputs
     assert not torch.equal(whole, clean)
+
+
+def test_images_are_corrupted_as_pixels_whatever_they_were_normalised_by() -> None:
+    """Brightness of pixels that a network sees as (pixel − mean) / std."""
+    mean, std = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
+    photos = photographs(2)
+    scale, shift = (torch.tensor(each).view(-1, 1, 1) for each in (std, mean))
+
+    class Normalised:
+        facts = SimpleNamespace(mean=mean, std=std)
+
+        def testing(self, chunks, _device):
+            for _ in chunks:
+                yield Batch((photos / 255 - shift) / scale, torch.zeros(2))
+
+    seen = next(CorruptedData(Normalised(), "brightness", 3).testing([torch.arange(2)], "cpu"))
+    expected = corrupted(photos, "brightness", 3, torch.arange(2))
+    torch.testing.assert_close((seen.inputs * scale + shift) * 255, expected.float())
 
 
 def test_errors() -> None:

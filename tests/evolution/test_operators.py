@@ -393,3 +393,20 @@ def test_errors(build, error, message):
     with pytest.raises(error) as caught:
         build()
     assert str(caught.value) == message
+
+
+def test_dynamic_convolution_is_the_mixture_that_the_paper_writes():
+    """A bottleneck of a quarter with a ReLU between two layers, and a softmax over the experts."""
+    layer = randomised(DynamicConv2d(8, 4, 3, padding=1, experts=3, routing="softmax")).double()
+    x = torch.randn(2, 8, 5, 5).double()
+    function = next(m for m in layer.modules() if hasattr(m, "bank"))
+    first, second = (m for m in function.route if isinstance(m, torch.nn.Linear))
+    pooled = x.flatten(2).mean(2)
+    hidden = (pooled @ first.weight.T + first.bias).clamp_min(0)
+    assert hidden.shape == (2, 2)
+    scores = (hidden @ second.weight.T + second.bias) / function.temperature
+    shares = scores.exp() / scores.exp().sum(1, keepdim=True)
+    for image, share, found in zip(x, shares, layer(x), strict=True):
+        kernel = (share[:, None, None, None, None] * function.bank).sum(0)
+        expected = torch.nn.functional.conv2d(image[None], kernel, padding=1)[0]
+        torch.testing.assert_close(found, expected)

@@ -21,6 +21,7 @@ from tests.tasks import processes
 
 from attnlab._errors import InputError, OptionError, UnknownNameError
 from attnlab.data import Facts
+from attnlab.data.batches import Batch
 from attnlab.tasks import Metric, Task, TaskConfig, build_task, list_tasks
 
 CPU = torch.device("cpu")
@@ -81,6 +82,14 @@ def test_regression() -> None:
     flat = known.ravel(), made.ravel()
     assert found["rmse"] == pytest.approx(root_mean_squared_error(*flat), rel=1e-12)
     assert found["r2"] == pytest.approx(r2_score(known, made), rel=1e-9)
+
+
+def test_what_training_shows_of_a_regression_is_the_mean_error() -> None:
+    task = build_task(TaskConfig(name="regression"), facts("values", 1))
+    batch = Batch(torch.tensor([[1.0], [2.0]]), torch.tensor([[4.0], [1.0]]))
+    found = task.loss(torch.nn.Identity(), batch)
+    assert float(found.mean) == pytest.approx((9 + 1) / 2)
+    assert float(found.figures["mae"]) == pytest.approx((3 + 1) / 2)
 
 
 def test_a_task_refuses_data_of_another_kind() -> None:

@@ -76,7 +76,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stiffness/conventions.py": ("tests/instruments/stiffness/test_conventions.py",),
     "instruments/stiffness/norms.py": ("tests/instruments/stiffness/test_norms.py",),
     "instruments/stiffness/grid.py": ("tests/instruments/stiffness/test_grid.py",),
-    "instruments/stiffness/total.py": ("tests/instruments/stiffness/test_total.py",),
+    "instruments/stiffness/total.py": (
+        "tests/instruments/stiffness/test_total.py",
+        "tests/instruments/stiffness/test_stiffest.py",
+    ),
     "instruments/stiffness/stages.py": (
         "tests/instruments/stiffness/test_total.py",
         "tests/instruments/stiffness/test_plans.py",
@@ -102,13 +105,28 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "residuals/_update.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
     "residuals/inputs.py": ("tests/residuals/test_inputs.py",),
-    "residuals/selection.py": ("tests/surgery/insertion/test_outputs.py",),
+    "residuals/selection.py": (
+        "tests/residuals/test_selection_parts.py",
+        "tests/surgery/insertion/test_outputs.py",
+    ),
     "residuals/axes.py": ("tests/surgery/insertion/test_tokens.py",),
-    "surgery/insertion/_causal.py": ("tests/surgery/insertion/test_tokens.py",),
+    "surgery/insertion/_causal.py": (
+        "tests/surgery/insertion/test_causal_parts.py",
+        "tests/surgery/insertion/test_tokens.py",
+    ),
     "surgery/optimizer.py": ("tests/surgery/test_optimizer.py",),
-    "surgery/folding/_cost.py": ("tests/surgery/folding/test_budget.py",),
-    "surgery/folding/_norms.py": ("tests/surgery/folding/test_budget.py",),
-    "surgery/folding/_halves.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_cost.py": (
+        "tests/surgery/folding/test_parts.py",
+        "tests/surgery/folding/test_budget.py",
+    ),
+    "surgery/folding/_norms.py": (
+        "tests/surgery/folding/test_parts.py",
+        "tests/surgery/folding/test_budget.py",
+    ),
+    "surgery/folding/_halves.py": (
+        "tests/surgery/folding/test_parts.py",
+        "tests/surgery/folding/test_budget.py",
+    ),
     "surgery/folding/_fit.py": ("tests/surgery/folding/test_budget.py",),
     "surgery/folding/_taps.py": (
         "tests/surgery/folding/test_constants.py",
@@ -125,8 +143,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_random.py",
     ),
     "instruments/stiffness/block_sums.py": (
+        "tests/instruments/stiffness/test_gate_product.py",
+        "tests/instruments/stiffness/test_transformers.py",
         "tests/instruments/stiffness/test_capture.py",
-        "tests/instruments/stiffness/test_total.py",
     ),
     "instruments/stiffness/spectrum.py": ("tests/instruments/stiffness/test_spectrum.py",),
     "instruments/stiffness/step_index.py": ("tests/instruments/stiffness/test_step_index.py",),
@@ -156,7 +175,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "evolution/window.py": ("tests/evolution/test_primitives.py",),
     "networks/backbones/reparameterized.py": ("tests/networks/backbones/test_reparameterize.py",),
     "networks/backbones/resnet.py": ("tests/networks/backbones/test_resnet.py",),
-    "networks/preprocessing.py": ("tests/subject/test_open.py", "tests/networks/test_create.py"),
+    "networks/preprocessing.py": (
+        "tests/networks/test_preprocessing.py",
+        "tests/subject/test_open.py",
+    ),
     "data/corruptions.py": ("tests/data/test_corruptions.py",),
     "data/augment.py": ("tests/data/test_augment.py",),
     "data/batches.py": ("tests/data/test_batches.py",),
