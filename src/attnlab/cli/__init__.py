@@ -7,7 +7,9 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import tyro
 
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name in COMMANDS:
             command = command_named(name)
             description = _description(command)
-            with as_command(given):
+            with as_command(given), _plain_warnings():
                 tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
             sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name in ("-h", "--help"):
@@ -102,6 +104,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # What only prints has done its work. Anything else was cut off, and is no success.
         raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show a warning as one line, without the place in the code that gave it."""
+    before = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+        ours = category.__module__.startswith("attnlab.")
+        return f"{'note' if ours else category.__name__}: {message}\n"
+
+    warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def command_named(name: str) -> Callable[..., None]:

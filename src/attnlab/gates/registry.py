@@ -108,12 +108,28 @@ class GateSpec:
         what = f"Gate {str(self)!r}"
         check_whole("channels", channels, 1)
         check_values(what, self.info.build, options)
+        _check_whole_class(what, self.info.build)
         if not self.asr:
             return self.info.build(channels, **options)
         own = {name: options.pop(name) for name in _ASR_OPTIONS if name in options}
         check_values(what, LearnedVectorGate, own)
         inner = functools.partial(self.info.build, **options, **self.info.vector_options)
         return LearnedVectorGate(channels, inner, self.delta, **own)  # type: ignore[arg-type]
+
+
+def _check_whole_class(what: str, build: type[nn.Module]) -> None:
+    """Refuse a class of the user's own that lacks what every gate has."""
+    missing = sorted(getattr(build, "__abstractmethods__", ()))
+    if missing:
+        raise OptionError(
+            f"{what} lacks {' and '.join(missing)}. A gate defines forward, which returns the "
+            f"gate, and start_constant, which makes it one constant and returns that."
+        )
+    if "channels" not in inspect.signature(build).parameters:
+        raise OptionError(
+            f"{what} takes no channels. Expected def __init__(self, channels, ...): a gate is "
+            f"built with the number of channels that it acts on."
+        )
 
 
 def _options(build: type[nn.Module]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ note, and so the first note of every result.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,10 @@ from torch import nn
 from attnlab._checked import check_batches, check_whole
 from attnlab._errors import InputError, OptionError, WeightsError
 from attnlab.data import Data, is_text, load_named, needs_preprocessing, outputs_of
-from attnlab.networks.backbones.weights import SUFFIXES, read_state
-from attnlab.networks.checkpoint import Description, describe, filled
+from attnlab.networks.backbones.registry import public_names
+from attnlab.networks.backbones.unwrap import WeightsNote
+from attnlab.networks.backbones.weights import SUFFIXES, load_weights, read_state
+from attnlab.networks.checkpoint import Description, describe, filled, has_gates
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, takes_tokens, uncompiled
@@ -38,6 +41,8 @@ from attnlab.tasks import Task, TaskConfig, build_task
 Source = str | Path | nn.Module | Subject
 """What a network can be given as."""
 _NO_IMAGES = "No images were given: these are random pixels. Pass data, or batches of your own."
+_OF_FILES = (".npz", ".npy", ".onnx", ".weights", ".pkl", ".h5", ".json", ".toml", ".model", ".zip")
+"""How other files end that are given in the place of weights: no class has such a name."""
 _BUILDING = ("num_classes", "gate", "where", "start", "place", "shared", "shortcut")
 """Options that say how to build a network."""
 
@@ -49,6 +54,7 @@ def open(  # noqa: A001
     model: str | None = None,
     num_classes: int | None = None,
     weights: str | Path | None = None,
+    ema: bool = False,
     gate: str | None = None,
     where: str | None = None,
     start: Literal["paper", "identity"] = "paper",
@@ -74,6 +80,7 @@ def open(  # noqa: A001
         model: of a file that does not say which network it belongs to, the name of the network.
         num_classes: outputs of the network; what the data or the library say if left out.
         weights: of a named network: a file, timm's "pretrained", torchvision's "DEFAULT".
+        ema: of a checkpoint that holds both, take the running average of the weights.
         gate: insert this gate; with --model, the gate that the file's network has.
         where: the blocks that have that gate, as for `attnlab.insert`.
         start: how that gate starts: as in its paper, or so that the network answers as before.
@@ -107,7 +114,7 @@ def open(  # noqa: A001
         return _of_run(path, asked)
     if path.is_file():
         return _of_file(path, asked)
-    if path.suffix in SUFFIXES:
+    if path.suffix in (*SUFFIXES, *_OF_FILES):
         raise WeightsError(f"There is no file {str(path)!r}.")
     return _of_name(str(source), asked)
 
@@ -120,6 +127,7 @@ class Asked:
     model: str | None
     num_classes: int | None
     weights: str | Path | None
+    ema: bool
     gate: str | None
     where: str | None
     start: Literal["paper", "identity"]
@@ -193,7 +201,7 @@ def subject_of(source: Source, images: Batches | None = None) -> Subject:
 
 
 def _of_module(network: nn.Module, asked: Asked) -> Subject:
-    asked.refuse(("model", "weights", *_BUILDING), "a network that is already built")
+    asked.refuse(("model", "weights", "ema", *_BUILDING), "a network that is already built")
     network = uncompiled(network)
     images, notes = _images(asked, network, None, None, trained=True)
     return asked.applied(
@@ -210,7 +218,7 @@ def _of_module(network: nn.Module, asked: Asked) -> Subject:
 
 def _of_run(folder: Path, asked: Asked) -> Subject:
     asked.refuse(
-        ("model", "weights", *_BUILDING), f"the run {str(folder)!r}, whose network is known"
+        ("model", "weights", "ema", *_BUILDING), f"the run {str(folder)!r}, whose network is known"
     )
     subject = open_run(folder, trust=asked.trust)
     if asked.data is None:
@@ -229,7 +237,7 @@ def _of_run(folder: Path, asked: Asked) -> Subject:
 def _of_file(path: Path, asked: Asked) -> Subject:
     asked.refuse(("weights",), f"{str(path)!r}, which is a file of weights itself")
     description = _described(path, asked)
-    network = filled(description, read_state(path), str(path)).eval().to(_device())
+    network = filled(description, read_state(path, ema=asked.ema), str(path)).eval().to(_device())
     library = library_preprocessing(description.model, network, None)
     images_known = description.input_size is not None and len(description.input_size) == 3
     if library is None and images_known:
@@ -271,6 +279,9 @@ def _described(path: Path, asked: Asked) -> Description:
 
 def _of_name(name: str, asked: Asked) -> Subject:
     asked.refuse(("model",), f"{name!r}, which is a name and not a file of weights")
+    gated = _file_with_gates(name, asked)
+    if gated is not None:
+        return _of_file(gated, replace(asked, model=name, weights=None))
     published = asked.weights is not None and not Path(asked.weights).is_file()
     outputs = asked.num_classes
     if outputs is None and asked.data is not None and not published:
@@ -278,7 +289,7 @@ def _of_name(name: str, asked: Asked) -> Subject:
     description = _description(name, outputs, asked)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = create(name, outputs, asked.weights, **description.model_options)
+        network = _created(name, outputs, asked, description)
         if description.gate is not None:
             network = _with_gate(network, description)
     network = network.eval().to(_device())
@@ -298,6 +309,39 @@ def _of_name(name: str, asked: Asked) -> Subject:
             device=_device(),
         )
     )
+
+
+def _created(name: str, outputs: int | None, asked: Asked, description: Description) -> nn.Module:
+    """The network with its weights, or with their running average."""
+    if not asked.ema:
+        return create(name, outputs, asked.weights, **description.model_options)
+    if asked.weights is None or not Path(asked.weights).is_file():
+        raise OptionError(
+            f"ema is for a checkpoint that holds a running average of its weights, but weights is "
+            f"{asked.weights!r}. Pass the file as weights, or leave ema out."
+        )
+    network = create(name, outputs, **description.model_options)
+    load_weights(network, asked.weights, public_names(name), ema=True)
+    return network
+
+
+def _file_with_gates(name: str, asked: Asked) -> Path | None:
+    """The file of `weights`, if it holds the network with the gates that are asked for: then they
+    are part of what is read, and not inserted into it afterwards."""
+    path = None if asked.weights is None else Path(asked.weights)
+    if path is None or not path.is_file():
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeightsNote)  # what is taken is said when it is
+        if not has_gates(read_state(path, ema=asked.ema)):
+            return None
+    if asked.gate is None:
+        raise WeightsError(
+            f"{str(path)!r} holds a network with gates, and which is not said. Pass gate, as in "
+            f"attnlab fold {name} --weights {path} --gate asr:se; a file that attnlab.save wrote "
+            f"needs neither: attnlab fold {path}."
+        )
+    return path
 
 
 def _description(model: str, outputs: int | None, asked: Asked) -> Description:

@@ -113,7 +113,7 @@ def test_neither_a_state_dict_nor_one_in_a_known_entry(tmp_path: Path) -> None:
     torch.save({"epoch": 3, "weights": network().state_dict()}, path)
     expected = (
         "Expected 'FILE' to hold a state dict (tensors by name), alone or as its 'state_dict', "
-        "'model' or 'model_ema', but it holds "
+        "'model', 'state_dict_ema', 'model_ema', 'ema_state_dict' or 'ema', but it holds "
     )
     alone = "Save the network's state dict alone."
     assert message(path) == f"{expected}a dict with keys epoch, weights. {alone}"
@@ -166,7 +166,10 @@ def test_the_first_of_several_entries_is_taken_and_said(tmp_path: Path) -> None:
     content = {"model_ema": network().state_dict(), "model": STATE}
     assert loaded(content, tmp_path / "c.pt") == (
         True,
-        ["Took 'model' of 'FILE'. It has weights in 'model_ema', too."],
+        [
+            "Took 'model' of 'FILE'. It has weights in 'model_ema', too: "
+            "attnlab.open(..., ema=True), or --ema, takes the average."
+        ],
     )
 
 

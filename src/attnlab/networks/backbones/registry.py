@@ -119,3 +119,8 @@ def build_backbone(name: str, num_classes: int | None = None, **options: object)
     classes = info.outputs if num_classes is None else num_classes
     check_whole("num_classes", classes, 1)
     return info.build(num_classes=classes, **info.fixed, **options)
+
+
+def public_names(name: str) -> Mapping[str, str]:
+    """Beginnings of names in public files of a network of ours, and what they are called here."""
+    return BACKBONES[name].public_names if name in BACKBONES else {}

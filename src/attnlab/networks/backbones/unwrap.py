@@ -11,7 +11,9 @@ from typing import TypeGuard
 
 from torch import Tensor
 
-ENTRIES = ("state_dict", "model", "model_ema")
+AVERAGED = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
+"""The entries of a checkpoint that may hold the running average (EMA) of the network's tensors."""
+ENTRIES = ("state_dict", "model", *AVERAGED)
 """The entries of a checkpoint that may hold the network's tensors, the first that does wins."""
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DistributedDataParallel, torch.compile and Lightning put before names."""
@@ -31,14 +33,23 @@ def is_state(content: object) -> TypeGuard[Mapping[str, Tensor]]:
     )
 
 
-def entry_of(content: Mapping[str, object], source: str) -> dict[str, Tensor] | None:
-    """The tensors of the network in a checkpoint that holds more; None if there are none."""
+def entry_of(
+    content: Mapping[str, object], source: str, *, ema: bool = False
+) -> dict[str, Tensor] | None:
+    """The tensors of the network in a checkpoint that holds more, or with `ema` their running
+    average; None if there are none."""
     found = {name: state for name in ENTRIES if is_state(state := content.get(name)) and state}
+    averages = [name for name in found if name in AVERAGED]
+    if ema and not averages:
+        return None
     if not found:
         return None
-    first, *rest = found
-    others = " and ".join(map(repr, rest))
-    instead = f" It has weights in {others}, too." if others else ""
+    first = averages[0] if ema else next(iter(found))
+    others = " and ".join(repr(name) for name in found if name != first)
+    instead = f" It has weights in {others}, too" if others else ""
+    if instead:
+        offer = not ema and averages and averages[0] != first
+        instead += ": attnlab.open(..., ema=True), or --ema, takes the average." if offer else "."
     warnings.warn(f"Took {first!r} of {source!r}.{instead}", WeightsNote, stacklevel=2)
     return dict(found[first])
 

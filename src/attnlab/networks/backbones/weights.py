@@ -16,22 +16,31 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import WeightsError
-from attnlab.networks.backbones.unwrap import ENTRIES, entry_of, is_state, without_prefix
+from attnlab.networks.backbones.unwrap import AVERAGED, ENTRIES, entry_of, is_state, without_prefix
 
 SHOWN = 3
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".tar")
 """How files of weights end."""
 
 
-def read_state(path: str | Path) -> dict[str, Tensor]:
+def read_state(path: str | Path, *, ema: bool = False) -> dict[str, Tensor]:
     """The tensors in a `.safetensors` or torch file, by name; of a checkpoint with more in it,
-    those of its network."""
+    those of its network, or with `ema` their running average."""
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"There is no file of weights at {str(path)!r}.")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    return _read_torch(path)
+    if path.suffix != ".safetensors":
+        return _read_torch(path, ema=ema)
+    if ema:
+        raise _no_average(path)
+    return _read_safetensors(path)
+
+
+def _no_average(path: Path) -> WeightsError:
+    return WeightsError(
+        f"{str(path)!r} holds no running average of weights (EMA), which would be its "
+        f"{_either(AVERAGED)}. Leave ema out."
+    )
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
@@ -56,7 +65,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise _damaged(path, "safetensors", error) from error
 
 
-def _read_torch(path: Path) -> dict[str, Tensor]:
+def _read_torch(path: Path, *, ema: bool = False) -> dict[str, Tensor]:
     try:
         # The settings of a training script; a bag of values, which runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -71,11 +80,13 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # on arbitrary bytes the reader fails with any type of error
         raise _damaged(path, "torch", error) from error
-    if is_state(content):
+    if is_state(content) and not ema:
         return dict(content)
-    state = entry_of(content, str(path)) if isinstance(content, dict) else None
+    state = entry_of(content, str(path), ema=ema) if isinstance(content, dict) else None
     if state is not None:
         return state
+    if ema:
+        raise _no_average(path)
     keys = _few([str(key) for key in content]) if isinstance(content, dict) else ""
     held = f"a dict with keys {keys}" if keys else f"a {type(content).__name__}"
     raise WeightsError(
@@ -97,20 +108,24 @@ def rename(state: Mapping[str, Tensor], beginnings: Mapping[str, str]) -> dict[s
 
 
 def load_weights(
-    network: nn.Module, path: str | Path, beginnings: Mapping[str, str] | None = None
+    network: nn.Module,
+    path: str | Path,
+    beginnings: Mapping[str, str] | None = None,
+    *,
+    ema: bool = False,
 ) -> None:
     """Load the file at `path` into `network`, every name and every shape or an error."""
-    fill(network, read_renamed(network, path, beginnings or {}), str(path))
+    fill(network, read_renamed(network, path, beginnings or {}, ema=ema), str(path))
 
 
 def read_renamed(
-    network: nn.Module, path: str | Path, beginnings: Mapping[str, str]
+    network: nn.Module, path: str | Path, beginnings: Mapping[str, str], *, ema: bool = False
 ) -> dict[str, Tensor]:
     """The tensors of a file under the names that they have in `network`; `beginnings` of names in
     public files, and what they are called here."""
     expected = network.state_dict()
     public = rename(expected, {here: there for there, here in beginnings.items()})
-    state = without_prefix(read_state(path), {*expected, *public}, str(path))
+    state = without_prefix(read_state(path, ema=ema), {*expected, *public}, str(path))
     return rename(state, beginnings)
 
 

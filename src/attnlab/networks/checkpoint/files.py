@@ -8,7 +8,8 @@ a file alone never has modules imported: classes of the user's own need `trust=T
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -51,8 +52,36 @@ def filled(description: Description, state: Mapping[str, Tensor], source: str) -
         given = state.get(name, value)
         if given.shape == value.shape and _layout(given) != _layout(value):
             value.data = torch.empty_like(given)  # not assigned: tied tensors stay tied
-    fill(network, state, source)
+    try:
+        fill(network, state, source)
+    except WeightsError as error:
+        hint = _about_gates(description, network.state_dict(), state)
+        if not hint:
+            raise
+        raise WeightsError(f"{hint} {error}") from error
     return network
+
+
+def has_gates(names: Iterable[str]) -> bool:
+    """Whether tensors of inserted gates are among those with these names."""
+    return any(part.startswith("attnlab") for name in names for part in name.split("."))
+
+
+def _about_gates(
+    description: Description, expected: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> str:
+    """What to pass if only the gates of the file and of the description differ; else nothing."""
+    there, here = has_gates(state), has_gates(expected)
+    if there and not here:
+        return "The file holds gates, and none are asked for: pass gate, in a command --gate NAME."
+    if here and not there:
+        return f"The file holds no gates: leave gate={description.gate!r} out."
+    different = set(expected).symmetric_difference(state)
+    scales = all(re.search(r"(^|\.)attnlab\w*\.scale$", name) for name in different)
+    if not different or not scales:
+        return ""
+    start = "identity" if description.start == "paper" else "paper"
+    return f"The gates of the file began with start={start!r}: pass that, --start {start}."
 
 
 def _layout(tensor: Tensor) -> tuple[object, ...]:

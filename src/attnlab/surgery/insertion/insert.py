@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, get_args
 
@@ -16,6 +18,7 @@ from torch.optim import Optimizer
 
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
+from attnlab._imported import is_path
 from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
 from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
@@ -184,7 +187,10 @@ def _operate(
     trains = all(item.trainable for item in resolved)
     notes = _notes(network, kept, trains)
     sites, more = _attach(network, original, resolved, how)
-    after = original.answer_of(network)
+    try:
+        after = original.answer_of(network)
+    except Exception as error:
+        raise _gate_failed(error, resolved) or error from error
     figures = original.figures(network, after, _macs_after(original, after))
     if not trains:
         added = figures["parameters_after"] - original.parameters
@@ -199,6 +205,25 @@ def _operate(
         sites=tuple(sites),
         notes=(*notes, *more),
         **figures,
+    )
+
+
+def _gate_failed(error: Exception, resolved: Sequence[Resolved]) -> InputError | None:
+    """One line for a gate of the user's own that does not run, with the line of its file; None for
+    other errors."""
+    own = [item.label for item in resolved if is_path(item.label)]
+    # The cause is what the gate raised, if it was wrapped on the way.
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    frames = traceback.extract_tb(cause.__traceback__)
+    theirs = [f for f in frames if not re.search(r"[/\\\\](torch|attnlab|timm)[/\\\\]", f.filename)]
+    if not own:
+        return None
+    first = (str(cause).splitlines() or [""])[0]
+    last = theirs[-1] if theirs else None
+    at = "" if last is None else f" ({Path(last.filename).name}, line {last.lineno}: {last.line})"
+    return InputError(
+        f"The gate {own[0]!r} fails when the network runs: {type(cause).__name__}: {first}{at}. A "
+        f"gate is given the branch, and returns what broadcasts to it."
     )
 
 
