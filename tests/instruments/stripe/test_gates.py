@@ -113,6 +113,22 @@ def test_fresh_identity_gates_have_no_stripe():
     )
 
 
+def test_gates_of_one_value_have_no_stripe_but_a_spread():
+    network = _with_gate("token")
+    torch.manual_seed(0)
+    for name, parameter in network.named_parameters():
+        if name.endswith("gate.weight"):
+            torch.nn.init.normal_(parameter)
+    result = stripe(network, _batches(8))
+    number = len(result.sites)
+    assert [site.ratio for site in result.sites] == [None] * number
+    assert min(site.image_spread for site in result.sites) > 1e-4
+    assert result.verdict == (
+        "The channels of no gate differ, as in gates of one value for all of them, so there is no "
+        f"stripe to see; at {number} of {number} gates the images do."
+    )
+
+
 def test_gates_inside_norms():
     network = _with_gate("iebn")
     name, norm = next(

@@ -89,6 +89,12 @@ class StripeResult(Result):
 
     def _stripes(self) -> str:
         known = self.ratios()
+        moving = sum(site.image_spread > _ALL_ALIKE for site in self.sites)
+        if not known and moving:
+            return (
+                f"The channels of no gate differ, as in gates of one value for all of them, so "
+                f"there is no stripe to see; at {moving} of {len(self.sites)} gates the images do."
+            )
         if not known:
             return (
                 "Neither images nor channels differ at any gate: there is no stripe to see, as in "
