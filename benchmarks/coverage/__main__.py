@@ -2,6 +2,7 @@
 
 python -m benchmarks.coverage timm --only 'swin|vit'
 python -m benchmarks.coverage beyond --only 'detection|yolo'
+python -m benchmarks.coverage language --only 'llama|qwen'
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from benchmarks._common import run_program
 COMMANDS = {
     "timm": "table:timm",
     "beyond": "table:beyond",
+    "language": "atlas:language",
     "truth": "truth:truth",
     "placement": "surgery:placement",
     "fold-share": "surgery:fold_share",

@@ -92,7 +92,7 @@ class Row:
         }
 
 
-def _differences(expected: Reading, found: list[Step]) -> list[str]:
+def differences_of(expected: Reading, found: list[Step]) -> list[str]:
     """Return what is missing (-), what is too much (+), and stages that differ."""
     sequence = [f"{s.owner} {s.kind} {prod(s.shape) // BATCH}" for s in found]
     numbers = [step.stage for step in found]
@@ -114,12 +114,12 @@ def _differences(expected: Reading, found: list[Step]) -> list[str]:
 def _judge_discovery(row: Row, network: Network, found: list[Step]) -> None:
     assert network.expected is not None
     row.found = len(found)
-    row.differences = _differences(network.expected.reading, found)
+    row.differences = differences_of(network.expected.reading, found)
     if not row.differences:
         row.discovery = "right"
         return
     for reading in network.expected.accepted:
-        if not _differences(reading, found):
+        if not differences_of(reading, found):
             row.discovery, row.reason = "other", "; ".join(reading.because)
 
 

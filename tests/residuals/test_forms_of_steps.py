@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor, nn
 
 import attnlab
+from attnlab._errors import StepsNotFoundError
 from attnlab.residuals.watching import Observer, SeenStep, watching
 from attnlab.surgery.insertion import attachments
 
@@ -243,3 +244,42 @@ def test_reformer_and_mobilebert_take_all_their_steps():
     )
     kinds = [step.kind for step in attnlab.steps(mobilebert, ids)]
     assert kinds == ["projection", "identity", "identity", "identity"] * 2
+
+
+class Streams(nn.Module):
+    """A state of four streams: read by a row, carried by a matrix made from it, written to all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.read = nn.Linear(4 * 8, 16), nn.Linear(4 * 8, 4)
+        self.write, self.layer = nn.Linear(4 * 8, 4), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(2)
+        carry = self.mix(flat).unflatten(-1, (4, 4)).softmax(-1)
+        collapsed = (self.read(flat).sigmoid().unsqueeze(-1) * x).sum(2)
+        update = torch.tanh(self.layer(collapsed))
+        return self.write(flat).sigmoid().unsqueeze(-1) * update.unsqueeze(-2) + carry @ x
+
+
+class Attended(nn.Module):
+    """Attention whose values are added to once more: its values are not a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.values, self.place = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys, values = self.keys(x), self.values(x)
+        scores = (keys @ keys.transpose(-1, -2)).softmax(-1)
+        return scores @ values + torch.tanh(self.place(values))
+
+
+def test_a_matrix_made_from_the_streams_carries_them() -> None:
+    torch.manual_seed(0)
+    state = torch.randn(2, 5, 4, 8)
+    network = nn.Sequential(Streams(), Streams())
+    found = attnlab.steps(network, state)
+    assert [(step.owner, step.kind) for step in found] == [("0", "projection"), ("1", "projection")]
+    with pytest.raises(StepsNotFoundError):
+        attnlab.steps(nn.Sequential(Attended()), torch.randn(2, 3, 5, 8))

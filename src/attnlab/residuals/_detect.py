@@ -17,7 +17,14 @@ from attnlab.residuals._arms import (
     passes_lower_resolution,
     projection,
 )
-from attnlab.residuals._forms import begins_with_slices, forms, parts, positions, twins
+from attnlab.residuals._forms import (
+    begins_with_slices,
+    behind_layout,
+    forms,
+    parts,
+    positions,
+    twins,
+)
 from attnlab.residuals._update import (
     caller,
     computes,
@@ -63,7 +70,12 @@ class _Detection:
         """The state of each step that was found."""
         self.additions: list[Addition] = []
         for node in found:
-            addition = self._identity(node) or self._projection(node) or _merge(node)
+            addition = (
+                self._identity(node)
+                or self._projection(node)
+                or self._carried(node)
+                or _merge(node)
+            )
             self.additions.append(addition)
             if addition.kind != "merge":
                 self.steps[node.index] = addition.state
@@ -120,6 +132,33 @@ class _Detection:
         if node.first_goes_on and found.shortcut != node.inputs[0]:
             return None
         return Addition(node.index, "projection", found.state, found.shortcut, found.branch)
+
+    def _carried(self, node: Node) -> Addition | None:
+        """The step of a state of several streams that a matrix mixes, one for each token and made
+        from the state itself: `A(X) X + f(X)`, as hyper-connections take it. Attention mixes its
+        values so, too, but by a matrix of queries and keys, and the values are not a state."""
+        graph = self.graph
+        if len(node.data_inputs) != 2:
+            return None
+        for shortcut, branch in _roles(graph, node):
+            mixed = graph.nodes[behind_layout(graph, shortcut)]
+            if mixed.operation != "matmul" or len(mixed.data_inputs) != 2:
+                continue
+            matrix, streams = mixed.data_inputs
+            sizes = graph.nodes[matrix].shape
+            if len(sizes) != len(node.shape) or len(sizes) < 4:
+                continue
+            if not sizes[-1] == sizes[-2] == node.shape[-2]:
+                continue
+            for state in (streams, behind_layout(graph, streams)):
+                if (
+                    graph.nodes[state].shape == node.shape
+                    and graph.computed_from(matrix, state)
+                    and not is_read_elsewhere(graph, branch, node.index)
+                    and self._is_update(node, state, branch)
+                ):
+                    return Addition(node.index, "projection", state, shortcut, branch)
+        return None
 
     def _is_merge(self, node: Node, found: Projection) -> bool:
         graph = self.graph

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import attnlab
+from attnlab._errors import InputError
+from attnlab.instruments.removal import RANKINGS, RemovalTrial
+from attnlab.instruments.removal.rankings.kl import log_probabilities
 from attnlab.instruments.removal.shorten import shorten
 
 transformers = pytest.importorskip("transformers")
@@ -117,3 +121,24 @@ def test_a_layer_that_is_given_the_state_beside_its_input_hands_on_the_state() -
     with model.bert.encoder.layer[1].attention.output.dense.register_forward_hook(zeros):
         expected = logits(model)
     assert torch.equal(logits(shorter), expected)
+
+
+def test_kl_is_that_of_torch_with_the_sublayer_zero() -> None:
+    model = network("Llama").double()
+    batches = [{"input_ids": TOKENS[:1]}, {"input_ids": TOKENS[1:]}]
+    trial = RemovalTrial(model, batches)
+    found = RANKINGS["kl"].scores(trial, ())
+    by_label = {step.label: found[step.key] for step in trial.found.steps}
+    whole = logits(model).flatten(0, 1).log_softmax(-1)
+    for number in range(3):
+        for label, sublayer in ((f"1.{number}", "self_attn"), (f"1.{number}:1", "mlp")):
+            module = model.get_submodule(f"model.layers.{number}.{sublayer}")
+            with module.register_forward_hook(zeros):
+                shorter = logits(model).flatten(0, 1).log_softmax(-1)
+            expected = F.kl_div(shorter, whole, reduction="batchmean", log_target=True)
+            assert by_label[label] == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_kl_needs_a_distribution() -> None:
+    with pytest.raises(InputError, match="expected a network whose first result is"):
+        log_probabilities((torch.zeros(3),))

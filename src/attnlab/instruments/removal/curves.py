@@ -45,7 +45,8 @@ def removal_curves(
         images: batches to rank the steps on, each a tensor, or a pair of images and classes; the
             network's own training images when None.
         test: batches to measure on; `images` when None, or its own test images with its own.
-        rankings: some of `attnlab.instruments.removal.RANKINGS`; all that are possible when None.
+        rankings: some of `attnlab.instruments.removal.RANKINGS`; when None all that are possible
+            and not for some outputs only.
         most: how many steps go; all that can be removed when None. Rankings that measure again run
             the network once per step and removal.
         asked: how many of them the verdict is about; `most` when None.
@@ -83,7 +84,8 @@ def removal_curves(
 
 def _rankings(names: Sequence[str] | None, trial: RemovalTrial) -> list[Ranking]:
     if names is None:
-        return [r for r in RANKINGS.values() if trial.labels is not None or not r.needs_labels]
+        usual = [ranking for ranking in RANKINGS.values() if not ranking.on_request]
+        return [r for r in usual if trial.labels is not None or not r.needs_labels]
     return [ranking_named(name) for name in names]
 
 

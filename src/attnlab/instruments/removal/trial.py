@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +65,14 @@ class RemovalTrial:
         observer = LeavesOut(left_out)
         with evaluating(self.network), watching(self.network, observer, found=self.found):
             return run_on(self.network, self.samples)
+
+    def outputs(
+        self, read: Callable[[Any], Tensor], left_out: Collection[StepKey] = ()
+    ) -> list[Tensor]:
+        """What `read` makes of the network's output without these steps, batch by batch."""
+        observer = LeavesOut(left_out)
+        with evaluating(self.network), watching(self.network, observer, found=self.found):
+            return [read(call(self.network, each.inputs)) for each in self.samples]
 
 
 def run_on(network: nn.Module, samples: Sequence[Sample]) -> Tensor:

@@ -24,5 +24,7 @@ class Ranking:
     again: bool = False
     """Whether it is measured again after each removal."""
     needs_labels: bool = False
+    on_request: bool = False
+    """Whether it is meant for some outputs only, and so not drawn unless it is named."""
     source: str = ""
     """Where it comes from, if it is not ours."""
