@@ -92,18 +92,22 @@ def _looks_ahead(model: nn.Module, example: dict[str, Tensor]) -> bool | None:
 
 
 def _removed(model: nn.Module, found: Watchable, steps: list[Step], example: Any) -> str:
-    """The check of a removal of the middle one of `steps`."""
+    """The check of a removal of one of `steps`: the middle one, or the first other that passes."""
     if not steps:
         reasons = {why_not(model, found, step) for step in found.steps}
         return f"no: {min(reasons)}" if reasons else "no: no steps"
-    step = steps[len(steps) // 2]
-    try:
-        error, precision = check_removal(
-            model, decide_removal(model, [step], example), [step], example
-        )
-    except AttnlabError as refusal:
-        return f"no: {str(refusal).partition(': ')[2].partition('. ')[0]}"
-    return f"{'exact' if error == 0 else f'{error:.0e}'} ({precision})"
+    middle = steps[len(steps) // 2]
+    why = ""
+    for step in (middle, *(each for each in steps if each is not middle)):
+        try:
+            error, precision = check_removal(
+                model, decide_removal(model, [step], example), [step], example
+            )
+        except AttnlabError as refusal:
+            why = why or str(refusal).partition(": ")[2].partition(". ")[0]
+        else:
+            return f"{'exact' if error == 0 else f'{error:.0e}'} ({precision})"
+    return f"no: {why}"
 
 
 def _entry(network: Network) -> Entry:

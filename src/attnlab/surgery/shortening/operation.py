@@ -271,7 +271,12 @@ def _replaced(
             around = [name for name in words if end.startswith(f"{name}.")]
             for name in around or [end]:
                 words[name] = words.get(name, "identity").replace("identity", "nothing")
-        replaced |= words
+        # A stand-in answers with one tensor, so a module of which the branch reads two stays.
+        replaced |= {
+            name: word
+            for name, word in words.items()
+            if word.startswith("nothing") or _handed_out(graph, name) < 2
+        }
     return outermost(replaced)
 
 
@@ -294,12 +299,18 @@ def _passing(network: nn.Module, modules: list[str], example: Example | None) ->
     return words
 
 
+def _handed_out(graph: Graph, name: str) -> int:
+    """How many tensors that a module made are read outside it."""
+    inside = {node.index for node in graph.nodes if any(name == each for each, _ in node.inside)}
+    return sum(not inside.issuperset(graph.readers(index)) for index in inside)
+
+
 def _word_for(given: tuple[Any, ...], named: dict[str, Any], output: Any) -> str:
     """What answers in the form in which a module of a branch did."""
     if isinstance(output, list):
         return "identity:list"
     if isinstance(output, tuple):
-        return f"identity:{len(output)}" if len(output) > 1 else "identity"
+        return f"identity:{len(output)}"
     if isinstance(output, Tensor):
         first = first_tensor(given, named)
         same = first.ndim == output.ndim and first.shape[:-1] == output.shape[:-1]

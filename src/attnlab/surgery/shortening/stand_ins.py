@@ -2,7 +2,7 @@
 
 A word says which, so that a file of weights can hold it: `identity` and `relu` for a whole block,
 `identity` for a module of the step's branch, and `nothing` for the one at its end, whose result is
-added. `identity:2` and `nothing:2` answer with two values where the module did, of which the
+added. `identity:2` and `nothing:2` answer with a tuple of two where the module did, of which the
 network reads the first, and `nothing:list` with a list of one. `zeros:96` are zeros with 96
 channels on the last axis, where a module of the branch changed their number.
 """
@@ -23,7 +23,8 @@ from attnlab.surgery.insertion import attachments, mark_shortened, remove
 class PassOn(nn.Identity):
     """Returns the first tensor that it is given, whatever comes with it."""
 
-    def __init__(self, results: int = 1, in_list: bool = False) -> None:
+    def __init__(self, results: int = 0, in_list: bool = False) -> None:
+        """With `results` a tuple of as many, with 0 the tensor itself."""
         super().__init__()
         self.results = results
         self.in_list = in_list
@@ -34,13 +35,13 @@ class PassOn(nn.Identity):
     def _returned(self, first: Tensor) -> Any:
         if self.in_list:
             return [first]
-        return first if self.results == 1 else (first, *[None] * (self.results - 1))
+        return (first, *[None] * (self.results - 1)) if self.results else first
 
 
 class Nothing(PassOn):
     """Zeros, as many as it is given: what a step adds that is left out."""
 
-    def __init__(self, results: int = 1, in_list: bool = False, channels: int = 0) -> None:
+    def __init__(self, results: int = 0, in_list: bool = False, channels: int = 0) -> None:
         super().__init__(results, in_list)
         self.channels = channels
 
@@ -59,7 +60,7 @@ def first_tensor(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
     raise InputError("A module that a removed step left was called without a tensor.")
 
 
-_FORM = re.compile(r"relu|(identity|nothing)(?::([2-9]|list))?|zeros:([1-9][0-9]*)")
+_FORM = re.compile(r"relu|(identity|nothing)(?::([1-9]|list))?|zeros:([1-9][0-9]*)")
 
 
 def stand_in_for(word: str) -> nn.Module:
@@ -76,7 +77,7 @@ def stand_in_for(word: str) -> nn.Module:
     if match[3]:
         return Nothing(channels=int(match[3]))
     in_list = match[2] == "list"
-    results = 1 if in_list else int(match[2] or 1)
+    results = 0 if in_list else int(match[2] or 0)
     return (Nothing if match[1] == "nothing" else PassOn)(results, in_list)
 
 
