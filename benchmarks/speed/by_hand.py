@@ -19,6 +19,7 @@ import attnlab
 from attnlab.surgery.insertion import attachments
 from benchmarks._common import Table, interleave, settings, timed, write_json
 from benchmarks.speed.hand_written import written_like
+from benchmarks.speed.inference import instructions
 
 SETTINGS = settings("speed")["by_hand"]
 INSERTING = settings("speed")["inserting"]["networks"]
@@ -44,6 +45,9 @@ class ByHand:
     compiled: float | None
     """The ratio of the two when compiled."""
     rounds: int
+    instructions_by_hand: int
+    """Python instructions in one forward, which do not depend on a busy machine."""
+    instructions_inserted: int
 
     @property
     def ratio(self) -> float:
@@ -62,6 +66,7 @@ class ByHand:
             *times,
             f"{self.ratio:.3f}",
             f"{per_gate:.1f}",
+            f"{self.instructions_by_hand:,} → {self.instructions_inserted:,}",
             self.export,
             compiled,
         ]
@@ -128,13 +133,24 @@ def _compare(
         difference = float((inserted(images) - hand(images)).abs().max())
         three = {"plain": plain, "hand": hand, "inserted": inserted}
         fastest, rounds = _minima(three, images, seconds)
+        counts = [instructions(partial(each, images)) for each in (hand, inserted)]
     export, ratio = "", None
     if compiled:
         same = _operations(hand, images) == _operations(inserted, images)
         export = "identical" if same else "differs"
         with torch.no_grad():
             ratio = _compiled_ratio(hand, inserted, images, seconds)
-    return ByHand(name, gate, len(receipt.sites), *fastest, difference, export, ratio, rounds)
+    return ByHand(
+        name,
+        gate,
+        len(receipt.sites),
+        *fastest,
+        difference,
+        export,
+        ratio,
+        rounds,
+        *counts,
+    )
 
 
 def by_hand(
@@ -169,7 +185,7 @@ def by_hand(
             found.append(_compare(name, gate, plain, images, seconds, compiled))
             gc.collect()
     columns = ["network", "gates", "plain ms", "by hand ms", "inserted ms", "inserted / by hand"]
-    columns += ["µs per gate", "export", "compiled"]
+    columns += ["µs per gate", "Python instructions", "export", "compiled"]
     Table("Inserted gates against gates by hand", columns, [each.cells for each in found]).print()
     write_json(json, {"by_hand": [{**asdict(each), "ratio": each.ratio} for each in found]})
 

@@ -242,7 +242,7 @@ def _compared(
     return (*means, math.exp(difference), interval)
 
 
-def _instructions(run: Callable[[], object]) -> int:
+def instructions(run: Callable[[], object]) -> int:
     """Count the Python instructions that `run` executes."""
     count = 0
 
@@ -289,7 +289,7 @@ def hosting(
             images = torch.randn(case["batch"], 3, case["size"], case["size"])
             assert torch.equal(old(images), new(images))
             found = _compared(old, new, images, seconds)
-            counts = [_instructions(partial(n, images)) for n in (old, new)]
+            counts = [instructions(partial(n, images)) for n in (old, new)]
             name = f"{case['network']} + {case['gate']}, {case['batch']} × {case['size']}²"
             costs.append(HostingCost(name, gates, *found, *counts))
     columns = ["case", "gates", "before ms", "after ms", "after / before", "instructions"]
