@@ -125,7 +125,8 @@ def _check_whole_class(what: str, build: type[nn.Module]) -> None:
             f"{what} lacks {' and '.join(missing)}. A gate defines forward, which returns the "
             f"gate, and start_constant, which makes it one constant and returns that."
         )
-    if "channels" not in inspect.signature(build).parameters:
+    parameters = inspect.signature(build).parameters.values()
+    if all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters):
         raise OptionError(
             f"{what} takes no channels. Expected def __init__(self, channels, ...): a gate is "
             f"built with the number of channels that it acts on."
