@@ -49,7 +49,7 @@ CASES: list[tuple[dict, type[AttnlabError], str]] = [
         {"remove": 1, "by": "outputs", "images": [IMAGES]},
         UnknownNameError,
         "Unknown ranking 'outputs'. Did you mean 'output'? Expected one of: output, influence, "
-        "nsi, tns, loss.",
+        "nsi, tns, loss, kl.",
     ),
     (
         {"remove": 1, "by": "loss", "images": [IMAGES]},
