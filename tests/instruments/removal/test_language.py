@@ -1,4 +1,4 @@
-"""Steps of language models are counted and removed rightly, against hooks by hand in float64."""
+"""Steps of language models are counted and removed rightly, to the bit, against hooks by hand."""
 
 from __future__ import annotations
 
