@@ -1,7 +1,7 @@
 """attnlab: attention as step size.
 
-Put attention into any vision network, measure what it does to the network's feature trajectory, and
-fold it away when it turned out to be constant.
+Put attention into any network with residual steps, vision or language, measure what it does to the
+network's feature trajectory, and fold it away when it turned out to be constant.
 """
 
 from importlib import import_module

@@ -17,7 +17,7 @@ from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.results import StoredRun
 from attnlab.results.details import DetailsResult
 from attnlab.tasks import TaskConfig, build_task
-from attnlab.tasks.segmentation import starts
+from attnlab.tasks.segmentation import window_starts
 
 FEW = {"name": "shape-masks", "size": 24, "train_subset": 16, "test_subset": 6}
 SMALL = {"width": 4, "levels": 2, "blocks": 2}
@@ -86,7 +86,7 @@ def test_an_image_that_is_too_small():
 
 @pytest.mark.parametrize(("length", "window"), [(10, 10), (7, 10), (11, 10), (37, 8), (64, 16)])
 def test_windows_cover_and_overlap(length, window):
-    found = starts(length, window)
+    found = window_starts(length, window)
     covered = {place for start in found for place in range(start, min(length, start + window))}
     assert covered == set(range(length))
     if length > window:

@@ -66,15 +66,15 @@ class TokenRows:
 def load_text(config: DataConfig) -> TokenData:
     """The windows of `config`."""
     _refuse_settings(config)
-    return TokenData(config, read_rows(config))
+    return TokenData(config, read_token_rows(config))
 
 
 def text_checksum(config: DataConfig) -> str:
     """SHA-256 of the tokens of both parts, or of their files."""
-    return read_rows(config).checksum
+    return read_token_rows(config).checksum
 
 
-def read_rows(config: DataConfig) -> TokenRows:
+def read_token_rows(config: DataConfig) -> TokenRows:
     """The tokens of both parts, whole."""
     options: dict[str, Any] = dict(config.options)
     read: Callable[..., TokenRows] = {"stdlib": _stdlib, "text": _text, "tokens": _tokens}[

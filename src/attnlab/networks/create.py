@@ -28,7 +28,7 @@ from attnlab.networks._timm_options import refuse_swallowed_options
 from attnlab.networks._transformers import causal_families, create_causal
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
-from attnlab.surgery.history import Made, record
+from attnlab.surgery.history import Made, record_event
 
 LIBRARIES = ("timm", "torchvision", "smp", "transformers")
 
@@ -65,7 +65,7 @@ def create(
     network = _created(name, num_classes, weights, new_head, options)
     # With a new head, how images were prepared is up to those who train it.
     given = weights is not None and not new_head and not Path(weights).is_file()
-    record(network, Made(made, str(weights) if given else None))
+    record_event(network, Made(made, str(weights) if given else None))
     return network
 
 

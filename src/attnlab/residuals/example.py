@@ -132,7 +132,7 @@ def example_input(model: nn.Module, batch: int = 1) -> Tensor:
     Sizes are asked of attnlab's and anybody's `input_size`, timm's patch embedding and pretrained
     configuration, and Hugging Face's configuration; else 3×224×224.
     """
-    tokens = takes_tokens(model)
+    tokens = token_input(model)
     if tokens is not None:
         return example_tokens(*tokens, batch).to(next(model.parameters()).device)
     generator = torch.Generator().manual_seed(0)
@@ -141,7 +141,7 @@ def example_input(model: nn.Module, batch: int = 1) -> Tensor:
     return images if parameter is None else images.to(parameter.device, parameter.dtype)
 
 
-def takes_tokens(model: nn.Module) -> tuple[int, int] | None:
+def token_input(model: nn.Module) -> tuple[int, int] | None:
     """How many tokens there can be and how long an example is, of a network that says so: anybody's
     `vocabulary` and `context`, or Hugging Face's configuration; None for networks of images."""
     if isinstance(model, DeclaresTokens):

@@ -58,10 +58,10 @@ class Identity(Strict):
         return found
 
 
-def flat_settings(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """`recipe.epochs`, 3: the names of nested settings joined by dots; empty tables left out."""
     for name, value in settings.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, Mapping) and value:
             yield from flat_settings(value, f"{prefix}{name}.")
         elif value != {}:
             yield f"{prefix}{name}", value

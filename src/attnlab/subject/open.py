@@ -25,10 +25,10 @@ from attnlab.data import Data, is_text, load_named, needs_preprocessing, outputs
 from attnlab.networks.backbones.registry import public_names
 from attnlab.networks.backbones.unwrap import WeightsNote
 from attnlab.networks.backbones.weights import SUFFIXES, load_weights, read_state
-from attnlab.networks.checkpoint import Description, describe, filled, has_gates
+from attnlab.networks.checkpoint import Description, describe, filled, names_have_gates
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
-from attnlab.residuals.example import evaluating, example_input, takes_tokens, uncompiled
+from attnlab.residuals.example import evaluating, example_input, token_input, uncompiled
 from attnlab.residuals.inputs import Batches
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.building import own_preprocessing
@@ -187,7 +187,7 @@ def subject_of(source: Source, images: Batches | None = None) -> Subject:
         check_batches(images)
         return replace(subject, loader=images, data=None, task=None)
     if subject.data is None and subject.loader is None:
-        if takes_tokens(subject.network) is not None:
+        if token_input(subject.network) is not None:
             raise InputError(
                 f"{subject.name!r} takes tokens, and random ones would say nothing of it. Pass "
                 f"text: data='stdlib', or a file or folder with root."
@@ -333,7 +333,7 @@ def _file_with_gates(name: str, asked: Asked) -> Path | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeightsNote)  # what is taken is said when it is
-        if not has_gates(read_state(path, ema=asked.ema)):
+        if not names_have_gates(read_state(path, ema=asked.ema)):
             return None
     if asked.gate is None:
         raise WeightsError(
@@ -413,7 +413,7 @@ def _images(
 
 def _check_kind(data: str | Path, root: str | Path | None, network: nn.Module) -> None:
     """Refuse images for a network of tokens. Not text for others: not all say what they take."""
-    if takes_tokens(network) is not None and not is_text(data, root):
+    if token_input(network) is not None and not is_text(data, root):
         raise InputError(
             f"{type(network).__name__} takes tokens, but {str(data)!r} has images. Pass text, such "
             f"as data='stdlib'."

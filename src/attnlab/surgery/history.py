@@ -51,7 +51,7 @@ class Inserted:
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedOrFused:
     """Gates went into layers, or layers into one another."""
 
     removed: list[str] = field(default_factory=list)
@@ -66,17 +66,17 @@ class Shortened:
     replaced: dict[str, str]
 
 
-Event = Made | Found | Inserted | Folded | Shortened
+Event = Made | Found | Inserted | FoldedOrFused | Shortened
 _KINDS: dict[str, type[Event]] = {
     "made": Made,
     "found": Found,
     "inserted": Inserted,
-    "folded": Folded,
+    "folded": FoldedOrFused,
     "shortened": Shortened,
 }
 
 
-def record(network: nn.Module, event: Event) -> None:
+def record_event(network: nn.Module, event: Event) -> None:
     """Keep with `network` what was done to it."""
     kind = next(name for name, each in _KINDS.items() if type(event) is each)
     plain = {each.name: getattr(event, each.name) for each in fields(event)}
@@ -93,7 +93,7 @@ def recorded(network: nn.Module) -> list[Event]:
 def record_start(network: nn.Module, example: Any) -> None:
     """Keep what `network` is before its first surgery, if nothing is known of it yet."""
     if not recorded(network):
-        record(network, found_now(network, example))
+        record_event(network, found_now(network, example))
 
 
 def found_now(network: nn.Module, example: Any = None) -> Found:

@@ -116,8 +116,8 @@ class Segmentation(CreatedTask):
         height, width = images.shape[-2:]
         total = images.new_zeros(len(images), self.num_classes, height, width)
         times = images.new_zeros(height, width)
-        for top in starts(height, self.window):
-            for left in starts(width, self.window):
+        for top in window_starts(height, self.window):
+            for left in window_starts(width, self.window):
                 part = (..., slice(top, top + self.window), slice(left, left + self.window))
                 total[part] += self._whole(network, images[part])
                 times[part] += 1
@@ -182,7 +182,7 @@ class Segmentation(CreatedTask):
         return torch.stack([_middle(image, sides) for image in batch.inputs])
 
 
-def starts(length: int, window: int) -> list[int]:
+def window_starts(length: int, window: int) -> list[int]:
     """Where windows begin along an axis: they overlap by at least a half and end with the axis."""
     if length <= window:
         return [0]

@@ -28,7 +28,7 @@ from attnlab.surgery.change import (
     mean_image_change,
     relative_to,
 )
-from attnlab.surgery.history import Shortened, record, record_start
+from attnlab.surgery.history import Shortened, record_event, record_start
 from attnlab.surgery.receipt import count_parameters
 from attnlab.surgery.shortening.check import check_removal
 from attnlab.surgery.shortening.norms import re_estimate_norms
@@ -112,7 +112,7 @@ class _Operation:
         shorter = copy.deepcopy(self.network)
         record_start(shorter, self.example)
         removal.perform(shorter)
-        record(shorter, Shortened(dict(removal.replaced)))
+        record_event(shorter, Shortened(dict(removal.replaced)))
         repaired = 0
         if repair and self.trials is not None:
             repaired = re_estimate_norms(shorter, self.trials.ranked.samples)

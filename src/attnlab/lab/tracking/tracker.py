@@ -38,14 +38,3 @@ class Tracker(ABC):
     @abstractmethod
     def close(self, finished: bool) -> None:
         """No epoch will follow in this process; in another one, unless the run is `finished`."""
-
-
-def flat_settings(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings by name, those in tables as `recipe.lr`."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat_settings(value, f"{before}{name}.")
-        else:
-            found[f"{before}{name}"] = value
-    return found

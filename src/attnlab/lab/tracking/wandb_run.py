@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab._files import write_whole
-from attnlab.lab.tracking.tracker import TrackedRun, Tracker, flat_settings
+from attnlab.lab.tracking.tracker import TrackedRun, Tracker
 from attnlab.results.epoch import EpochRecord
+from attnlab.results.identity import flat_settings
 
 
 class WandbTracker(Tracker):
@@ -33,7 +34,7 @@ class WandbTracker(Tracker):
             id=run.run_id,
             name=run.label,
             group=run.group or None,
-            config=flat_settings(run.settings),
+            config=dict(flat_settings(run.settings)),
             dir=str(run.folder),
             resume="allow" if online else None,
             save_code=False,
@@ -88,8 +89,7 @@ class MlflowTracker(Tracker):
                 where, tags={_ID: run.run_id}, run_name=run.label
             ).info.run_id
             settings = [
-                Param(name, str(value)[:_LONGEST])
-                for name, value in flat_settings(run.settings).items()
+                Param(name, str(value)[:_LONGEST]) for name, value in flat_settings(run.settings)
             ]
             self.client.log_batch(self.run_id, params=settings)
         points = self.client.get_metric_history(self.run_id, _FIRST)

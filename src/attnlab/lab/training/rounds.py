@@ -17,7 +17,7 @@ from attnlab.data.batches import Chunk, batches_per_epoch, training_chunks
 from attnlab.lab.training.recipe import Recipe
 
 
-class Part(NamedTuple):
+class EpochPart(NamedTuple):
     """Consecutive batches of one epoch."""
 
     epoch: int
@@ -29,7 +29,7 @@ class Round(NamedTuple):
 
     first: int
     """The number of its first step, from 0 over the whole run."""
-    parts: tuple[Part, ...]
+    parts: tuple[EpochPart, ...]
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -51,12 +51,12 @@ def round_of(
 
     if recipe.steps is None:
         chunks = epoch_of(number)
-        return Round(number * len(chunks), (Part(number, chunks),))
+        return Round(number * len(chunks), (EpochPart(number, chunks),))
     first = number * recipe.interval
     last = min(first + recipe.interval, recipe.steps)
     per_epoch = batches_per_epoch(images, recipe)
     parts = []
     for epoch in range(first // per_epoch, -(-last // per_epoch)):
         start = epoch * per_epoch
-        parts.append(Part(epoch, epoch_of(epoch, slice(max(first - start, 0), last - start))))
+        parts.append(EpochPart(epoch, epoch_of(epoch, slice(max(first - start, 0), last - start))))
     return Round(first, tuple(parts))

@@ -6,7 +6,7 @@ from attnlab.networks.checkpoint.description import options_for_loading as optio
 from attnlab.networks.checkpoint.description import without_weights as without_weights
 from attnlab.networks.checkpoint.files import describe as describe
 from attnlab.networks.checkpoint.files import filled as filled
-from attnlab.networks.checkpoint.files import has_gates as has_gates
 from attnlab.networks.checkpoint.files import load as load
+from attnlab.networks.checkpoint.files import names_have_gates as names_have_gates
 from attnlab.networks.checkpoint.files import save as save
 from attnlab.networks.checkpoint.files import to_bytes as to_bytes

@@ -21,7 +21,7 @@ from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import example_input
 from attnlab.surgery.folding import restructure
-from attnlab.surgery.history import Made, record
+from attnlab.surgery.history import Made, record_event
 from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.noise import NoiseConfig
@@ -123,7 +123,7 @@ class Description:
         )
         take_out(network, self.shortened)
         with suppress(OptionError):  # no file can have such a description
-            record(network, Made(json.loads(self.to_json())))
+            record_event(network, Made(json.loads(self.to_json())))
         return network
 
     def after_shorten(self, network: nn.Module, receipt: ShortenReceipt) -> Description:

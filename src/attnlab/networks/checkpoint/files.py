@@ -62,7 +62,7 @@ def filled(description: Description, state: Mapping[str, Tensor], source: str) -
     return network
 
 
-def has_gates(names: Iterable[str]) -> bool:
+def names_have_gates(names: Iterable[str]) -> bool:
     """Whether tensors of inserted gates are among those with these names."""
     return any(part.startswith("attnlab") for name in names for part in name.split("."))
 
@@ -71,7 +71,7 @@ def _about_gates(
     description: Description, expected: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> str:
     """What to pass if only the gates of the file and of the description differ; else nothing."""
-    there, here = has_gates(state), has_gates(expected)
+    there, here = names_have_gates(state), names_have_gates(expected)
     if there and not here:
         return "The file holds gates, and none are asked for: pass gate, in a command --gate NAME."
     if here and not there:

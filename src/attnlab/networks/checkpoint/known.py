@@ -16,7 +16,7 @@ from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing, library_preprocessing
 from attnlab.surgery.history import (
     Event,
-    Folded,
+    FoldedOrFused,
     Found,
     Inserted,
     Made,
@@ -69,7 +69,7 @@ def _after(network: nn.Module, found: Description, event: Event) -> Description:
     """The description after one more event."""
     if isinstance(event, Found):
         return replace(found, input_size=found.input_size or event.input_size)
-    if isinstance(event, Folded):
+    if isinstance(event, FoldedOrFused):
         return replace(
             found,
             kept=[],

@@ -18,9 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 
 from attnlab.residuals.graph import Node, Ref
-from attnlab.surgery.folding._affine import Affine
 from attnlab.surgery.folding._flow import Flow, arguments
 from attnlab.surgery.folding._ids import Refusal
+from attnlab.surgery.folding._shifted import ShiftedConvolution
 
 PLAIN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Norms that do nothing but normalise; a subclass may do more."""
@@ -130,11 +130,11 @@ class _Reading:
         several = len(node.data_inputs) > 1 and node.operation != "add"
         return node.operation in known and not several
 
-    def _affine(self, index: int) -> Affine:
+    def _affine(self, index: int) -> ShiftedConvolution:
         node = self.flow.nodes[index]
         if index == self.input:
             like = next(p for p in self.network.parameters() if p.is_floating_point())
-            return Affine.identity(node.shape[1], self.axes, like)
+            return ShiftedConvolution.identity(node.shape[1], self.axes, like)
         inputs = node.data_inputs
         if node.operation == "add" and len(inputs) == 2 and node.adds_same_shapes:
             if node.first_goes_on:
@@ -169,7 +169,7 @@ class _Reading:
         shift = -norm.running_mean * scale
         return scale.detach(), (shift if norm.bias is None else shift + norm.bias).detach()
 
-    def _convolution(self, node: Node) -> Affine:
+    def _convolution(self, node: Node) -> ShiftedConvolution:
         given: dict[str, Any] = {
             "bias": None,
             "stride": 1,
@@ -178,7 +178,7 @@ class _Reading:
             "groups": 1,
         }
         given |= arguments(node)
-        weight = constant(self.network, self.flow, given["weight"])
+        weight = constant_value(self.network, self.flow, given["weight"])
         bias = given["bias"]
         if isinstance(given["padding"], str):
             raise Refusal(f"a convolution pads {given['padding']!r}")
@@ -186,9 +186,9 @@ class _Reading:
         macs = weight.numel() * prod(node.shape[2:])
         kernel = _dense(weight, dilation)
         zero = kernel.new_zeros(kernel.shape[0])
-        return Affine(
+        return ShiftedConvolution(
             kernel,
-            zero if bias is None else constant(self.network, self.flow, bias),
+            zero if bias is None else constant_value(self.network, self.flow, bias),
             self._per_axis(given["stride"]),
             self._per_axis(given["padding"]),
             int(given["groups"]),
@@ -196,7 +196,7 @@ class _Reading:
             macs=macs,
         )
 
-    def _pooling(self, node: Node, channels: int) -> Affine:
+    def _pooling(self, node: Node, channels: int) -> ShiftedConvolution:
         pool = self.network.get_submodule(node.owner)
         if not isinstance(pool, nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d) or pool.ceil_mode:
             raise _NotLinear
@@ -209,14 +209,14 @@ class _Reading:
         kernel = torch.full((channels, 1, *sides), 1 / prod(sides)).to(like.device, like.dtype)
         bias = kernel.new_zeros(channels)
         stride = self._per_axis(pool.stride)
-        return Affine(kernel, bias, stride, padding, channels, shifted=False)
+        return ShiftedConvolution(kernel, bias, stride, padding, channels, shifted=False)
 
     def _factor(self, node: Node, channels: int) -> Tensor:
         """What a tensor is multiplied with, per channel."""
         others = [each for each in node.arguments if not _is_data(self.flow, each)]
         if len(node.arguments) != 2 or len(others) != 1 or node.keywords:
             raise _NotLinear
-        factor = constant(self.network, self.flow, others[0])
+        factor = constant_value(self.network, self.flow, others[0])
         channel = (1, channels, *[1] * self.axes)
         if factor.numel() != 1 and tuple(factor.shape) not in (channel, channel[1:]):
             raise _NotLinear
@@ -230,7 +230,7 @@ class _Reading:
         )
 
 
-def constant(network: nn.Module, flow: Flow, value: Any) -> Tensor:
+def constant_value(network: nn.Module, flow: Flow, value: Any) -> Tensor:
     """The value of an argument that does not depend on the input: a parameter, or what is computed
     from some."""
     if not isinstance(value, Ref):
@@ -246,7 +246,7 @@ def constant(network: nn.Module, flow: Flow, value: Any) -> Tensor:
         raise _NotLinear
 
     def computed(leaf: Any) -> Any:
-        return constant(network, flow, leaf) if isinstance(leaf, Ref) else leaf
+        return constant_value(network, flow, leaf) if isinstance(leaf, Ref) else leaf
 
     values, keywords = tree_map(computed, (node.arguments, node.keywords))
     result = node.function(*values, **keywords)
@@ -277,7 +277,7 @@ def _dense(weight: Tensor, dilation: tuple[int, ...]) -> Tensor:
     return wide
 
 
-def _as_module(affine: Affine) -> nn.Module:
+def _as_module(affine: ShiftedConvolution) -> nn.Module:
     outputs, inputs = affine.kernel.shape[0], affine.kernel.shape[1] * affine.groups
     build: Any = _CONVOLUTIONS[len(affine.sides)]
     with torch.random.fork_rng(devices=[]):

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Node, Ref
 from attnlab.surgery.double import exchange
-from attnlab.surgery.folding._branches import constant
+from attnlab.surgery.folding._branches import constant_value
 from attnlab.surgery.folding._flow import Flow, arguments
 from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._plan import foldable_parameters
@@ -92,7 +92,7 @@ def _read(network: nn.Module, flow: Flow, node: Node, name: str, own: frozenset[
         raise Refusal(f"{layer_node.owner} before it cannot take it")
     if isinstance(layer, _ConvTransposeNd):
         raise Refusal(f"{layer_node.owner} before it is a transposed convolution")
-    return _Scale(name, node, layer, constant(network, flow, Ref(other)).reshape(-1))
+    return _Scale(name, node, layer, constant_value(network, flow, Ref(other)).reshape(-1))
 
 
 def _axis_before(node: Node, axis: int) -> int:

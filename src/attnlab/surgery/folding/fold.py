@@ -49,7 +49,7 @@ from attnlab.surgery.folding.budget import choice_of
 from attnlab.surgery.folding.curve import Budget, Curve
 from attnlab.surgery.folding.fuse import ONLY_EVAL
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
-from attnlab.surgery.history import Folded, record, record_start
+from attnlab.surgery.history import FoldedOrFused, record_event, record_start
 from attnlab.surgery.optimizer import check_optimizer, following
 from attnlab.surgery.original import Original
 from attnlab.surgery.repair import Distil, Lesson, Repair, distil
@@ -266,7 +266,7 @@ class _Checked:
         figures = self.original.figures(network, after, after.macs if counted else None)
         places = self.surgery.places
         removed = tuple(p.site.module for p in places if p.folded and _leaves(p, network))
-        record(network, Folded(list(removed), list(self.surgery.affine), self.fuse))
+        record_event(network, FoldedOrFused(list(removed), list(self.surgery.affine), self.fuse))
         return FoldReceipt(
             action=_action(self.name, places, self.fuse),
             sites=tuple(place.name for place in places if place.folded),

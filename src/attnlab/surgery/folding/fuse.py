@@ -16,7 +16,7 @@ from attnlab.surgery.folding._fuse import Merged, merge_in_double
 from attnlab.surgery.folding._surgery import decide
 from attnlab.surgery.folding._verify import check_exact
 from attnlab.surgery.folding.fuse_receipt import FuseReceipt, Kind, LayerLeft, MergedLayer
-from attnlab.surgery.history import Folded, record, record_start
+from attnlab.surgery.history import FoldedOrFused, record_event, record_start
 from attnlab.surgery.insertion import attachments
 from attnlab.surgery.original import Original
 
@@ -55,7 +55,7 @@ def fuse(
     network = model if inplace else copy.deepcopy(model)
     record_start(network, example)
     merged = merge_in_double(network, example)
-    record(network, Folded(fused=True))
+    record_event(network, FoldedOrFused(fused=True))
     after = original.answer_of(network)
     rows = _rows(merged)
     notes.append(ONLY_EVAL if rows else _NOTHING)

@@ -24,7 +24,7 @@ from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import Answer
-from attnlab.surgery.history import Inserted, record, record_start
+from attnlab.surgery.history import Inserted, record_event, record_start
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
@@ -105,7 +105,7 @@ def insert(
         raise
     remember(network, _written_down(network, gate, how, options, example, kept))
     new = [each.site.label for name, each in attachments(network) if name not in kept]
-    record(network, _inserted(list(dict.fromkeys(new)), receipt, gate, how, options))
+    record_event(network, _inserted(list(dict.fromkeys(new)), receipt, gate, how, options))
     return network, receipt
 
 

@@ -19,7 +19,7 @@ from attnlab.surgery.folding._ids import Refusal
 
 
 @dataclass(frozen=True)
-class Affine:
+class ShiftedConvolution:
     """out[o] = bias + Σ kernel[k] · in[o · stride − padding + k], with zeros outside the input."""
 
     kernel: Tensor
@@ -37,7 +37,7 @@ class Affine:
     """How many additions were merged."""
 
     @classmethod
-    def identity(cls, channels: int, axes: int, like: Tensor) -> Affine:
+    def identity(cls, channels: int, axes: int, like: Tensor) -> ShiftedConvolution:
         """The convolution that returns its input."""
         kernel = torch.ones(channels, 1, *[1] * axes, dtype=like.dtype, device=like.device)
         bias = torch.zeros(channels, dtype=like.dtype, device=like.device)
@@ -51,7 +51,7 @@ class Affine:
     def is_pointwise(self) -> bool:
         return prod(self.sides) == 1
 
-    def scaled(self, scale: Tensor, shift: Tensor) -> Affine:
+    def scaled(self, scale: Tensor, shift: Tensor) -> ShiftedConvolution:
         """Followed by a multiplication and a shift per channel."""
         axes = self.kernel.ndim - 1
         return replace(
@@ -61,7 +61,7 @@ class Affine:
             shifted=True,
         )
 
-    def then(self, after: Affine) -> Affine:
+    def then(self, after: ShiftedConvolution) -> ShiftedConvolution:
         """Followed by another convolution; refused if that is none, or has larger sides."""
         if self.shifted and any(after.padding):
             raise Refusal("zeros are padded after a norm or a bias, so the border is different")
@@ -78,7 +78,7 @@ class Affine:
         kernel = torch.einsum("gomp,gmiq->goipq", b, a)
         sides = after.sides if self.is_pointwise else self.sides
         bias = torch.einsum("gomp,gm->go", b, self.bias.reshape(groups, middle)).reshape(-1)
-        return Affine(
+        return ShiftedConvolution(
             kernel.reshape(groups * outputs, first.shape[1], *sides),
             bias + after.bias,
             tuple(a * b for a, b in zip(self.stride, after.stride, strict=True)),
@@ -91,7 +91,7 @@ class Affine:
             self.sums + after.sums,
         )
 
-    def plus(self, other: Affine) -> Affine:
+    def plus(self, other: ShiftedConvolution) -> ShiftedConvolution:
         """The sum of the two on one input."""
         if self.stride != other.stride or len(self.bias) != len(other.bias):
             raise Refusal("its branches have different strides")
@@ -104,7 +104,7 @@ class Affine:
         if margins[0] != margins[1]:
             raise Refusal("its branches treat the border differently")
         kernels = [each._in_groups(groups, padding) for each in (self, other)]
-        return Affine(
+        return ShiftedConvolution(
             kernels[0] + kernels[1],
             self.bias + other.bias,
             self.stride,
