@@ -1,4 +1,5 @@
-"""Put the study files into a wheel, and on request prebuilt native kernels.
+"""Put the study files into a wheel, and on request prebuilt native kernels; and make the README of a
+package's page.
 
 `ATTNLAB_PREBUILD=1 python -m build --wheel` adds the kernels. That is never a reason for an install
 to fail: without a compiler the wheel is the ordinary pure one, and the kernels are built at their
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import re
 import sys
 import sysconfig
 import types
@@ -17,9 +19,41 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NATIVE = Path("src/attnlab/evolution/native")
 STUDIES = Path("studies")
+LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+"""A link or a picture of Markdown."""
+
+
+def package_readme(text: str, address: str) -> str:
+    """The README for a package's page, which has no files of the repository beside it.
+
+    Links and pictures of the repository get `address` before them. Without one, pictures are left
+    out and links are only their text: no address is invented.
+    """
+
+    def changed(found: re.Match[str]) -> str:
+        if re.match(r"[a-z]+:|#", found["target"]):
+            return found[0]
+        if address:
+            whole = f"{address.rstrip('/')}/{found['target']}"
+            return f"{found['picture']}[{found['text']}]({whole})"
+        return "" if found["picture"] else found["text"]
+
+    return LINK.sub(changed, text)
+
+
+class PackageReadme(MetadataHookInterface):
+    """The README in a package's metadata."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        readme = package_readme(text, str(self.config.get("address", "")))
+        metadata["readme"] = {"content-type": "text/markdown", "text": readme}
 
 
 class WheelContents(BuildHookInterface):

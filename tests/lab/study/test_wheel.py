@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -80,3 +80,26 @@ def test_installed_command_finds_a_study(installed: Path, tmp_path: Path) -> Non
     printed = _python(installed, tmp_path, "-c", run, "study", "status", "demo")
     assert "8 waiting" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_readme_of_the_package_has_no_link_that_leads_nowhere(installed: Path) -> None:
+    (metadata,) = installed.glob("attnlab-*.dist-info/METADATA")
+    text = metadata.read_text(encoding="utf-8")
+    assert "Attention is the step size of a residual network" in text
+    assert "](docs/" not in text
+    assert "![" not in text
+    assert "Studies" in text  # the text of a link stays
+
+
+def test_links_begin_with_the_address_that_was_configured() -> None:
+    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    given = "![a](docs/a.png) [b](docs/b.md#c) [d](#e) [f](https://g.example/h)"
+    assert module.package_readme(given, "https://x.example/") == (
+        "![a](https://x.example/docs/a.png) [b](https://x.example/docs/b.md#c) [d](#e) "
+        "[f](https://g.example/h)"
+    )
+    assert module.package_readme(given, "") == " b [d](#e) [f](https://g.example/h)"
