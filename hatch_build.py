@@ -1,5 +1,5 @@
-"""Put the study files into a wheel, and on request prebuilt native kernels; and make the README of a
-package's page.
+"""Put the study files into a wheel, and on request prebuilt native kernels; and make the README of
+a package's page.
 
 `ATTNLAB_PREBUILD=1 python -m build --wheel` adds the kernels. That is never a reason for an install
 to fail: without a compiler the wheel is the ordinary pure one, and the kernels are built at their
