@@ -186,7 +186,7 @@ COMMANDS = {
     "try se --size 16": WORKS,
     "insert resnet20 --gate asr:se --size 16 -o gated.safetensors": WORKS,
     "stiffness resnet20 --limit 4 --size 16": WORKS,
-    "stiffness resnet20 resnet32 resnet44 --limit 2 --size 16 --accuracy 1 2 3": "scipy report",
+    "stiffness resnet20 resnet32 resnet44 --limit 2 --size 16 --accuracy 1 2 3": WORKS,
     "stiffness resnet20 --limit 4 --size 16 --out stiff": DRAWS,
     "stiffness resnet20 --limit 4 --data digits": "scikit-learn study",
     "stripe resnet20 --gate se --limit 4 --size 16": WORKS,

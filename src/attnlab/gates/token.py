@@ -13,7 +13,8 @@ state is normalised here, where their gates read a block's own norm, is ours.
 from __future__ import annotations
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
 from attnlab._types import Maps
@@ -61,7 +62,7 @@ class TokenGate(StepGate):
         self.weight = nn.Parameter(spread * torch.randn(self.read))
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, shortcut: Maps, branch: Maps) -> Maps:
+    def forward(self, shortcut: Maps, branch: Maps) -> Float[Tensor, "batch 1 *space"]:
         self.check_input(branch)
         if shortcut.shape != branch.shape:
             raise InputError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_ATTRIBUTE = "_attnlab_history"
+_ATTRIBUTE = "_surgery_history"
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,18 @@ def record_event(network: nn.Module, event: Event) -> None:
 def recorded(network: nn.Module) -> list[Event]:
     """What was done to `network`, in order."""
     return [_KINDS[kind](**plain) for kind, plain in vars(network).get(_ATTRIBUTE, ())]
+
+
+def forget_insertions(network: nn.Module) -> None:
+    """After all gates were removed: a network that nothing else was done to is as it was before."""
+    events = vars(network).get(_ATTRIBUTE, [])
+    if any(kind not in ("made", "found", "inserted") for kind, _ in events):
+        return  # what was folded is told by its place in the network with gates
+    made = [(kind, plain) for kind, plain in events if kind == "made"]
+    if made:
+        vars(network)[_ATTRIBUTE] = made
+    else:
+        vars(network).pop(_ATTRIBUTE, None)
 
 
 def record_start(network: nn.Module, example: Any) -> None:

@@ -146,7 +146,8 @@ def test_another_networks_description_is_refused(tmp_path: Path) -> None:
     message = refused(WeightsError, save, made(ASR), path, Description("resnet20", 5))
     assert message.startswith(
         f"{str(path)!r} was not written, because Description('resnet20', num_classes=5) is another "
-        f"network. The weights in {str(path)!r} do not fit ResNet: 45 unexpected (layer1.0."
+        f"network. The file holds gates, and none are asked for: pass gate, in a command --gate "
+        f"NAME. The weights in {str(path)!r} do not fit ResNet: 45 unexpected (layer1.0."
     )
     # The same keys and shapes, but a sigmoid where the network has a tanh.
     tanh = Description("resnet20", 5, gate="asr:se", gate_options={"activation": "tanh"})

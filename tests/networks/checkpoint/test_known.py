@@ -189,7 +189,7 @@ def test_a_pickled_network_needs_no_attnlab():
     network = attnlab.create("timm:resnet18", num_classes=3)
     assert b"attnlab." not in pickle.dumps(network)
     assert describe is not None
-    assert copy.deepcopy(network)._attnlab_history == network._attnlab_history
+    assert copy.deepcopy(network)._surgery_history == network._surgery_history
 
 
 def test_hugging_face(tmp_path):

@@ -19,7 +19,9 @@ def test_every_gate_can_be_kept_from_training(gate: str) -> None:
     """An optimizer step with weight decay moves everything but the gate."""
     torch.manual_seed(0)
     plain = attnlab.create("resnet20")
-    network, receipt = attnlab.insert(plain, gate, example=X, trainable=False)
+    # A gate of zero, where ReZero starts, hands no gradient to its branch.
+    start = "identity" if gate == "rezero" else "paper"
+    network, receipt = attnlab.insert(plain, gate, start=start, example=X, trainable=False)
     own = {name for name, _ in plain.named_parameters()}
     before = {name: value.detach().clone() for name, value in network.named_parameters()}
     optimizer = torch.optim.SGD(network.parameters(), 0.1, weight_decay=0.1, momentum=0.9)

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment, OwnedAttachment
 from attnlab.residuals.known_padding import mask_argument
+from attnlab.surgery.history import forget_insertions
 from attnlab.surgery.insertion._additions import discard, host_at
 from attnlab.surgery.insertion._exchange import host, settle
 from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
@@ -97,6 +98,8 @@ def remove(
             if hosted is not None and hosted.guard is not None:
                 hosted.guard.forget_lost_norms(module)
         _remove(network, found, {id(gate) for gate in gone})
+        if not only_lost:
+            forget_insertions(network)
 
 
 def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
