@@ -384,8 +384,8 @@ def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:
             SiteRow(
                 site=place.name,
                 into=tuple(sorted(scaling.parameters, reverse=True)),
-                smallest=float(vector.min()),
-                largest=float(vector.max()),
+                smallest=float(vector.detach().min()),
+                largest=float(vector.detach().max()),
                 error=errors.get(place.key),
                 spread=place.spread,
                 predicted_change=place.predicted_change,
