@@ -143,6 +143,24 @@ def test_a_regression_that_explains_nothing_is_said_at_the_top(tmp_path: Path) -
     assert texts(tmp_path, made.name) == ["The plain network on faces has learned nothing."]
 
 
+def test_seeds_are_planned_for_an_effect_of_the_size_that_was_seen(tmp_path: Path) -> None:
+    """A point of a result in percent; millimetres are not points."""
+    percent = tmp_path / "percent"
+    simulate(percent, data=("cifar10",), gains={"se": 0.0}, noise=0.3, epochs=4)
+    assert "--effect 1 " in f"{' '.join(commands_on(page_of(percent)))} "
+    error = tmp_path / "error"
+    made = simulate(error, task=REGRESSION, data=("faces",), gains={"se": 0.0}, noise=0.3, epochs=1)
+    means = {}
+    for row in ("plain", "se"):
+        runs = read_record(error, made.name).of(read_record(error, made.name).table.groups[0], row)
+        values = [1000 * run.result.values["mae"] for run in runs]
+        means[row] = sum(values) / len(values)
+    page = page_of(error)
+    planned = f"--effect {abs(means['se'] - means['plain']):.1g}"
+    assert any(command.endswith(planned) for command in commands_on(page))
+    assert "after each epoch" not in page  # tested once: a point, and no curve
+
+
 def test_diverged_runs_are_said_at_the_top(tmp_path: Path) -> None:
     error = "The loss is nan at step 3 of epoch 1 (learning rate 0.1)."
     made = simulate(tmp_path, data=("cifar10",), gains={"se": 0.5}, finished=0.9, failed=error)

@@ -133,7 +133,8 @@ def cost_section(record: StudyRecord, doubtful: bool = False) -> Section:
         elif group.why_not_timed:
             missing[f"{name}: no picture of the time, because {group.why_not_timed}."] = None
         shown = curves_of(record, group)
-        if shown:
+        # A run that was tested once has a point and no curve.
+        if any(len(curve.mean) > 1 for curve in shown):
             figure = curves_figure(
                 shown, _drops(record, group), metric, name, colours=record.colours
             )

@@ -152,11 +152,20 @@ def _to_do(record: StudyRecord) -> str:
     if open_:
         return (
             f"{first}To learn more about {', '.join(open_[:3])}, add seeds: "
-            f"`{called.command('plan', '--effect', '1')}` says how many it takes, "
+            f"`{called.command('plan', '--effect', _effect(record))}` says how many it takes, "
             f"`{called.command('run', '--until-decided')}` adds them one by one and stays honest "
             f"about the looks."
         )
     return f"{first}The rows are decided; more seeds would only make the intervals narrower."
+
+
+def _effect(record: StudyRecord) -> str:
+    """The effect to plan seeds for: a point of a result in percent; of another, about what was
+    seen, since one nat or one degree may be far more than any module does."""
+    compared = [row.comparison for group in record.table.groups for row in group.rows]
+    seen = [abs(each.difference.mean) for each in compared if each is not None]
+    known = [size for size in seen if isfinite(size) and size > 0]
+    return "1" if record.metric.unit == "%" or not known else f"{max(known):.1g}"
 
 
 def _table(record: StudyRecord) -> Table:
