@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnlab.data import load_data
-from attnlab.data.text import read_rows
+from attnlab.data.text import read_token_rows
 from attnlab.lab.training import RunConfig
 from attnlab.lab.training.loop import train_epoch
 from attnlab.lab.training.reporters import CallReporter
@@ -58,7 +58,7 @@ def _bare(config: RunConfig) -> Steps:
     a cosine; no check, no count of what is right, no order that could be taken up again."""
     data = load_data(config.data)
     network = build_network(config, build_task(config.task, data.facts)).train()
-    row, recipe = read_rows(config.data).train, config.recipe
+    row, recipe = read_token_rows(config.data).train, config.recipe
     context = data.facts.shape[0]
     matrices = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim < 2]
