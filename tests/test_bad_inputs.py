@@ -1092,7 +1092,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "data-folder-none",
         lambda _: attnlab.data.load_data(attnlab.data.DataConfig(name="folder", size=8)),
-        "Data 'folder' needs its folder, root = 'path/of/images'.",
+        "Data 'folder' needs its folder, root = 'path/of/the/data'.",
     ),
     (
         "data-folder-size",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image, ImageEnhance
 
 from attnlab._errors import OptionError, UnknownNameError
 from attnlab.data import DataConfig, load_data
-from attnlab.data.batches import Batch
+from attnlab.data.batches import Batch, Facts
 from attnlab.data.corruptions import CORRUPTIONS, STRENGTHS, CorruptedData, corrupted
 
 GREY = torch.full((200, 3, 8, 8), 128, dtype=torch.uint8)
@@ -111,7 +110,7 @@ def test_images_are_corrupted_as_pixels_whatever_they_were_normalised_by() -> No
     scale, shift = (torch.tensor(each).view(-1, 1, 1) for each in (std, mean))
 
     class Normalised:
-        facts = SimpleNamespace(mean=mean, std=std)
+        facts = Facts("two", "nothing", 0, photos.shape[1:], 0, 2, mean, std, "")
 
         def testing(self, chunks, _device):
             for _ in chunks:

@@ -5,6 +5,8 @@ from attnlab.data.batches import Data as Data
 from attnlab.data.batches import Facts as Facts
 from attnlab.data.config import Augmentation as Augmentation
 from attnlab.data.config import DataConfig as DataConfig
+from attnlab.data.config import Value as Value
+from attnlab.data.folder import class_names as class_names
 from attnlab.data.load import data_checksum as data_checksum
 from attnlab.data.load import is_text as is_text
 from attnlab.data.load import load_data as load_data
@@ -13,4 +15,3 @@ from attnlab.data.load import needs_preprocessing as needs_preprocessing
 from attnlab.data.load import outputs_of as outputs_of
 from attnlab.data.memory import MemoryData as MemoryData
 from attnlab.data.memory import Pixels as Pixels
-from attnlab.data.source import class_names as class_names

@@ -136,6 +136,15 @@ class Facts:
     bytes_per_token: float | None = None
     """Of the validation text; None if that is not known, or if there is no text."""
 
+    def statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the mean and the standard deviation of each channel as tensors."""
+        return torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device)
+
+    def pixels(self, inputs: Tensor) -> Tensor:
+        """Return normalised images (..., C, H, W) as pixels 0 to 1 again."""
+        mean, std = (inputs.new_tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
+        return inputs * std + mean
+
     def example(self, batch: int = 1) -> Tensor:
         """Inputs of this shape, the same each time: black images, or tokens in some order."""
         if self.targets != "tokens":

@@ -16,13 +16,12 @@ from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
 from attnlab.data.boxes import BoxImage, as_target
+from attnlab.data.pictures import opened_first
 
 _SHOWN = 5
 """Problems that a message spells out."""
 _SLACK = 1.0
 """Pixels that a box may stick out of its image, as rounded boxes do; it is cut off there."""
-_OPENED_FIRST = 20_000
-"""Images up to which every file is opened; of more, about this many, evenly spread."""
 
 
 class BoxNote(UserWarning):
@@ -135,7 +134,7 @@ def _shown(box: FoundBox) -> str:
 
 
 def check_files(images: Sequence[FoundImage], what: str) -> None:
-    """Every image must be there; up to a number all, then some, evenly spread, are opened."""
+    """Refuse images that are not there and, among those that are opened first, damaged ones."""
     if not images:
         raise InputError(f"{what} has no image.")
     missing = [f"{str(image.path)!r}" for image in images if not image.path.is_file()]
@@ -143,7 +142,7 @@ def check_files(images: Sequence[FoundImage], what: str) -> None:
         raise InputError(
             f"{what}: {len(missing)} of {len(images)} images are not there:\n{spelled_out(missing)}"
         )
-    looked = images[:: max(1, len(images) // _OPENED_FIRST)]
+    looked = opened_first(images)
     damaged = [reason for image in looked if (reason := _damage(image))]
     if damaged:
         raise InputError(

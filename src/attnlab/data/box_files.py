@@ -1,18 +1,159 @@
-"""Boxes in a file per image: Pascal VOC's XML and YOLO's text."""
+"""Boxes as other people's files have them: COCO's JSON, Pascal VOC's XML and YOLO's text."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from PIL import Image
 
 from attnlab._errors import InputError
-from attnlab.data.box_checks import FoundBox, FoundImage, FoundSets
+from attnlab._words import counted
+from attnlab.data.box_checks import FoundBox, FoundImage, FoundSets, spelled_out
 from attnlab.data.pictures import SUFFIXES
 
+Entry = Mapping[str, object]
+"""One image, annotation or category of a file of COCO."""
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
+
+
+def read_coco(
+    root: Path,
+    train: str = "annotations/instances_train2017.json",
+    test: str = "annotations/instances_val2017.json",
+    train_images: str = "train2017",
+    test_images: str = "val2017",
+) -> FoundSets:
+    """Files of annotations and folders of images below `root`; the defaults are COCO 2017's."""
+    files = [root / train, root / test]
+    contents = [_coco_content(file) for file in files]
+    categories = [_categories(content, file) for content, file in zip(contents, files, strict=True)]
+    if categories[0] != categories[1]:
+        other = sorted({*categories[0].items()} ^ {*categories[1].items()})
+        raise InputError(
+            f"{str(files[0])!r} and {str(files[1])!r} have different categories: {other[:3]}. "
+            f"Expected the same ids with the same names in both."
+        )
+    folders = (root / train_images, root / test_images)
+    parts = [
+        _coco_images(content, file, folder)
+        for content, file, folder in zip(contents, files, folders, strict=True)
+    ]
+    ids = sorted(categories[0])
+    return FoundSets(
+        parts[0],
+        parts[1],
+        {each: number for number, each in enumerate(ids, 1)},
+        tuple(categories[0][each] for each in ids),
+        tuple(dict.fromkeys(files)),
+    )
+
+
+def _coco_content(file: Path) -> dict[str, list[Entry]]:
+    if not file.is_file():
+        raise InputError(
+            f"There is no {str(file)!r}. Name the files of annotations below root: data.options = "
+            f"{{ train = 'annotations/instances_train2017.json', test = … }}."
+        )
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{str(file)!r} is not JSON: {error}.") from None
+    content: dict[str, list[Entry]] = {}
+    for name in ("images", "annotations", "categories"):
+        entries = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise InputError(
+                f"{str(file)!r} is not a file of COCO annotations: it has no list {name!r}."
+            )
+        _refuse_repeated(entries, name, file)
+        content[name] = entries
+    return content
+
+
+def _categories(content: Mapping[str, list[Entry]], file: Path) -> dict[int, str]:
+    return {
+        _whole(each, "id", "category", file): str(_value(each, "name", "category", file))
+        for each in content["categories"]
+    }
+
+
+def _coco_images(content: Mapping[str, list[Entry]], file: Path, folder: Path) -> list[FoundImage]:
+    images, annotations = content["images"], content["annotations"]
+    boxes: dict[object, list[FoundBox]] = {_value(each, "id", "image", file): [] for each in images}
+    lost = []
+    for number, found in enumerate(annotations):
+        place = f"{file.name}, annotation {number} (id {found.get('id')})"
+        image = found.get("image_id")
+        if image in boxes:
+            boxes[image].append(_coco_box(found, place))
+        else:
+            lost.append(f"{place} is of image {image}.")
+    if lost:
+        raise InputError(
+            f"{str(file)!r}: {len(lost)} of {len(annotations)} annotations are of "
+            f"images that it does not list:\n{spelled_out(lost)}"
+        )
+    return [
+        FoundImage(
+            folder / str(_value(each, "file_name", "image", file)),
+            _whole(each, "width", "image", file),
+            _whole(each, "height", "image", file),
+            tuple(found),
+        )
+        for each, found in zip(images, boxes.values(), strict=True)
+    ]
+
+
+def _coco_box(found: Entry, place: str) -> FoundBox:
+    bbox, area = found.get("bbox"), found.get("area")
+    edges = tuple(map(_number, bbox)) if isinstance(bbox, list) else ()
+    if len(edges) == 4:
+        left, top, width, height = edges
+        edges = (left, top, left + width, top + height)
+    return FoundBox(
+        place,
+        found.get("category_id"),
+        edges,
+        bool(found.get("iscrowd", 0)),
+        None if area is None else _number(area),
+    )
+
+
+def _number(found: object) -> float:
+    """A number as it is, and NaN for anything else, which is refused with its place later."""
+    return float(found) if isinstance(found, int | float) else math.nan
+
+
+def _value(found: Entry, name: str, what: str, file: Path) -> object:
+    if name not in found:
+        raise InputError(
+            f"{str(file)!r}: a{'n' * (what == 'image')} {what} has no {name!r}: {found}."
+        )
+    return found[name]
+
+
+def _whole(found: Entry, name: str, what: str, file: Path) -> int:
+    value = _value(found, name, what, file)
+    if not isinstance(value, int | float) or not float(value).is_integer():
+        raise InputError(
+            f"{str(file)!r}: expected {name!r} to be a whole number but got {value!r}: {found}."
+        )
+    return int(value)
+
+
+def _refuse_repeated(entries: Sequence[Entry], name: str, file: Path) -> None:
+    counts = Counter(str(entry["id"]) for entry in entries if "id" in entry)
+    repeated = [each for each, count in counts.items() if count > 1]
+    if repeated:
+        raise InputError(
+            f"{str(file)!r}: {counted(len(repeated), 'id')} of {name} "
+            f"occur{'s' * (len(repeated) == 1)} more than once, the first of them {repeated[0]}."
+        )
 
 
 def read_voc(
@@ -54,14 +195,10 @@ def _names(listing: Path) -> list[str]:
         )
     lines = listing.read_text(encoding="utf-8").splitlines()
     names = [line.split()[0] for line in lines if line.strip()]
-    repeated = sorted({name for name in names if names.count(name) > 1}) if _repeats(names) else []
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise InputError(f"{str(listing)!r} names {repeated[0]!r} more than once.")
     return names
-
-
-def _repeats(names: list[str]) -> bool:
-    return len(set(names)) < len(names)
 
 
 def _voc_image(file: Path, folder: Path) -> FoundImage:
@@ -74,7 +211,7 @@ def _voc_image(file: Path, folder: Path) -> FoundImage:
         tree = ElementTree.fromstring(content)
     except ElementTree.ParseError as error:
         raise InputError(f"{str(file)!r} is not XML: {error}.") from None
-    width, height = (_number(tree, f"size/{name}", file) for name in ("width", "height"))
+    width, height = (_xml_number(tree, f"size/{name}", file) for name in ("width", "height"))
     name = tree.findtext("filename") or f"{file.stem}.jpg"
     boxes = tuple(
         _voc_box(each, number, file) for number, each in enumerate(tree.findall("object"))
@@ -83,7 +220,9 @@ def _voc_image(file: Path, folder: Path) -> FoundImage:
 
 
 def _voc_box(found: ElementTree.Element, number: int, file: Path) -> FoundBox:
-    left, top, right, bottom = (_number(found, f"bndbox/{edge}", file, number) for edge in _EDGES)
+    left, top, right, bottom = (
+        _xml_number(found, f"bndbox/{edge}", file, number) for edge in _EDGES
+    )
     return FoundBox(
         f"{file.name}, object {number}",
         (found.findtext("name") or "").strip(),
@@ -92,7 +231,9 @@ def _voc_box(found: ElementTree.Element, number: int, file: Path) -> FoundBox:
     )
 
 
-def _number(found: ElementTree.Element, path: str, file: Path, number: int | None = None) -> float:
+def _xml_number(
+    found: ElementTree.Element, path: str, file: Path, number: int | None = None
+) -> float:
     text = found.findtext(path)
     try:
         return float(text or "")
@@ -108,25 +249,23 @@ def read_yolo(root: Path, file: str = "data.yaml") -> FoundSets:
     the categories. Labels lie next to the images, with `labels` in the place of `images`; an image
     without a file of labels has no object.
     """
-    description = _description(root / file)
-    names = description["names"]
-    listed = list(names.values()) if isinstance(names, dict) else list(names)
-    keys = list(names) if isinstance(names, dict) else list(range(len(listed)))
+    folders, names = _description(root / file)
     parts, labels = [], []
-    for split in ("train", "val"):
-        images = _images(root / str(description[split]), root / file)
+    for folder in folders:
+        images = _images(root / folder, root / file)
         parts.append([_yolo_image(path) for path in images])
         labels += [label for path in images if (label := _label(path)).is_file()]
     return FoundSets(
         parts[0],
         parts[1],
-        {str(key): number for number, key in enumerate(keys, 1)},
-        tuple(map(str, listed)),
+        {key: number for number, key in enumerate(names, 1)},
+        tuple(names.values()),
         (root / file, *labels),
     )
 
 
-def _description(file: Path) -> dict[str, Any]:
+def _description(file: Path) -> tuple[tuple[str, str], dict[str, str]]:
+    """The folders of training and test images, and the names of the categories by their keys."""
     import yaml
 
     if not file.is_file():
@@ -145,7 +284,8 @@ def _description(file: Path) -> dict[str, Any]:
                 f"{str(file)!r}: expected train and val, each the name of a folder, and names, a "
                 f"list or a table, but {name} is {table.get(name)!r}."
             )
-    return table
+    names = table["names"] if isinstance(table["names"], dict) else dict(enumerate(table["names"]))
+    return (table["train"], table["val"]), {str(key): str(name) for key, name in names.items()}
 
 
 def _images(folder: Path, file: Path) -> list[Path]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from attnlab.data.augment import draw
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.pictures import decoded
+from attnlab.data.pictures import image_bytes
+from attnlab.data.stream import read_batches
 
 Target = dict[str, Tensor]
 """As torchvision's detectors and torchmetrics take it: `boxes` (number, 4) with left, top, right
 and bottom in pixels, `labels` from 1 (0 is the background), `area` and `iscrowd` (number each)."""
+
+_Item = tuple[Tensor, Target]
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,8 @@ class BoxImage:
     target: Target
 
     def pixels(self) -> Tensor:
-        if isinstance(self.image, Tensor):
-            return self.image
-        from torchvision.transforms.v2.functional import pil_to_tensor
-
-        found: Tensor = pil_to_tensor(decoded(self.image))
-        return found
+        """The image as bytes (3, H, W)."""
+        return image_bytes(self.image)
 
 
 class BoxData(Data):
@@ -56,12 +54,18 @@ class BoxData(Data):
         self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
     ) -> Iterator[Batch]:
         mirrored = draw(self._augmentation, len(self._train), 0, seed, epoch).mirrored
-        for inputs, targets in _batches(self._train, [chunk.images for chunk in chunks], mirrored):
-            yield _moved(inputs, [_without_crowds(target) for target in targets], device)
+        for items in self._read(self._train, [chunk.images for chunk in chunks], mirrored):
+            yield _moved([(image, _without_crowds(target)) for image, target in items], device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        for inputs, targets in _batches(self._test, chunks, torch.zeros(len(self._test)).bool()):
-            yield _moved(inputs, targets, device)
+        for items in self._read(self._test, chunks, torch.zeros(len(self._test)).bool()):
+            yield _moved(items, device)
+
+    def _read(
+        self, images: Sequence[BoxImage], chunks: Sequence[Tensor], flips: Tensor
+    ) -> Iterator[list[_Item]]:
+        in_memory = all(isinstance(each.image, Tensor) for each in images)
+        return read_batches(_View(images, flips), chunks, in_memory=in_memory)
 
 
 def mirrored(image: Tensor, target: Target) -> tuple[Tensor, Target]:
@@ -86,41 +90,23 @@ def as_target(
     }
 
 
-def _batches(
-    images: Sequence[BoxImage], chunks: Sequence[Tensor], flips: Tensor
-) -> Iterator[list[list]]:
-    in_memory = all(isinstance(each.image, Tensor) for each in images)
-    return iter(
-        DataLoader(
-            _View(images, flips),
-            batch_sampler=[chunk.tolist() for chunk in chunks],
-            num_workers=0 if in_memory else min(8, (os.cpu_count() or 2) - 1),
-            collate_fn=_transposed,
-        )
-    )
-
-
-def _transposed(items: list[tuple[Tensor, Target]]) -> list[list]:
-    return [list(each) for each in zip(*items, strict=True)]
-
-
 def _without_crowds(target: Target) -> Target:
     objects = target["iscrowd"] == 0
     return {name: values[objects] for name, values in target.items()}
 
 
-def _moved(images: list[Tensor], targets: list[Target], device: torch.device) -> Batch:
+def _moved(items: Sequence[_Item], device: torch.device) -> Batch:
     return Batch(
-        [image.to(device).float().div_(255) for image in images],
-        [{name: values.to(device) for name, values in target.items()} for target in targets],
+        [image.to(device).float().div_(255) for image, _ in items],
+        [{name: values.to(device) for name, values in target.items()} for _, target in items],
     )
 
 
-class _View(Dataset[tuple[Tensor, Target]]):
+class _View(Dataset[_Item]):
     def __init__(self, images: Sequence[BoxImage], flips: Tensor) -> None:
         self.images, self.flips = images, flips
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Target]:
+    def __getitem__(self, index: int) -> _Item:
         item = self.images[index]
         image = item.pixels()
         return mirrored(image, item.target) if self.flips[index] else (image, item.target)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from attnlab._errors import OptionError, unknown_name
+from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab._imported import is_path
 from attnlab._strict import Strict
 
 Value = bool | int | float | str
-"""An option of a class."""
+"""An option of data, of a task, a network or a gate, as settings have it."""
 
 NAMES = (
     "digits",
@@ -143,6 +143,14 @@ class DataConfig(Strict):
         """What these data are called in tables, on pages and in messages."""
         return data_title(self.name, self.root)
 
-    def settings(self) -> dict[str, Any]:
+    def folder(self) -> Path:
+        """The folder that `root` names; an error if there is none."""
+        if self.root is None:
+            raise OptionError(f"Data {self.name!r} needs its folder, root = 'path/of/the/data'.")
+        if not Path(self.root).is_dir():
+            raise InputError(f"There is no folder {self.root!r}.")
+        return Path(self.root)
+
+    def settings(self) -> dict[str, object]:
         """Return what decides the images besides their content: not where they lie."""
         return self.model_dump(mode="json", exclude={"root", "download"})

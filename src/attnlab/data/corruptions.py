@@ -138,9 +138,9 @@ class CorruptedData(Data):
         return self._data.training(chunks, seed, epoch, device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        mean, std = torch.tensor(self.facts.mean), torch.tensor(self.facts.std)
+        mean, std = self.facts.statistics(torch.device("cpu"))
         for numbers, batch in zip(chunks, self._data.testing(chunks, device), strict=True):
-            pixels = batch.inputs.cpu() * std.view(-1, 1, 1) + mean.view(-1, 1, 1)
+            pixels = self.facts.pixels(batch.inputs.cpu())
             images = corrupted(_bytes(pixels), *self._chosen, numbers, self._seed)
             yield Batch(normalised(images, mean, std).to(device), batch.targets)
 

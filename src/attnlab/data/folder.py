@@ -25,6 +25,7 @@ from attnlab.data.pictures import (
     decoded,
     find_images,
     left_out,
+    opened_first,
     verify,
 )
 from attnlab.data.stream import StreamData, fitted
@@ -32,8 +33,6 @@ from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of pixels up to which a folder is read into memory."""
-_OPENED_FIRST = 20_000
-"""Images up to which every file is opened before training; of more, about this many."""
 
 _File = tuple[Path, int]
 
@@ -79,9 +78,7 @@ def load_folder(
             statistics,
             notes=files.notes,
         )
-    # All of them up to a number, then evenly spread.
-    step = max(1, len(files.all) // _OPENED_FIRST)
-    verify([path for path, _ in files.all[::step]])
+    verify([path for path, _ in opened_first(files.all)])
     counts = len(files.train), len(files.test)
     facts = Facts(
         config.title,
@@ -100,12 +97,8 @@ def load_folder(
 
 def find_files(config: DataConfig) -> FolderFiles:
     """The files of the folder, none of them opened."""
-    if config.root is None:
-        raise OptionError("Data 'folder' needs its folder, root = 'path/of/images'.")
+    root = config.folder()
     _size(config)
-    root = Path(config.root)
-    if not root.is_dir():
-        raise InputError(f"There is no folder {str(root)!r}.")
     testing = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if not (root / "train").is_dir() or testing is None:
         found = ", ".join(sorted(p.name for p in root.iterdir() if p.is_dir())) or "no folder"
@@ -129,6 +122,13 @@ def find_files(config: DataConfig) -> FolderFiles:
     lacking = lacking_classes(_labels(train), _labels(test), classes, subsets)
     notes = (*_notes(root, testing, training, tested), *lacking)
     return FolderFiles(root, train, test, classes, notes)
+
+
+def class_names(config: DataConfig, number: int) -> tuple[str, ...]:
+    """What the `number` classes are called: the names of the folders, else their numbers."""
+    if config.name == "folder":
+        return tuple(find_files(config).classes)
+    return tuple(str(each) for each in range(number))
 
 
 def _notes(root: Path, testing: Path, training: _Classes, tested: _Classes) -> list[str]:

@@ -3,7 +3,7 @@ the Hugging Face hub or local ones that `datasets` can read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from attnlab._errors import InputError, OptionError
 from attnlab._words import listed
@@ -134,7 +135,9 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     features = found["train"].features
     image = _column(features, datasets.Image, config.root)
     label = _column(features, datasets.ClassLabel, config.root)
-    train, test = (_pixels(found[name], image, label, config) for name in ("train", testing))
+    train, test = (
+        _pixels(split[image], split[label], config) for split in (found["train"], found[testing])
+    )
     unused = [name for name in found if name not in ("train", testing)]
     if unused:
         note = f"The split {listed(unused)} is not used: testing is on {testing}."
@@ -148,17 +151,17 @@ def _offline(datasets: ModuleType, wanted: bool) -> Iterator[None]:
     from huggingface_hub import constants
 
     switches: list[Any] = [datasets.config, constants]
-    before = [switch.HF_HUB_OFFLINE for switch in switches]
+    before = [(switch, switch.HF_HUB_OFFLINE) for switch in switches]
     try:
-        for switch in switches:
-            switch.HF_HUB_OFFLINE = switch.HF_HUB_OFFLINE or wanted
+        for switch, value in before:
+            switch.HF_HUB_OFFLINE = value or wanted
         yield
     finally:
-        for switch, value in zip(switches, before, strict=True):
+        for switch, value in before:
             switch.HF_HUB_OFFLINE = value
 
 
-def _column(features: Any, kind: type, root: str) -> str:
+def _column(features: Mapping[str, object], kind: type, root: str) -> str:
     columns = [name for name, feature in features.items() if isinstance(feature, kind)]
     if len(columns) != 1:
         raise InputError(
@@ -168,10 +171,10 @@ def _column(features: Any, kind: type, root: str) -> str:
     return columns[0]
 
 
-def _pixels(split: Any, image: str, label: str, config: DataConfig) -> Pixels:
+def _pixels(images: Sequence[Image.Image], labels: Sequence[int], config: DataConfig) -> Pixels:
     pictures: list[np.ndarray] = []
-    for number, picture in enumerate(split[image]):
-        picture = eight_bits(picture, f"Image {number} of {config.root!r}").convert("RGB")
+    for number, image in enumerate(images):
+        picture = eight_bits(image, f"Image {number} of {config.root!r}").convert("RGB")
         if config.size is not None:
             picture = picture.resize((config.size, config.size))
         elif pictures and picture.size[::-1] != pictures[0].shape[:2]:
@@ -180,4 +183,4 @@ def _pixels(split: Any, image: str, label: str, config: DataConfig) -> Pixels:
                 f"{picture.size[0]}×{picture.size[1]}). Set data.size."
             )
         pictures.append(np.asarray(picture))
-    return as_pixels(np.stack(pictures), np.asarray(split[label]), str(config.root))
+    return as_pixels(np.stack(pictures), np.asarray(labels), str(config.root))

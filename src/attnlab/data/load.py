@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import is_path
@@ -33,6 +35,7 @@ from attnlab.data.memory import (
 )
 from attnlab.data.own import load_own
 from attnlab.data.photos import photos, photos_checksum
+from attnlab.data.pictures import resized
 from attnlab.data.stream import UndividedData
 from attnlab.data.text import load_text, text_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
@@ -55,6 +58,11 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
     if config.name == "folder":
         data = load_folder(config, data_checksum(config), preprocessing)
         return with_transform(data, config.augmentation)
+    return with_transform(_load_pixels(config, preprocessing), config.augmentation)
+
+
+def _load_pixels(config: DataConfig, preprocessing: Preprocessing | None) -> Data:
+    """The images of a source that is held in memory."""
     if config.augmentation.crop == "resized":
         raise OptionError(
             "crop = 'resized' cuts from the original photographs: it is for data 'folder' only. "
@@ -67,24 +75,24 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
     test = subset(test, config.test_subset, f"{config.title} (test)")
     if preprocessing is not None:
         train, test = (_prepared(part, preprocessing) for part in (train, test))
-    elif config.size is not None and config.name != "photos":
-        sides = config.size, config.size
-        train, test = (_resized(part, sides) for part in (train, test))
-    data = MemoryData(
+        statistics: Statistics = preprocessing.mean, preprocessing.std
+    else:
+        if config.size is not None and config.name != "photos":
+            sides = config.size, config.size
+            train, test = (_resized(part, sides) for part in (train, test))
+        statistics = _statistics(config, train)
+    return MemoryData(
         config.title,
         train,
         test,
         outputs,
         data_checksum(config),
         config.augmentation,
-        _statistics(config, train)
-        if preprocessing is None
-        else (preprocessing.mean, preprocessing.std),
+        statistics,
         config.stl_crop if config.name == "stl10" and config.size is None else None,
         _noticed(config, train, test, outputs),
         random=config.name == "fake",
     )
-    return with_transform(data, config.augmentation)
 
 
 def read_pixels(
@@ -193,12 +201,8 @@ def _prepared(pixels: Pixels, preprocessing: Preprocessing) -> Pixels:
 
 
 def _resized(pixels: Pixels, sides: tuple[int, int]) -> Pixels:
-    import torch
-    from torchvision.transforms.v2.functional import resize
-
-    if tuple(pixels.images.shape[2:]) == sides:
-        return pixels
-    parts = [resize(part, list(sides), antialias=True) for part in pixels.images.split(1024)]
+    # In parts, because resizing holds every image a second time, as floating point.
+    parts = [resized(part, sides) for part in pixels.images.split(1024)]
     return replace(pixels, images=torch.cat(parts))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from attnlab._words import listed
 from attnlab.data.batches import Facts
 from attnlab.data.config import DataConfig
 from attnlab.data.masks import IGNORED, MaskData, MaskImage
-from attnlab.data.memory import lacking_classes
+from attnlab.data.memory import MEMORY_LIMIT, lacking_classes
 from attnlab.data.pictures import class_numbers, find_images, left_out
 from attnlab.data.shapes import load_shape_masks, shapes_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
@@ -26,8 +26,6 @@ VOC_CLASSES = (
     *("chair", "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
     *("sheep", "sofa", "train", "tvmonitor"),
 )
-MEMORY_LIMIT = 2**30
-"""Bytes of pixels up to which images are read into memory."""
 
 
 @dataclass(frozen=True)
@@ -166,17 +164,13 @@ def masks_checksum(config: DataConfig) -> str:
 def _found(config: DataConfig) -> tuple[FoundMasks, Path]:
     reader = FORMATS[config.name]
     check_options(f"Data {config.name!r}", reader, config.options, skip=("root",))
-    if config.root is None:
-        raise OptionError(f"Data {config.name!r} needs its folder, root = 'path/of/the/data'.")
-    root = Path(config.root)
-    if not root.is_dir():
-        raise InputError(f"There is no folder {str(root)!r}.")
+    root = config.folder()
     found = reader(root, **config.options)
     train, test = (
         [part[i] for i in evenly_spread(len(part), number)]
         for part, number in ((found.train, config.train_subset), (found.test, config.test_subset))
     )
-    return FoundMasks(train, test, found.names, found.notes, found.others), root
+    return replace(found, train=train, test=test), root
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,14 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from attnlab._errors import OptionError
 from attnlab.data.augment import draw, normalised
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.pictures import class_numbers, decoded
+from attnlab.data.pictures import class_numbers, image_bytes
+from attnlab.data.stream import read_batches
 
 IGNORED = 255
 """The number of pixels whose class does not count, as VOC and Cityscapes have it."""
@@ -36,12 +36,7 @@ class MaskImage:
 
     def pixels(self) -> Tensor:
         """The image as bytes (3, H, W)."""
-        if isinstance(self.image, Tensor):
-            return self.image
-        from torchvision.transforms.v2.functional import pil_to_tensor
-
-        found: Tensor = pil_to_tensor(decoded(self.image))
-        return found
+        return image_bytes(self.image)
 
     def classes(self) -> Tensor:
         """The mask as bytes (H, W)."""
@@ -81,8 +76,8 @@ class MaskData(Data):
         padding = self._augmentation.crop_padding if self._augmentation.crop == "padded" else 0
         places = torch.stack([draws.top, draws.left], 1)
         view = _Crops(self._train, self._side, padding, places, draws.mirrored)
-        mean, std = self._statistics(device)
-        for items in _batches(view, [chunk.images for chunk in chunks]):
+        mean, std = self.facts.statistics(device)
+        for items in _read(view, [chunk.images for chunk in chunks]):
             parts = zip(*items, strict=True)
             images, masks, known = (torch.stack(each).to(device) for each in parts)
             # What was added around an image is grey, the mean of all, and does not count.
@@ -90,20 +85,14 @@ class MaskData(Data):
             yield Batch(inputs, masks.long())
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        mean, std = self._statistics(device)
-        for items in _batches(_Whole(self._test), chunks):
+        mean, std = self.facts.statistics(device)
+        for items in _read(_Whole(self._test), chunks):
             images = [normalised(image.to(device), mean, std) for image, _ in items]
             masks = [mask.to(device).long() for _, mask in items]
             if len({mask.shape for mask in masks}) == 1:
                 yield Batch(torch.stack(images), torch.stack(masks))
             else:
                 yield Batch(images, masks)
-
-    def _statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return (
-            torch.tensor(self.facts.mean, device=device),
-            torch.tensor(self.facts.std, device=device),
-        )
 
 
 def crop(
@@ -139,18 +128,9 @@ def crop(
     return F.pad(image, border)[part], F.pad(mask, border, value=IGNORED)[part], known[part]
 
 
-def _batches(
-    items: _Crops | _Whole, chunks: Sequence[Tensor]
-) -> Iterator[list[tuple[Tensor, ...]]]:
+def _read(items: _Crops | _Whole, chunks: Sequence[Tensor]) -> Iterator[list[tuple[Tensor, ...]]]:
     in_memory = all(isinstance(each.image, Tensor) for each in items.images)
-    return iter(
-        DataLoader(
-            items,
-            batch_sampler=[chunk.tolist() for chunk in chunks],
-            num_workers=0 if in_memory else min(8, (os.cpu_count() or 2) - 1),
-            collate_fn=list,
-        )
-    )
+    return read_batches(items, chunks, in_memory=in_memory)
 
 
 class _Whole(Dataset[tuple[Tensor, ...]]):

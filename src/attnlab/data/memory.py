@@ -19,6 +19,9 @@ from attnlab.data.config import Augmentation
 MOST_COLOURS = 4
 """Channels of a photograph, with its transparency. An image is not as low, so a first axis of at
 most this many and a last one of more are channels first."""
+MEMORY_LIMIT = 2**30
+"""Bytes of pixels up to which images with boxes or masks, each of its own size, are read into
+memory."""
 Statistics = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each channel, of pixels 0 to 1."""
 
@@ -64,16 +67,7 @@ class MemoryData(Data):
     ) -> None:
         check_pixels(train, outputs, f"{name} (training)")
         check_pixels(test, outputs, f"{name} (test)")
-        if train.kind != test.kind:
-            raise InputError(
-                f"{name}: expected test images with a {train.kind} like the training images but "
-                f"got {test.kind}."
-            )
-        if train.images.shape[1] != test.images.shape[1]:
-            raise InputError(
-                f"{name}: expected test images with {train.images.shape[1]} channels like the "
-                f"training images but got {test.images.shape[1]}."
-            )
+        _check_alike(train, test, name)
         mean, std = statistics or channel_statistics(train.images)
         channels, height, width = test.images.shape[1:]
         self._train, self._test, self._augmentation = train, test, augmentation
@@ -97,7 +91,7 @@ class MemoryData(Data):
     def training(
         self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
     ) -> Iterator[Batch]:
-        images, (mean, std) = self._with_border(device), self._statistics(device)
+        images, (mean, std) = self._with_border(device), self.facts.statistics(device)
         height, width = self._crop
         offsets = images.shape[2] - height
         draws = draw(self._augmentation, len(self._train), offsets, seed, epoch)
@@ -110,16 +104,10 @@ class MemoryData(Data):
             yield Batch(normalised(crops, mean, std), targets)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        mean, std = self._statistics(device)
+        mean, std = self.facts.statistics(device)
         for chosen in chunks:
             images = self._test.images[chosen].to(device)
             yield Batch(normalised(images, mean, std), self._test.targets[chosen].to(device))
-
-    def _statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return (
-            torch.tensor(self.facts.mean, device=device),
-            torch.tensor(self.facts.std, device=device),
-        )
 
     def _with_border(self, device: torch.device) -> Tensor:
         """All training images with their border, made once."""
@@ -188,6 +176,20 @@ def check_pixels(pixels: Pixels, outputs: int, what: str) -> None:
         raise InputError(
             f"{what}: expected {expected} but label {targets[first].tolist()} of image {first} is "
             f"outside ({len(places)} of {len(pixels)} are)."
+        )
+
+
+def _check_alike(train: Pixels, test: Pixels, name: str) -> None:
+    """Refuse test images of another kind than the training images."""
+    if train.kind != test.kind:
+        raise InputError(
+            f"{name}: expected test images with a {train.kind} like the training images but "
+            f"got {test.kind}."
+        )
+    if train.images.shape[1] != test.images.shape[1]:
+        raise InputError(
+            f"{name}: expected test images with {train.images.shape[1]} channels like the "
+            f"training images but got {test.images.shape[1]}."
         )
 
 

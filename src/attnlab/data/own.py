@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +15,15 @@ from attnlab._errors import InputError, check_options
 from attnlab._imported import imported
 from attnlab.data.config import DataConfig
 from attnlab.data.memory import MOST_COLOURS, Pixels, number_of_outputs
-from attnlab.data.pictures import eight_bits
+from attnlab.data.pictures import eight_bits, picture_bytes, resized
+
+
+@runtime_checkable
+class _Items(Protocol):
+    """What a data set must have to be read whole; torch asks for the second only."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> object: ...
 
 
 def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:
@@ -24,15 +33,16 @@ def load_own(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     number (a class), a row of whole numbers 0 and 1 (labels), or of floating-point numbers
     (values).
     """
-    found: Any = imported("data", config.name, Dataset)
-    check_options(f"Data {config.name!r}", found.__init__, {"train": True, **config.options})
-    parts = [_read(found(train=train, **config.options), config) for train in (True, False)]
-    train, test = parts
+    made: Callable[..., object] = imported("data", config.name, Dataset)
+    check_options(f"Data {config.name!r}", made, {"train": True, **config.options})
+    train, test = (_read(made(train=part, **config.options), config) for part in (True, False))
     return train, test, number_of_outputs(train, f"{config.name} (training)")
 
 
-def _read(items: Any, config: DataConfig) -> Pixels:
+def _read(items: object, config: DataConfig) -> Pixels:
     what = config.name
+    if not isinstance(items, _Items):
+        raise InputError(f"{what}: expected a data set with a length but it has no __len__.")
     images: list[Tensor] = []
     targets: list[Tensor] = []
     for number in range(len(items)):
@@ -63,12 +73,10 @@ def _read(items: Any, config: DataConfig) -> Pixels:
     return Pixels(torch.stack(images), known)
 
 
-def _image(image: Any, number: int, config: DataConfig) -> Tensor:
-    from torchvision.transforms.v2 import functional as F
-
+def _image(image: object, number: int, config: DataConfig) -> Tensor:
     if isinstance(image, Image.Image):
         what = f"{config.name}: the image of item {number}"
-        image = F.pil_to_tensor(eight_bits(image, what).convert("RGB"))
+        image = picture_bytes(eight_bits(image, what).convert("RGB"))
     if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.ndim != 3:
         got = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image)
         raise InputError(
@@ -80,6 +88,4 @@ def _image(image: Any, number: int, config: DataConfig) -> Tensor:
             f"{config.name}: expected an image C×H×W but item {number} has the shape "
             f"{tuple(image.shape)}, which has its channels last. Return image.permute(2, 0, 1)."
         )
-    if config.size is not None and tuple(image.shape[1:]) != (config.size, config.size):
-        image = F.resize(image, [config.size, config.size], antialias=True)
-    return image
+    return image if config.size is None else resized(image, (config.size, config.size))

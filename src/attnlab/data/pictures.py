@@ -19,6 +19,7 @@ from attnlab._errors import InputError
 from attnlab._words import counted, listed
 
 Looked = TypeVar("Looked")
+Item = TypeVar("Item")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
@@ -73,6 +74,13 @@ def decoded(path: Path, mode: str = "RGB") -> Image.Image:
     return _opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
 
 
+def image_bytes(image: Tensor | Path) -> Tensor:
+    """The image as bytes (3, H, W): itself, or what its file holds."""
+    if isinstance(image, Tensor):
+        return image
+    return picture_bytes(decoded(image))
+
+
 def class_numbers(path: Path) -> np.ndarray:
     """The numbers in a mask (H, W) as bytes: what its file stores, not the colours of a palette."""
     return _opened(path, lambda image: _numbers(image, path))
@@ -85,6 +93,12 @@ def _numbers(image: Image.Image, path: Path) -> np.ndarray:
             f"for each pixel, the class: a PNG with a palette or with shades of grey, 8 bits."
         )
     return np.asarray(image).astype(np.uint8)
+
+
+def opened_first(files: Sequence[Item]) -> Sequence[Item]:
+    """The files that are opened before training: all of them up to 20,000, which takes seconds;
+    of more, about as many, evenly spread."""
+    return files[:: max(1, len(files) // 20_000)]
 
 
 def verify(paths: Sequence[Path]) -> None:
@@ -129,9 +143,24 @@ def scaled(picture: Image.Image, size: int) -> Image.Image:
     return picture.resize((sides[0], sides[1]), Image.Resampling.BICUBIC)
 
 
+def resized(images: Tensor, sides: tuple[int, int]) -> Tensor:
+    """Images of bytes (..., H, W) with these sides."""
+    from torchvision.transforms.v2.functional import resize
+
+    if tuple(images.shape[-2:]) == sides:
+        return images
+    found: Tensor = resize(images, list(sides), antialias=True)
+    return found
+
+
+def picture_bytes(picture: Image.Image) -> Tensor:
+    """A coloured picture as bytes (3, H, W)."""
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+
 def as_tensor(picture: Image.Image) -> Tensor:
-    """Return a tensor (3, H, W) with pixels 0 to 1."""
-    return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+    """A coloured picture as a tensor (3, H, W) with pixels 0 to 1."""
+    return picture_bytes(picture).float() / 255
 
 
 def png(pixels: Tensor) -> bytes:

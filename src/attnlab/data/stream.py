@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from PIL import Image
@@ -27,15 +27,38 @@ _TEST_CROP = 0.875
 is usual on ImageNet."""
 
 
+Item = TypeVar("Item")
 Fit = Callable[[Image.Image], Tensor]
 """Makes an image (C, H, W) of bytes of Pillow's."""
+Opened = Dataset[tuple[Image.Image, int]]
+"""Images with their class."""
+
+
+def read_batches(
+    items: Dataset[Item], chunks: Sequence[Tensor], *, in_memory: bool
+) -> Iterator[list[Item]]:
+    """One list of items for each chunk of their numbers, read by worker processes unless they are
+    in memory already."""
+    return iter(
+        DataLoader(
+            items,
+            batch_sampler=[chunk.tolist() for chunk in chunks],
+            num_workers=0 if in_memory else _workers(),
+            collate_fn=list,
+        )
+    )
+
+
+def _workers() -> int:
+    """One core is left to the training; more than eight readers wait for the disk."""
+    return min(8, (os.cpu_count() or 2) - 1)
 
 
 class StreamData(Data):
-    """Items (image, target) of two data sets; an image is Pillow's."""
+    """Images with their class, opened when they are used."""
 
     def __init__(
-        self, facts: Facts, train: Dataset, test: Dataset, augmentation: Augmentation
+        self, facts: Facts, train: Opened, test: Opened, augmentation: Augmentation
     ) -> None:
         self.facts = facts
         self._train, self._test, self._augmentation = train, test, augmentation
@@ -56,14 +79,13 @@ class StreamData(Data):
     def _batches(
         self, view: _View, chunks: list[list[int]], device: torch.device
     ) -> Iterator[Batch]:
-        workers = min(8, (os.cpu_count() or 2) - 1)
         loader = DataLoader(
             view,
             batch_sampler=chunks,
-            num_workers=workers,
+            num_workers=_workers(),
             pin_memory=device.type == "cuda",
         )
-        mean, std = (torch.tensor(v, device=device) for v in (self.facts.mean, self.facts.std))
+        mean, std = self.facts.statistics(device)
         for images, targets in loader:
             moved = images.to(device, non_blocking=True)
             yield Batch(normalised(moved, mean, std), targets.to(device, non_blocking=True))
@@ -96,13 +118,13 @@ def _augmented(augmentation: Augmentation, size: int) -> Fit:
     return v2.Compose([*steps, v2.RandomHorizontalFlip(0.5 if augmentation.flip else 0.0)])
 
 
-class _View(Dataset[tuple[Tensor, Any]]):
+class _View(Dataset[tuple[Tensor, int]]):
     """Images through a transform; each draws from its own stream, whichever worker reads."""
 
-    def __init__(self, items: Dataset, transform: Fit, seed: int) -> None:
+    def __init__(self, items: Opened, transform: Fit, seed: int) -> None:
         self.items, self.transform, self.seed = items, transform, seed
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image, target = self.items[index]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, index))
@@ -150,7 +172,7 @@ class UndividedData(Data):
         return self.testing([chunk.images for chunk in chunks], device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        mean, std = (torch.tensor(v, device=device) for v in (self.facts.mean, self.facts.std))
+        mean, std = self.facts.statistics(device)
         for chosen in chunks:
             files = [self._files[place] for place in chosen.tolist()]
             images = torch.stack([self._fit(decoded(path, self._mode)) for path, _ in files])

@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -76,12 +76,11 @@ def text_checksum(config: DataConfig) -> str:
 
 def read_token_rows(config: DataConfig) -> TokenRows:
     """The tokens of both parts, whole."""
-    options: dict[str, Any] = dict(config.options)
     read: Callable[..., TokenRows] = {"stdlib": _stdlib, "text": _text, "tokens": _tokens}[
         config.name
     ]
-    check_options(f"Data {config.name!r}", read, options, skip=("root",))
-    rows = read(config.root, **options)
+    check_options(f"Data {config.name!r}", read, config.options, skip=("root",))
+    rows = read(config.root, **config.options)
     check_whole("context", rows.context, 1)
     return rows
 

@@ -25,8 +25,8 @@ class Chip:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture; `wide` ones scroll sideways in their frame on narrow screens, others whose width
-    is a number are drawn a second time for them."""
+    """A picture. On narrow screens `wide` ones scroll sideways in their frame; others whose width
+    is a number are drawn a second time, narrower."""
 
     spec: Spec
     caption: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
 
 import numpy as np
 
@@ -67,37 +66,32 @@ def raster_figure(
     Row 0 is on top unless `y_from_bottom`. `description` is what a reader who sees no picture gets.
     """
     grid = np.asarray(values, dtype=np.float64)
-    finite = grid[np.isfinite(grid)]
-    low = (float(finite.min()) if finite.size else 0.0) if low is None else low
-    high = (float(finite.max()) if finite.size else 1.0) if high is None else high
-    width, height = size
-    picture: dict[str, Any] = {
-        "url": raster_uri(grid[::-1] if y_from_bottom else grid, low, high),
-        "x": x[1],
-        "y": y[1],
-        "value": low,
-        "description": description,
+    low, high = _ends(grid, low, high)
+    url = raster_uri(grid[::-1] if y_from_bottom else grid, low, high)
+    picture = {"url": url, "x": x[1], "y": y[1], "value": low, "description": description}
+    axes: Spec = {
+        # Invisible: makes the axes and the legend, which images do not.
+        "mark": {"type": "point", "opacity": 0, "aria": False},
+        "encoding": {
+            "x": _scale("x", x),
+            "y": _scale("y", y, reverse=not y_from_bottom),
+            "color": _colour(legend, low, high, size[1]),
+        },
     }
     spec: Spec = {
-        "width": width,
-        "height": height,
+        "width": size[0],
+        "height": size[1],
         "data": {"values": [picture, {**picture, "value": high, "url": None}]},
-        "layer": [
-            _image_layer(width, height),
-            {
-                # Invisible: makes the axes and the legend, which images do not.
-                "mark": {"type": "point", "opacity": 0, "aria": False},
-                "encoding": {
-                    "x": _scale("x", x),
-                    "y": _scale("y", y, reverse=not y_from_bottom),
-                    "color": _colour(legend, low, high, height),
-                },
-            },
-        ],
+        "layer": [_image_layer(*size), axes],
     }
-    if title:
-        spec["title"] = title
-    return spec
+    return spec | ({"title": title} if title else {})
+
+
+def _ends(grid: np.ndarray, low: float | None, high: float | None) -> tuple[float, float]:
+    """Where the colours begin and end: as given, else at the least and the largest value."""
+    finite = grid[np.isfinite(grid)]
+    least, largest = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    return least if low is None else low, largest if high is None else high
 
 
 def _image_layer(width: int, height: int) -> Spec:

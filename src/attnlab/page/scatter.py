@@ -28,15 +28,7 @@ def scatter(
     names = [str(value[label]) for value in values]
     sides = label_sides([(value[x[0]], value[y[0]]) for value in values], names)
     placed = [{**value, "side": side} for value, side in zip(values, sides, strict=True)]
-    labels: list[Spec] = [
-        {
-            "transform": [{"filter": f"datum.side == '{side}'"}],
-            "mark": where | {"type": "text", "fontSize": 10, "aria": False},
-            "encoding": {"text": {"field": label}},
-        }
-        for side, where in _SIDES.items()
-        if side in sides
-    ]
+    labels = [_label_layer(side, label) for side in _SIDES if side in sides]
     return {
         "title": title or None,
         "width": HALF,
@@ -64,6 +56,15 @@ scales. What is clear of others there is clear on a broad page as well."""
 
 _Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
+
+
+def _label_layer(side: str, field: str) -> Spec:
+    """The names of the points that have theirs on this side."""
+    return {
+        "transform": [{"filter": f"datum.side == '{side}'"}],
+        "mark": _SIDES[side] | {"type": "text", "fontSize": 10, "aria": False},
+        "encoding": {"text": {"field": field}},
+    }
 
 
 def label_sides(

@@ -8,13 +8,10 @@ from pydantic import NonNegativeInt, PositiveFloat, field_validator
 
 from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
-from attnlab.data import DataConfig
+from attnlab.data import DataConfig, Value
 from attnlab.residuals.where import measured_word, parse_where
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
-
-Value = bool | int | float | str
-"""An option of a network or a gate."""
 
 
 class NetworkConfig(Strict):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab.data import Facts
-from attnlab.networks.create import create
+from attnlab.data import Facts, Value
+from attnlab.tasks.task import create_backbone
 
 
 @torch.no_grad()
@@ -110,14 +110,14 @@ def is_whole(backbone: str) -> bool:
 
 
 def build_detector(
-    backbone: str, options: Mapping[str, Any], facts: Facts, plan: DetectorPlan
+    backbone: str, options: Mapping[str, Value], facts: Facts, plan: DetectorPlan
 ) -> nn.Module:
     """A detector for the categories of `facts`; its label 0 is the background."""
     if plan.detector not in DETECTORS:
         raise unknown_name("detector", plan.detector, DETECTORS)
     if is_whole(backbone):
         return _whole(backbone, options, facts, plan)
-    body = create(backbone, **options)
+    body = create_backbone(backbone, None, options)
     names = [name for name, _ in body.named_children() if _STAGE.fullmatch(name)]
     if len(names) < 2:
         raise InputError(
@@ -137,7 +137,7 @@ def build_detector(
 
 
 def _whole(
-    backbone: str, options: Mapping[str, Any], facts: Facts, plan: DetectorPlan
+    backbone: str, options: Mapping[str, Value], facts: Facts, plan: DetectorPlan
 ) -> nn.Module:
     if plan.detector != DETECTORS[0]:
         raise OptionError(
@@ -148,10 +148,10 @@ def _whole(
     sizes = {"min_size": plan.min_size, "max_size": plan.max_size}
     given = {**options, **{name: size for name, size in sizes.items() if size is not None}}
     plain = {name: value for name, value in given.items() if name not in PRETRAINED}
-    network = create(backbone, facts.outputs + 1, **plain)
+    network = create_backbone(backbone, facts.outputs + 1, plain)
     if len(plain) < len(given):
         # Its norms are frozen and its number of classes is another, so only values are taken.
-        transfer(create(backbone, **given), network)
+        transfer(create_backbone(backbone, None, given), network)
     heads: Any = getattr(network, "roi_heads", None)
     if heads is not None and heads.has_mask():
         heads.mask_roi_pool = heads.mask_head = heads.mask_predictor = None

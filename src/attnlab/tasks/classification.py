@@ -43,11 +43,11 @@ class Classification(OutputsTask):
         right = (logits.detach().argmax(1) == batch.targets).double().mean()
         return Loss(mean, {"top1": right})
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[Tensor]:
         return _Accuracy(device, self.facts.outputs)
 
 
-class _Accuracy(TaskMeters):
+class _Accuracy(TaskMeters[Tensor]):
     """Five guesses are always right if there are at most five classes: then there is no top-5."""
 
     def __init__(self, device: torch.device, classes: int) -> None:

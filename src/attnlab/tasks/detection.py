@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError
-from attnlab.data import Batch, Facts
+from attnlab.data import Batch, Facts, Value
 from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.metric import Metric
 from attnlab.tasks._average_precision import (
@@ -31,6 +30,8 @@ _SHOWN_SCORE = 0.5
 """Boxes of lower scores are left out of pictures."""
 _LARGEST = 160
 """Pixels of the long side of a picture."""
+_PICTURES = 6
+"""Test images that a page shows."""
 _MOST_CURVES = 12
 """Categories that a page draws a curve of; more cannot be told apart by colour."""
 _SIZES = ("small", "medium", "large")
@@ -108,10 +109,6 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-_PICTURES = 6
-"""Test images that a page shows."""
-
-
 _NEXT_TO_NOTHING = 0.01
 """The average precision up to which a detector finds next to no object."""
 
@@ -120,7 +117,7 @@ def _metric(name: str, label: str, nothing: float | None = None) -> Metric:
     return Metric(name=name, label=label, unit="%", scale=100, least=0, most=1, nothing=nothing)
 
 
-class Detection(Task):
+class Detection(Task[list[Found]]):
     """torchvision's losses; the result is COCO's average precision (AP).
 
     Args:
@@ -158,7 +155,7 @@ class Detection(Task):
         self.plan = DetectorPlan(detector, min_size or None, max_size or None)
         self.frozen_stages, self.norm_eval = frozen_stages, norm_eval
 
-    def check(self, backbone: str, options: Mapping[str, Any]) -> None:
+    def check(self, backbone: str, options: Mapping[str, Value]) -> None:
         trained = any(options.get(name) is not None for name in PRETRAINED)
         if not trained and (self.frozen_stages or self.norm_eval):
             what = "frozen_stages" if self.frozen_stages else "norm_eval"
@@ -168,11 +165,11 @@ class Detection(Task):
                 f"(backbone options weights = …), or set frozen_stages = 0 and norm_eval = false."
             )
 
-    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
+    def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
         network = build_detector(backbone, options, self.facts, self.plan)
-        body: Any = getattr(network.backbone, "body", None)
+        body = getattr(network.get_submodule("backbone"), "body", None)
         if self.frozen_stages:
-            if body is None:
+            if not isinstance(body, nn.Module):
                 raise OptionError(
                     f"frozen_stages is for backbones with stages; {backbone!r} has none."
                 )
@@ -191,7 +188,7 @@ class Detection(Task):
         found: list[Found] = network(batch.inputs)
         return found
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[list[Found]]:
         del device
         return _Boxes()
 
@@ -210,7 +207,7 @@ class Detection(Task):
         return (batch.inputs,)
 
 
-class _Boxes(TaskMeters):
+class _Boxes(TaskMeters[list[Found]]):
     """Keeps what was found; it is compared with the truth when all of it is there."""
 
     def __init__(self) -> None:
@@ -233,6 +230,6 @@ class _Boxes(TaskMeters):
             "ap": found.average(),
             "ap50": found.average(overlap=0.5),
             "ap75": found.average(overlap=0.75),
-            **{f"ap_{size}": found.average(size) for size in ("small", "medium", "large")},
+            **{f"ap_{size}": found.average(size) for size in _SIZES},
             "ar": found.average_recall(),
         }

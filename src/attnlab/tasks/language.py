@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
-from attnlab.data import Batch, Facts
+from attnlab.data import Batch, Facts, Value
 from attnlab.results.metric import Metric
 from attnlab.tasks.task import CreatedTask, Loss, Means, TaskMeters
 
 
-class Language(CreatedTask):
+class Language(CreatedTask[Tensor]):
     """Cross-entropy of the next byte or token; the result is its mean over the validation text.
 
     The network takes tokens (N, context) and answers with logits (N, context, vocabulary), or with
@@ -37,7 +36,7 @@ class Language(CreatedTask):
     def num_classes(self) -> int:
         return self.facts.outputs
 
-    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
+    def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
         network = super().build(backbone, options)
         context = getattr(network, "context", None)
         if isinstance(context, int) and context < self.facts.shape[0]:
@@ -57,12 +56,12 @@ class Language(CreatedTask):
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         return self._logits(network, batch)
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[Tensor]:
         return _NextToken(device, self.facts)
 
     def _logits(self, network: nn.Module, batch: Batch) -> Tensor:
         answer = network(batch.inputs)
-        logits: Any = answer if isinstance(answer, Tensor) else getattr(answer, "logits", None)
+        logits: object = answer if isinstance(answer, Tensor) else getattr(answer, "logits", None)
         expected = (*batch.inputs.shape, self.facts.outputs)
         if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(answer).__name__
@@ -75,7 +74,7 @@ class Language(CreatedTask):
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-class _NextToken(TaskMeters):
+class _NextToken(TaskMeters[Tensor]):
     """Every token of every window counts alike: windows are of one length."""
 
     def __init__(self, device: torch.device, facts: Facts) -> None:

@@ -30,11 +30,11 @@ class MultiLabel(OutputsTask):
         right = ((logits.detach() > 0) == (batch.targets > 0)).all(1).double().mean()
         return Loss(mean, {"exact": right})
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[Tensor]:
         return _Precision(device, self.facts.outputs)
 
 
-class _Precision(TaskMeters):
+class _Precision(TaskMeters[Tensor]):
     """A label is given where its logit is positive."""
 
     def __init__(self, device: torch.device, labels: int) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import field_validator
 
 from attnlab._errors import check_options, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab._strict import Strict
-from attnlab.data import Facts
+from attnlab.data import Facts, Value
 from attnlab.tasks.classification import Classification
 from attnlab.tasks.detection import Detection
 from attnlab.tasks.language import Language
@@ -36,7 +34,7 @@ class TaskConfig(Strict):
 
     name: str = "classification"
     """One of `list_tasks()`, or your own subclass of `attnlab.tasks.Task`, "my_module.MyTask"."""
-    options: dict[str, bool | int | float | str] = {}
+    options: dict[str, Value] = {}
 
     @field_validator("name")
     @classmethod
@@ -53,8 +51,9 @@ def list_tasks() -> tuple[str, ...]:
 
 def task_class(config: TaskConfig) -> type[Task]:
     """The class of a task; a wrong option is an error here, before any data are read."""
-    found: Any = TASKS[config.name] if config.name in TASKS else imported("task", config.name, Task)
-    check_options(f"Task {config.name!r}", found.__init__, config.options, skip=("facts",))
+    own = TASKS.get(config.name)
+    found: type[Task] = imported("task", config.name, Task) if own is None else own
+    check_options(f"Task {config.name!r}", found, config.options, skip=("facts",))
     return found
 
 

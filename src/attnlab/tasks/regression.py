@@ -28,11 +28,11 @@ class Regression(OutputsTask):
         mean = F.mse_loss(values, batch.targets.to(values.dtype))
         return Loss(mean, {"mae": (values.detach() - batch.targets).abs().double().mean()})
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[Tensor]:
         return _Errors(device)
 
 
-class _Errors(TaskMeters):
+class _Errors(TaskMeters[Tensor]):
     def __init__(self, device: torch.device) -> None:
         from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 

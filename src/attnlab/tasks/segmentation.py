@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
-from attnlab.data import Batch, Facts
+from attnlab.data import Batch, Facts, Value
 from attnlab.data.masks import IGNORED
 from attnlab.data.pictures import png
 from attnlab.networks.backbones import BACKBONES
@@ -31,7 +30,7 @@ def _share(name: str, label: str) -> Metric:
     return Metric(name=name, label=label, unit="%", scale=100, least=0, most=1)
 
 
-class Segmentation(CreatedTask):
+class Segmentation(CreatedTask[Sequence[Tensor]]):
     """Cross-entropy of pixels, and Dice's loss; the result is the mean intersection over union.
 
     Networks of attnlab (`unet`), segmentation_models_pytorch (`smp:unet`), torchvision
@@ -80,7 +79,7 @@ class Segmentation(CreatedTask):
     def num_classes(self) -> int:
         return self.facts.outputs
 
-    def check(self, backbone: str, options: Mapping[str, Any]) -> None:
+    def check(self, backbone: str, options: Mapping[str, Value]) -> None:
         del options
         if backbone in BACKBONES and not BACKBONES[backbone].of_pixels:
             fitting = [name for name, info in BACKBONES.items() if info.of_pixels]
@@ -130,7 +129,7 @@ class Segmentation(CreatedTask):
         logits, _ = _answers(network(padded), padded.shape[-2:], self.num_classes)
         return logits[..., :height, :width].float()
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[Sequence[Tensor]]:
         return _Masks(device, self.num_classes)
 
     def details(self, network: nn.Module, batches: Iterable[Batch]) -> DetailsResult:
@@ -152,13 +151,9 @@ class Segmentation(CreatedTask):
         return DetailsResult(breakdowns=(by_class,), masks=tuple(pictures))
 
     def _picture(self, image: Tensor, found: Tensor, mask: Tensor) -> MaskPicture:
-        mean, std = (
-            torch.tensor(each, device=image.device)[:, None, None]
-            for each in (self.facts.mean, self.facts.std)
-        )
         step = max(1, -(-max(mask.shape) // _LARGEST))
         small = slice(None, None, step)
-        photograph = (image * std + mean)[..., small, small]
+        photograph = self.facts.pixels(image)[..., small, small]
         found, mask = found[small, small], mask[small, small]
         wrong = (found != mask) & (mask != IGNORED)
         errors = photograph.mean(0, keepdim=True).expand(3, -1, -1) * 0.6
@@ -196,21 +191,22 @@ def _cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
     return total / (masks != IGNORED).sum().clamp_min(1)
 
 
-def _answers(answer: Any, sides: Sequence[int], classes: int) -> tuple[Tensor, Tensor | None]:
+def _answers(answer: object, sides: Sequence[int], classes: int) -> tuple[Tensor, Tensor | None]:
     """The logits of an answer, as large as the image, and those of a second answer if it has one:
     a tensor, torchvision's dictionary, or an object with `logits` as transformers have it."""
-    second = None
+    second: Tensor | None = None
+    logits = answer
     if isinstance(answer, Mapping) and "out" in answer:
-        answer, second = answer["out"], answer.get("aux")
+        logits, second = answer["out"], answer.get("aux")
     elif not isinstance(answer, Tensor):
-        answer = getattr(answer, "logits", answer)
-    if not isinstance(answer, Tensor) or answer.ndim != 4 or answer.shape[1] != classes:
-        got = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        logits = getattr(answer, "logits", answer)
+    if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[1] != classes:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise InputError(
             f"Expected the network to answer with logits N×{classes}×H×W, a map for each class, "
             f"but got {got}. Choose a network for masks: unet, smp:unet, torchvision:fcn_resnet50."
         )
-    return _enlarged(answer, sides), None if second is None else _enlarged(second, sides)
+    return _enlarged(logits, sides), None if second is None else _enlarged(second, sides)
 
 
 def _enlarged(logits: Tensor, sides: Sequence[int]) -> Tensor:
@@ -239,7 +235,7 @@ def _encoded(picture: Tensor) -> str:
     return b64encode(png(picture)).decode()
 
 
-class _Masks(TaskMeters):
+class _Masks(TaskMeters[Sequence[Tensor]]):
     """Counts pixels by true and found class, over all images and processes."""
 
     def __init__(self, device: torch.device, classes: int) -> None:

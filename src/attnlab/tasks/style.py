@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
-from attnlab.data import Batch, Facts
+from attnlab.data import Batch, Facts, Value
 from attnlab.data.photos import painting_file, read_painting
 from attnlab.results.metric import Metric
 from attnlab.tasks.perceptual import (
@@ -39,7 +39,7 @@ class _Yardstick(NamedTuple):
     style: list[Tensor]
 
 
-class StyleTask(CreatedTask):
+class StyleTask(CreatedTask[dict[str, Tensor]]):
     """The loss is `content_weight` × content loss + `style_weight` × style loss, which is also the
     result, on held-out photographs; files are read when they are first needed.
 
@@ -60,7 +60,7 @@ class StyleTask(CreatedTask):
         style: str = "strokes",
         style_size: int = 192,
         content_weight: float = 1.0,
-        style_weight: float = 1.0,
+        style_weight: float = 8e3,
     ) -> None:
         super().__init__(facts)
         if facts.shape[0] != 3:
@@ -82,7 +82,7 @@ class StyleTask(CreatedTask):
         """The one that judges pictures."""
 
     @classmethod
-    def files(cls, options: Mapping[str, object]) -> dict[str, Path]:
+    def files(cls, options: Mapping[str, Value]) -> dict[str, Path]:
         file = painting_file(str(options.get("style", "strokes")))
         return {} if file is None else {"style": file}
 
@@ -104,24 +104,19 @@ class StyleTask(CreatedTask):
         values = (total, content, style, total_variation(pictures.float()))
         return {metric.name: value for metric, value in zip(self.metrics, values, strict=True)}
 
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[dict[str, Tensor]]:
         return _Figures(tuple(metric.name for metric in self.metrics), device)
 
     def pictures(self, network: nn.Module, batch: Batch) -> TaskPictures:
-        return TaskPictures(self._pixels(batch).clamp(0, 1), network(batch.inputs).float())
+        photographs = self.facts.pixels(batch.inputs).clamp(0, 1)
+        return TaskPictures(photographs, network(batch.inputs).float())
 
     def _losses(self, pictures: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         yardstick = self._on(pictures.device)
         found = yardstick.network(pictures)
         with torch.no_grad():
-            shown = yardstick.network(self._pixels(batch), CONTENT + 1)[CONTENT]
+            shown = yardstick.network(self.facts.pixels(batch.inputs), CONTENT + 1)[CONTENT]
         return content_loss(found[CONTENT], shown), style_loss(found, yardstick.style)
-
-    def _pixels(self, batch: Batch) -> Tensor:
-        """Photographs with pixels 0 to 1."""
-        images: Tensor = batch.inputs
-        mean, std = (images.new_tensor(v).view(3, 1, 1) for v in (self.facts.mean, self.facts.std))
-        return images * std + mean
 
     def _on(self, device: torch.device) -> _Yardstick:
         if device not in self._moved:
@@ -180,7 +175,7 @@ class Style(StyleTask):
         self.weights, self.maps = weights, maps
 
     @classmethod
-    def files(cls, options: Mapping[str, object]) -> dict[str, Path]:
+    def files(cls, options: Mapping[str, Value]) -> dict[str, Path]:
         weights = options.get("weights")
         file = vgg16_file(None if weights is None else str(weights))
         return {**super().files(options), "weights": file}
@@ -205,21 +200,11 @@ class StyleFilters(StyleTask):
         VARIATION,
     )
 
-    def __init__(
-        self,
-        facts: Facts,
-        style: str = "strokes",
-        style_size: int = 192,
-        content_weight: float = 1.0,
-        style_weight: float = 8e3,
-    ) -> None:
-        super().__init__(facts, style, style_size, content_weight, style_weight)
-
     def loss_network(self) -> LossNetwork:
         return RandomFilters()
 
 
-class _Figures(TaskMeters):
+class _Figures(TaskMeters[dict[str, Tensor]]):
     """Means over photographs of what `predict` found."""
 
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.data import Batch, Facts
+from attnlab.data import Batch, Facts, Value
 from attnlab.networks.create import create
 from attnlab.results.details import DetailsResult
 from attnlab.results.metric import Metric
@@ -36,11 +36,15 @@ class TaskPictures(NamedTuple):
     outputs: Tensor
 
 
-class TaskMeters(ABC):
+P = TypeVar("P")
+"""What a network says of a test batch, as the meters of its task take it."""
+
+
+class TaskMeters(ABC, Generic[P]):
     """Sums up predictions over test batches, and over processes."""
 
     @abstractmethod
-    def update(self, predictions: Any, targets: Any) -> None:
+    def update(self, predictions: P, targets: Any) -> None:
         """Add the predictions of a batch."""
 
     @abstractmethod
@@ -49,7 +53,7 @@ class TaskMeters(ABC):
         is none."""
 
 
-class Task(ABC):
+class Task(ABC, Generic[P]):
     """Built for a data set; options of a task are arguments of its class, after `facts`."""
 
     targets: ClassVar[str]
@@ -70,11 +74,11 @@ class Task(ABC):
             )
         self.facts = facts
 
-    def check(self, backbone: str, options: Mapping[str, Any]) -> None:  # noqa: B027
+    def check(self, backbone: str, options: Mapping[str, Value]) -> None:
         """Refuse, before anything is trained, what could only train badly."""
 
     @classmethod
-    def files(cls, options: Mapping[str, Any]) -> dict[str, Path]:
+    def files(cls, options: Mapping[str, Value]) -> dict[str, Path]:
         """The files that `options`, or their defaults, name, by option; a missing one is an
         error."""
         del options
@@ -87,7 +91,7 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
+    def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
         """The network for the data, before any gate: `backbone` is a name for `attnlab.create`."""
 
     @abstractmethod
@@ -95,11 +99,11 @@ class Task(ABC):
         """Return the loss of a training batch."""
 
     @abstractmethod
-    def predict(self, network: nn.Module, batch: Batch) -> Any:
+    def predict(self, network: nn.Module, batch: Batch) -> P:
         """Return what `meters` take of a test batch, with a network in eval mode."""
 
     @abstractmethod
-    def meters(self, device: torch.device) -> TaskMeters:
+    def meters(self, device: torch.device) -> TaskMeters[P]:
         """Return fresh meters for the metrics of the task."""
 
     def details(self, network: nn.Module, batches: Iterable[Batch]) -> DetailsResult | None:
@@ -109,7 +113,7 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def inputs(self, batch: Batch) -> Any:
+    def inputs(self, batch: Batch) -> Tensor | tuple[list[Tensor]]:
         """Return the inputs of the network in a batch, for stiffness, stripe and fold."""
 
 
@@ -124,7 +128,13 @@ _WORDS = {
 }
 
 
-class CreatedTask(Task):
+def create_backbone(name: str, num_classes: int | None, options: Mapping[str, Value]) -> nn.Module:
+    """The network `name` with options as settings have them; `attnlab.create` checks these."""
+    build: Callable[..., nn.Module] = create
+    return build(name, **options) if num_classes is None else build(name, num_classes, **options)
+
+
+class CreatedTask(Task[P]):
     """A task whose network is one of `attnlab.create`, so that anybody can build it again. A
     subclass adds the loss and the metrics."""
 
@@ -133,15 +143,15 @@ class CreatedTask(Task):
     def num_classes(self) -> int | None:
         """The number of classes for `attnlab.create`."""
 
-    def build(self, backbone: str, options: Mapping[str, Any]) -> nn.Module:
-        return create(backbone, self.num_classes, **options)
+    def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
+        return create_backbone(backbone, self.num_classes, options)
 
     def inputs(self, batch: Batch) -> Tensor:
         images: Tensor = batch.inputs
         return images
 
 
-class OutputsTask(CreatedTask):
+class OutputsTask(CreatedTask[Tensor]):
     """A task whose network is a backbone with one output per class, label or value. A subclass adds
     the loss and the metrics."""
 
@@ -162,11 +172,10 @@ class Means:
 
         # NaN is not left out: a network that gives it must not look better. The device first:
         # `to` takes a metric back to float32.
-        made = {
+        self._means = {
             name: MeanMetric(nan_strategy="disable").to(device).set_dtype(torch.float64)
             for name in names
         }
-        self._means = made
 
     def update(self, values: Mapping[str, Tensor]) -> None:
         for name, value in values.items():

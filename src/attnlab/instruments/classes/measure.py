@@ -63,7 +63,7 @@ def measure_classes(network: Source, *, names: tuple[str, ...] = ()) -> ClassesR
     return subject.sign(found)
 
 
-def _answers(subject: Subject, number: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _answers(subject: Subject, number: int) -> Iterator[tuple[Tensor, Tensor, object]]:
     """The true classes, the scores, and the inputs of every batch."""
     task = subject.learned()
     for batch in subject.own_batches():
@@ -74,7 +74,7 @@ def _answers(subject: Subject, number: int) -> Iterator[tuple[Tensor, Tensor, Te
 
 
 def _wrong_images(
-    true: Tensor, scores: Tensor, inputs: Tensor, before: int
+    true: Tensor, scores: Tensor, inputs: object, before: int
 ) -> Iterator[WrongImage]:
     """The surest wrong ones of a batch, if its inputs are pictures."""
     if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.shape[1] not in (1, 3):

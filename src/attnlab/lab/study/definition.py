@@ -22,7 +22,7 @@ from attnlab._errors import InputError, OptionError, nearest
 from attnlab._files import write_whole
 from attnlab._strict import Strict
 from attnlab.data import DataConfig
-from attnlab.data.config import data_title
+from attnlab.data.config import Value, data_title
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.study.claims import EquivalenceConfig, Paper
 from attnlab.lab.study.files import list_studies as list_studies
@@ -30,7 +30,6 @@ from attnlab.lab.study.files import study_file, study_table_of
 from attnlab.lab.tracking import TrackConfig, chosen
 from attnlab.residuals.where import EVERYWHERE
 from attnlab.results.study import StudyInvocation
-from attnlab.subject.network_config import Value
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
 
