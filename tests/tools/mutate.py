@@ -95,6 +95,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/statistics/anytime.py": ("tests/lab/statistics/test_anytime.py",),
     "lab/study/history.py": ("tests/lab/study/test_history.py",),
     "results/run.py": ("tests/lab/study/test_damage.py",),
+    "results/run_reader.py": ("tests/lab/study/test_damage.py",),
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
     "results/checkpoints.py": ("tests/lab/training/test_checkpoint.py",),

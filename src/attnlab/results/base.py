@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
@@ -18,6 +18,7 @@ from attnlab._files import write_whole
 from attnlab.page.parts import Figure, Folded, Page, Part, Section
 from attnlab.page.plot import Spec, to_svg
 from attnlab.page.tables import Table
+from attnlab.results.damage import JsonObject
 from attnlab.results.origin import notes_section, provenance_chips, provenance_section
 from attnlab.results.provenance import Provenance
 
@@ -121,7 +122,7 @@ class Result(ABC):
             fields = _adapter(type(self)).dump_json(self).decode()
             return f'{{"format":{json.dumps(self.FORMAT)},{fields[1:]}'
         content = _adapter(type(self)).dump_python(self, mode="json")
-        found = {"format": self.FORMAT, **_finite(content)}
+        found = {"format": self.FORMAT, **{name: _finite(each) for name, each in content.items()}}
         return json.dumps(found, indent=indent, ensure_ascii=False)
 
     @classmethod
@@ -140,7 +141,7 @@ class Result(ABC):
         return " ".join(cls.FORMAT.split()[1:-1])
 
     @classmethod
-    def from_content(cls, found: dict[str, Any]) -> Self:
+    def from_content(cls, found: JsonObject) -> Self:
         """The result of the fields that a file holds, without its format."""
         try:
             return cls.validated(found)
@@ -153,9 +154,10 @@ class Result(ABC):
             ) from None
 
     @classmethod
-    def validated(cls, found: dict[str, Any]) -> Self:
+    def validated(cls, found: JsonObject) -> Self:
         """The same, with pydantic's own error if a field is missing or wrong."""
-        result: Self = _adapter(cls).validate_python(found)
+        result = _adapter(cls).validate_python(found)
+        assert isinstance(result, cls)
         return result
 
     def save(self, path: str | Path) -> Path:
@@ -172,12 +174,12 @@ class Result(ABC):
 
 
 @cache
-def _adapter(kind: type[Result]) -> TypeAdapter[Any]:
+def _adapter(kind: type[Result]) -> TypeAdapter[Result]:
     # To make one takes milliseconds, and a study's page reads hundreds of results.
     return TypeAdapter(kind)
 
 
-def _finite(tree: Any) -> Any:
+def _finite(tree: object) -> object:
     if isinstance(tree, dict):
         return {key: _finite(value) for key, value in tree.items()}
     if isinstance(tree, list):

@@ -15,7 +15,10 @@ import torch
 from attnlab._errors import WeightsError
 from attnlab._files import remove_partial, write_whole
 
+State = dict[str, Any]
+"""What torch saves of networks, optimizers and generators, by name."""
 KEPT = 2
+"""Checkpoints that are kept: the older one is for a newest that turns out to be damaged."""
 _NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{16})\.pt")
 
 
@@ -23,7 +26,7 @@ class CheckpointWarning(UserWarning):
     """A checkpoint could not be used; an older one is, or the training starts again."""
 
 
-def save_checkpoint(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
+def save_checkpoint(folder: Path, epoch: int, state: State) -> Path:
     """Write the state after `epoch` epochs and drop all but the last two."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -36,7 +39,7 @@ def save_checkpoint(folder: Path, epoch: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+def load_checkpoint(folder: Path) -> State | None:
     """The newest whole state, or None. One that is damaged or cannot be read is passed over with a
     warning; if none can be read, that is an error."""
     remove_partial(folder)
@@ -72,7 +75,7 @@ def remove_checkpoints(folder: Path) -> None:
         folder.rmdir()
 
 
-def _read(path: Path, data: bytes) -> dict[str, Any]:
+def _read(path: Path, data: bytes) -> State:
     try:
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

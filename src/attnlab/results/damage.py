@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from attnlab._errors import AttnlabError
 
+JsonObject = dict[str, Any]
+"""What a file of JSON holds, before it is read into a type."""
 _MOST_BYTES = 2**28
 """Of a file of JSON. The largest that attnlab writes, of gates of large networks, have some MB."""
 
@@ -48,7 +50,7 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         raise DamagedFileError(path, _first(error), remedy) from None
 
 
-def read_object(path: Path, remedy: str) -> dict[str, Any]:
+def read_object(path: Path, remedy: str) -> JsonObject:
     """The JSON object in a file."""
     return parsed_object_of(path, read_bytes(path, remedy), remedy)
 
@@ -62,13 +64,13 @@ def read_bytes(path: Path, remedy: str) -> bytes:
         return path.read_bytes()
 
 
-def parsed_object_of(path: Path, data: bytes, remedy: str) -> dict[str, Any]:
+def parsed_object_of(path: Path, data: bytes, remedy: str) -> JsonObject:
     """The JSON object in the bytes of a file."""
     with reading(path, remedy):
         return parsed_object(data.decode("utf-8"))
 
 
-def parsed_object(text: str) -> dict[str, Any]:
+def parsed_object(text: str) -> JsonObject:
     """The JSON object in a text."""
     found = json.loads(text)
     if not isinstance(found, dict):
@@ -76,18 +78,18 @@ def parsed_object(text: str) -> dict[str, Any]:
     return found
 
 
-def sealed(content: Mapping[str, Any]) -> str:
+def sealed(content: Mapping[str, object]) -> str:
     """The text of a file of JSON that proves itself: `content` with its own checksum."""
     whole = {**content, "checksum": _checksum(content)}
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def sealed_line(content: Mapping[str, Any]) -> str:
+def sealed_line(content: Mapping[str, object]) -> str:
     """The same in one line."""
     return json.dumps({**content, "checksum": _checksum(content)}, ensure_ascii=False) + "\n"
 
 
-def unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
+def unsealed(found: Mapping[str, object]) -> JsonObject:
     """What `sealed` was given; an error if it is not that any more."""
     content = {name: value for name, value in found.items() if name != "checksum"}
     if found.get("checksum") != _checksum(content):
@@ -95,12 +97,12 @@ def unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def _checksum(content: Mapping[str, object]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def check_format(found: dict[str, Any], expected: int = 2) -> None:
+def check_format(found: JsonObject, expected: int = 2) -> None:
     """Refuse what a file holds if it is not of the expected format."""
     number = found.get("format")
     if number == expected:

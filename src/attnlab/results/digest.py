@@ -21,9 +21,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attnlab._files import unless_read_only, write_whole
+from attnlab.results.damage import JsonObject
 
 FILE = "digest.json"
 _FORMAT = "attnlab digest 2"
@@ -81,12 +81,26 @@ class EpochCurve:
 
 
 @dataclass(frozen=True)
+class DigestFacts:
+    """What tables and pages take of most runs, as plain data that was validated when the digest was
+    made: to validate thousands of runs again takes seconds."""
+
+    result: JsonObject
+    config: JsonObject
+    data: JsonObject | None
+    finished: float
+    """When the run was finished, in seconds since 1970."""
+    starts: list[JsonObject]
+    curve: dict[str, list[float]]
+    measured: dict[str, JsonObject]
+    """The settings and notes of what was measured, by measurement."""
+
+
+@dataclass(frozen=True)
 class Digest:
     """A finished run without its bulk, as plain data."""
 
-    facts: dict[str, Any]
-    """Its result, settings, data, environment and curve, and the settings and notes of what was
-    measured."""
+    facts: DigestFacts
     measured: dict[str, str]
     """What was found, by measurement, each as JSON: most readers ask for one or two."""
 
@@ -97,17 +111,17 @@ def read_digest(directory: Path) -> Digest | None:
         head, facts, measured = (directory / FILE).read_bytes().rstrip(b"\n").split(b"\n")
         if json.loads(head) != _head(directory, facts, measured):
             return None
-        return Digest(json.loads(facts), json.loads(measured))
-    except (OSError, ValueError):
+        return Digest(DigestFacts(**json.loads(facts)), json.loads(measured))
+    except (OSError, ValueError, TypeError):  # TypeError: the facts are not those of `DigestFacts`
         return None
 
 
 def write_digest(
-    directory: Path, before: str, facts: dict[str, Any], measured: dict[str, str]
+    directory: Path, before: str, facts: DigestFacts, measured: dict[str, str]
 ) -> Digest | None:
     """Write the digest of a run that was read when its signature was `before`, if the directory
     can be written; None if the run has changed since."""
-    lines = [json.dumps(each, ensure_ascii=False).encode() for each in (facts, measured)]
+    lines = [json.dumps(each, ensure_ascii=False).encode() for each in (vars(facts), measured)]
     head = _head(directory, *lines)
     if head["files"] != before:
         return None

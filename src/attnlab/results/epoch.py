@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,11 +37,11 @@ class EpochRecord(BaseModel):
     gates: dict[str, list[float]] | None = None
     """The mean gates of some channels by the name of the gate, if they are measured."""
 
-    def with_more(self, found: Mapping[str, Any]) -> EpochRecord:
+    def with_more(self, found: Mapping[str, object]) -> EpochRecord:
         """The same with what else was measured of the epoch."""
-        return EpochRecord(**{**self.given(), **found})
+        return EpochRecord.model_validate({**self.given(), **found})
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """What was recorded, and nothing that was not, as plain data."""
         return self.model_dump(exclude_unset=True)
 
@@ -57,7 +56,7 @@ class EpochRecord(BaseModel):
         return found
 
 
-def _numbers(record: Mapping[str, Any], before: str) -> dict[str, float]:
+def _numbers(record: Mapping[str, object], before: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):

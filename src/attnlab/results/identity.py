@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pydantic import PositiveInt
 
@@ -14,7 +13,7 @@ from attnlab._strict import Strict
 FILE = "identity.json"
 
 
-def run_id_of(identity: Mapping[str, Any]) -> str:
+def run_id_of(identity: Mapping[str, object]) -> str:
     """Twelve hex digits of the content of identity.json."""
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -23,7 +22,7 @@ def run_id_of(identity: Mapping[str, Any]) -> str:
 class Identity(Strict):
     """identity.json of a run's directory."""
 
-    settings: dict[str, Any]
+    settings: dict[str, object]
     """Those that differ from their defaults."""
     data: str
     """The checksum of the data."""
@@ -58,7 +57,7 @@ class Identity(Strict):
         return found
 
 
-def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """`recipe.epochs`, 3: the names of nested settings joined by dots; empty tables left out."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -67,5 +66,5 @@ def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tup
             yield f"{prefix}{name}", value
 
 
-def _shown(values: dict[str, Any], name: str) -> str:
+def _shown(values: dict[str, object], name: str) -> str:
     return repr(values[name]) if name in values else "left out"

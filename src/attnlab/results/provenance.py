@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from attnlab._checksums import file_checksum
 
@@ -60,8 +59,3 @@ def provenance(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=version("attnlab"),
     )
-
-
-def read_provenance(found: dict[str, Any] | None) -> Provenance | None:
-    """The provenance in a file; None for a file that does not say it, as Python writes them."""
-    return None if found is None else Provenance(**found)

@@ -35,8 +35,6 @@ RENDERED = (
 
 
 R = TypeVar("R", bound=Result)
-_SOURCES = ("folder", "npz", "hf")
-"""Kinds of sources, which say nothing of what is in them."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from attnlab._strict import Strict
 from attnlab.results.base import FORMATS, Result
@@ -77,7 +77,7 @@ class RunResult(Strict):
         return found
 
 
-def check_numbers(found: Mapping[str, Any]) -> None:
+def check_numbers(found: Mapping[str, object]) -> None:
     """Refuse a text where result.json has a number, which reading would turn into one."""
     values = found.get("values")
     inner = values if isinstance(values, Mapping) else {}
@@ -101,8 +101,9 @@ class Measured(Strict):
     """What was found, with the settings that it was measured with."""
 
     measurement: str
-    settings: dict[str, Any] = {}
-    found: dict[str, Any] | None
+    settings: dict[str, int] = {}
+    """On how many images, and the like."""
+    found: dict[str, object] | None
     """The instrument's result; None where it does not apply to the network; a note says why."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

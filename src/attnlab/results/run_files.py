@@ -3,15 +3,13 @@ be more in them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """All that the file holds, as plain data."""
         return self.model_dump(exclude_unset=True)
 
@@ -70,7 +68,7 @@ class RunEnvironment(_Read):
     commit: str | None = None
     command: list[str] = []
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         """All but the host and the command, which name a machine and its user."""
         return self.model_dump(exclude_unset=True, exclude={"command", "host"})
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -53,7 +53,7 @@ class RunEntry:
     seed: int
     cell: StudyCell
     attention: str
-    identity: dict[str, Any]
+    identity: dict[str, object]
     """What it is made from."""
 
     def __str__(self) -> str:
@@ -131,11 +131,11 @@ class StoredStudy:
 
     name: str
     title: str
-    definition: dict[str, Any]
+    definition: dict[str, object]
     """The study as its file has it."""
     recipe: str
     """The recipe's name."""
-    deviations: tuple[tuple[str, Any, Any], ...]
+    deviations: tuple[tuple[str, object, object], ...]
     """(setting, as the named recipe has it, as the study has it)."""
     bibliography: str
     runs: tuple[RunEntry, ...]
@@ -155,7 +155,9 @@ class StoredStudy:
     def claim(self) -> str:
         """What its rows are to be as good as, and within what; empty if that is not asked."""
         asked = self.definition.get("equivalence")
-        return f"as good as {asked['to']} within {asked['margin']}" if asked else ""
+        if not isinstance(asked, Mapping):
+            return ""
+        return f"as good as {asked['to']} within {asked['margin']}"
 
     @property
     def called(self) -> StudyInvocation:

@@ -19,7 +19,7 @@ from attnlab.lab.training import load_network
 from attnlab.results import Measured, StoredRun
 from attnlab.results.damage import DamagedFileError
 from attnlab.results.manifest import write_manifest
-from attnlab.results.run import check_picture
+from attnlab.results.run_reader import check_picture
 from attnlab.results.study import RunEntry, read_study
 
 STUDY = small_study(
@@ -470,7 +470,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))
         return write_whole(path, content)
 
-    for module in ("results.digest", "results.run", "results.study"):
+    for module in ("results.digest", "results.run_reader", "results.study"):
         monkeypatch.setattr(f"attnlab.{module}.write_whole", refuse)
     access = os.access
     monkeypatch.setattr(

@@ -17,7 +17,7 @@ from attnlab.lab.pages.write import report
 from attnlab.lab.study import Store, table
 from attnlab.lab.study.current import up_to_date
 from attnlab.lab.study.table import GrowingTable, study_table
-from attnlab.results import StoredRun, digest, run
+from attnlab.results import StoredRun, digest, run, run_reader
 from attnlab.results.digest import FILE, SETTLED
 from attnlab.results.study import StoredStudy
 
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StoredStudy]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often files of runs are read, by name."""
     count: Counter[str] = Counter()
-    read_bytes, read_digest = run.read_bytes, run.read_digest
+    read_bytes, read_digest = run_reader.read_bytes, run.read_digest
 
     def contents(path: Path, remedy: str) -> bytes:
         count[path.name] += 1
@@ -46,7 +46,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         count[FILE] += 1
         return read_digest(directory)
 
-    monkeypatch.setattr(run, "read_bytes", contents)
+    monkeypatch.setattr(run_reader, "read_bytes", contents)
     monkeypatch.setattr(run, "read_digest", digests)
     return count
 

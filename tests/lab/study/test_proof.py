@@ -212,7 +212,7 @@ def test_status_does_not_read_the_weights(runs: Path, monkeypatch: pytest.Monkey
     def refuse(path: Path) -> str:
         raise AssertionError(path)
 
-    monkeypatch.setattr("attnlab.results.run.digest", refuse)
+    monkeypatch.setattr("attnlab.results.run_reader.digest", refuse)
     assert str(study_status(STUDY, runs)) == "4 done"
     assert len(show_study(STUDY, runs).finished) == 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -43,8 +43,9 @@ def placed_rows(record: StudyRecord, group: Group) -> list[PlacedRow]:
         if sites is None or (row.comparison is None and not row.plain):
             continue
         entry = runs[0].entry
-        settings = (entry.identity or {}).get("settings", {})
-        strategy = PLAIN if row.plain else _strategy(settings.get("where"))
+        settings = entry.identity.get("settings")
+        where = settings.get("where") if isinstance(settings, Mapping) else None
+        strategy = PLAIN if row.plain else _strategy(where)
         found.append(PlacedRow(row, strategy, entry.attention, sites))
     gates = {each.gate for each in found if each.strategy != PLAIN}
     varied = [g for g in gates if len({each.sites for each in found if each.gate == g}) > 1]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from attnlab._errors import DoesNotApplyError, FoldError, unknown_name
 from attnlab.instruments.classes.measure import ClassesMeasurement
@@ -21,6 +20,7 @@ from attnlab.instruments.trajectory.measure import TrajectoryMeasurement
 from attnlab.lab.training.evaluate import evaluate
 from attnlab.lab.training.surroundings import deterministically
 from attnlab.results import Measured, StoredRun
+from attnlab.results.damage import JsonObject
 from attnlab.subject import Subject, open_run
 from attnlab.surgery.folding import FoldReceipt, has_constant_gates
 from attnlab.surgery.folding.fold import fold
@@ -109,7 +109,7 @@ def _measured(
     measurement: Measurement, subject: Subject, config: MeasureConfig, folder: Path
 ) -> Measured:
     began = perf_counter()
-    found: dict[str, Any] | None = None
+    found: JsonObject | None = None
     try:
         result = measurement.measure(subject, config, folder)
         notes = result.notes

@@ -221,7 +221,8 @@ def stale_reasons(stale: Iterable[RunEntry], now: Sequence[RunEntry]) -> list[st
 
 
 def _reason(old: RunEntry, new: RunEntry) -> str:
-    changed = Identity(**old.identity).differences(Identity(**new.identity))
+    before, now = (Identity.model_validate(entry.identity) for entry in (old, new))
+    changed = before.differences(now)
     return "; ".join(changed) or "a default of attnlab changed"
 
 

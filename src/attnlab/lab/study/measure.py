@@ -33,7 +33,7 @@ def measure_study(
     study = read_study(directory)
     if study.damage:
         raise InputError(study.damage)
-    settings = MeasureConfig(**study.definition.get("measure", {}))
+    settings = MeasureConfig.model_validate(study.definition.get("measure", {}))
     if images is not None:
         settings = MeasureConfig(**{**settings.model_dump(), "images": images})
     for each in only or ():

@@ -276,7 +276,7 @@ def _cannot_tell(history: History, mixed: bool) -> str:
 def _paper(study: StoredStudy) -> Paper | None:
     """What a paper prints; None if the study has none."""
     found = study.definition.get("paper")
-    return Paper(**found) if found else None
+    return Paper.model_validate(found) if found else None
 
 
 def _paper_figures(study: StoredStudy, group: str) -> dict[str, dict[str, PaperFigure]]:
@@ -427,7 +427,7 @@ def _equivalences(
     found = study.definition.get("equivalence")
     if not found:
         return {}
-    asked = EquivalenceConfig(**found)
+    asked = EquivalenceConfig.model_validate(found)
     looks = history.looks[cells[0].group]
     values: dict[str, dict[int, float]] = {}
     batches: dict[str, int] = {}
