@@ -21,7 +21,7 @@ from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
-from attnlab.residuals.known_padding import MaskArgument
+from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 from attnlab.surgery.insertion._pretrained import Insertion
