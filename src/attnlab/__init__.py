@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attnlab.residuals.steps import Step as Step
     from attnlab.residuals.steps import steps as steps
     from attnlab.subject import Subject as Subject
-    from attnlab.subject import open as open  # type: ignore[no-redef]  # noqa: A004
+    from attnlab.subject import open as open  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
     from attnlab.surgery.folding.fold import fold_budget as fold_budget
     from attnlab.surgery.folding.fold import fold_constants as fold_constants

@@ -35,7 +35,8 @@ def check_module(model: object, what: str = "the model") -> None:
         instead = f" Make one of it: {model.__name__}(...)."
     elif isinstance(model, Mapping):
         instead = " Weights alone do not say how they are used: build the network and load them."
-    raise InputError(f"Expected {what} to be a torch.nn.Module but got {in_message(model)}.{instead}")
+    got = in_message(model)
+    raise InputError(f"Expected {what} to be a torch.nn.Module but got {got}.{instead}")
 
 
 def check_whole(name: str, value: object, least: int | None = None) -> None:

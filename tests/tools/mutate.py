@@ -190,7 +190,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/classification.py": ("tests/tasks/test_metrics.py",),
     "tasks/regression.py": ("tests/tasks/test_metrics.py",),
     "tasks/style.py": ("tests/tasks/test_style.py",),
-    "subject/open.py": ("tests/subject/test_open.py",),
+    "subject/opening.py": ("tests/subject/test_open.py",),
     "lab/statistics/equivalent.py": ("tests/lab/statistics/test_equivalent.py",),
     "lab/study/looking.py": ("tests/lab/study/test_looking.py",),
     "page/raster.py": ("tests/lab/pages/test_pictures.py", "tests/lab/pages/test_figures.py"),
