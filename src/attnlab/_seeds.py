@@ -8,10 +8,8 @@ an epoch needs no stored random state.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -22,6 +20,4 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 def stream(seed: int, *purpose: str | int) -> torch.Generator:
     """A generator on the CPU for one purpose, so that every device draws the same numbers."""
-    import torch  # not with the file: to read `where` takes a seed and no tensor
-
     return torch.Generator().manual_seed(derive(seed, *purpose))

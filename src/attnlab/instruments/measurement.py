@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import NonNegativeInt
 
 from attnlab._strict import Strict
 from attnlab.results.base import Result
-
-if TYPE_CHECKING:
-    from attnlab.subject import Subject
+from attnlab.subject import Subject
 
 
 class MeasureConfig(Strict):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+import torch
 
+import attnlab
 from attnlab.data import Facts
 from attnlab.gates import GATES
 from attnlab.lab.statistics import seeds_needed
@@ -17,6 +19,11 @@ from attnlab.tasks import build_task
 RUNS = {
     "demo": 4 * 12,
     "all-gates": 26 * 5,
+    "all-gates-frozen": 23 * 5,
+    "all-gates-wider": 6 * 5,
+    "asr-networks": 3 * 4 * 5,
+    "asr-acnet": 3 * 5,
+    "asr-vgg": 3 * 5,
     "shapes-demo": 2 * 2,
     "shapes-seeds": 4 * 5,
     "stepnet-table1": 9 * 3 * 5,
@@ -29,8 +36,14 @@ RUNS = {
     "lottery-ticket-cifar10": 15 * 3,
     "asr-style": 4 * 2 * 5,
 }
-TABLES = sorted(
-    RUNS.keys() - {"demo", "all-gates", "shapes-demo", "shapes-seeds", "lottery-ticket-cifar10"}
+TABLES = sorted(name for name in RUNS if "small" in load_study(name).model_fields_set)
+PLANNED = (
+    "all-gates",
+    "all-gates-frozen",
+    "all-gates-wider",
+    "asr-networks",
+    "asr-acnet",
+    "asr-vgg",
 )
 
 
@@ -119,3 +132,29 @@ def test_every_gate_is_in_the_study_of_all_gates() -> None:
     study = load_study("all-gates")
     later = {"token", "scale", "rezero"}  # registered after its plan was fixed
     assert {entry.gate for entry in study.attention} == {"none", *GATES} - later
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_study_of_ours_states_its_plan(name: str) -> None:
+    text = list_studies()[name].read_text(encoding="utf-8").partition("title =")[0]
+    assert "fixed before the first run" in text
+    assert "Time" in text
+
+
+def test_controls_of_all_gates_share_its_plain_network_and_its_seeds() -> None:
+    def plain(name: str) -> set[str]:
+        return {run.run_id for run in planned_runs(load_study(name)) if run.cell.plain}
+
+    assert plain("all-gates") == plain("all-gates-frozen") == plain("all-gates-wider")
+
+
+def test_wider_networks_are_as_large_as_the_gates_that_they_name() -> None:
+    """Counted here: the gated network is built and its parameters are added up."""
+    sizes = {}
+    for entry in load_study("all-gates-wider").attention[1:]:
+        wanted = entry.backbone_options["parameters"]
+        for gate in entry.label.removeprefix("as many as ").split(", "):
+            network = attnlab.create("resnet20")
+            gated, _ = attnlab.insert(network, gate, example=torch.zeros(1, 3, 8, 8))
+            sizes[gate] = (sum(each.numel() for each in gated.parameters()), wanted)
+    assert all(own == wanted for own, wanted in sizes.values()), sizes

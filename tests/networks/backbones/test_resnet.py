@@ -167,7 +167,7 @@ def test_messages() -> None:
     with pytest.raises(OptionError) as option:
         build_backbone("resnet83", shortcut="zero_pad")
     assert str(option.value) == (
-        "Network 'resnet83' has no option 'shortcut'. It takes: in_channels."
+        "Network 'resnet83' has no option 'shortcut'. It takes: in_channels, parameters."
     )
     with pytest.raises(OptionError) as option:
         build_backbone("resnet83", 0)

@@ -7,11 +7,13 @@ shortcut is the block's input or the output of the module `shortcut`.
 
 State-dict names: `conv1`, `bn1`, `layer{1,2,3}.{block}.{conv1,bn1,conv2,bn2[,conv3,bn3]}`,
 `layer{1,2,3}.{block}.shortcut.0` (1x1 convolution) and `.shortcut.1` (its norm), `fc`.
+
+`parameters` makes the hidden layers of the blocks wider: see `_hidden`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab._errors import OptionError, unknown_name
+from attnlab.networks.backbones._hidden import check_parameters, widened
 from attnlab.networks.backbones._init import initialise
 
 Shortcut = Literal["projection", "zero_pad"]
@@ -72,12 +75,15 @@ class BasicBlock(nn.Module):
         in_channels: int,
         width: int,
         stride: int,
+        hidden: int | None = None,
+        *,
         shortcut: Shortcut = "projection",
         convolution: Convolution3x3 = convolution3x3,
     ) -> None:
         super().__init__()
-        self.conv1, self.bn1 = convolution(in_channels, width, stride)
-        self.conv2, self.bn2 = convolution(width, width, 1)
+        hidden = width if hidden is None else hidden
+        self.conv1, self.bn1 = convolution(in_channels, hidden, stride)
+        self.conv2, self.bn2 = convolution(hidden, width, 1)
         self.shortcut: nn.Module
         if stride == 1 and in_channels == width:
             self.shortcut = nn.Identity()
@@ -85,7 +91,11 @@ class BasicBlock(nn.Module):
             self.shortcut = ZeroPadShortcut(width, stride)
         else:
             self.shortcut = projection_shortcut(in_channels, width, stride)
-        self.out_channels = width
+        self.in_channels, self.out_channels, self.hidden = in_channels, width, hidden
+
+    def hidden_size(self, hidden: int) -> int:
+        """Count the parameters around the hidden layer if it had so many channels."""
+        return hidden * (9 * self.in_channels + 2 + 9 * self.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.shortcut(x)
@@ -102,21 +112,28 @@ class Bottleneck(nn.Module):
         in_channels: int,
         width: int,
         stride: int,
+        hidden: int | None = None,
+        *,
         convolution: Convolution3x3 = convolution3x3,
     ) -> None:
         super().__init__()
         out_channels = 4 * width
-        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = convolution(width, width, stride)
-        self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
+        hidden = width if hidden is None else hidden
+        self.conv1 = nn.Conv2d(in_channels, hidden, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(hidden)
+        self.conv2, self.bn2 = convolution(hidden, hidden, stride)
+        self.conv3 = nn.Conv2d(hidden, out_channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(out_channels)
         self.shortcut: nn.Module
         if stride == 1 and in_channels == out_channels:
             self.shortcut = nn.Identity()
         else:
             self.shortcut = projection_shortcut(in_channels, out_channels, stride)
-        self.out_channels = out_channels
+        self.in_channels, self.out_channels, self.hidden = in_channels, out_channels, hidden
+
+    def hidden_size(self, hidden: int) -> int:
+        """Count the parameters around the hidden layers if they had so many channels."""
+        return hidden * (self.in_channels + 2 + 9 * hidden + 2 + self.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.shortcut(x)
@@ -127,8 +144,8 @@ class Bottleneck(nn.Module):
 
 
 Block = BasicBlock | Bottleneck
-BlockBuilder = Callable[[int, int, int], Block]
-"""(in_channels, width, stride) -> a block."""
+BlockBuilder = Callable[[int, int, int, int | None], Block]
+"""(in_channels, width, stride, hidden width or None for the usual one) -> a block."""
 
 
 STAGE_WIDTHS = (16, 32, 64)
@@ -145,16 +162,19 @@ class ResNet(nn.Module):
         num_classes: int = 10,
         in_channels: int = 3,
         convolution: Convolution3x3 = convolution3x3,
+        hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.input_size = (in_channels, 32, 32)
         self.conv1, self.bn1 = convolution(in_channels, STAGE_WIDTHS[0], 1)
         channels = STAGE_WIDTHS[0]
         stages = []
+        inside = iter([None] * 3 * blocks_per_stage if hidden is None else hidden)
         for width, first_stride in zip(STAGE_WIDTHS, (1, 2, 2), strict=True):
             blocks = []
             for index in range(blocks_per_stage):
-                blocks.append(block(channels, width, first_stride if index == 0 else 1))
+                stride = first_stride if index == 0 else 1
+                blocks.append(block(channels, width, stride, next(inside)))
                 channels = blocks[-1].out_channels
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3 = stages
@@ -168,22 +188,48 @@ class ResNet(nn.Module):
 
 
 def basic_resnet(
-    depth: int, num_classes: int = 10, in_channels: int = 3, shortcut: Shortcut = "projection"
+    depth: int,
+    num_classes: int = 10,
+    in_channels: int = 3,
+    shortcut: Shortcut = "projection",
+    parameters: int | None = None,
 ) -> ResNet:
     """ResNet of depth 6n+2 with basic blocks.
 
     `shortcut="projection"` (option B) has a 1x1 convolution and a norm where the shape changes;
     `shortcut="zero_pad"` (option A) has no parameters there and is what He et al. used on CIFAR.
+    `parameters` is how many the network is to have, by wider hidden layers.
     """
     if shortcut not in SHORTCUTS:
         raise unknown_name("shortcut", shortcut, SHORTCUTS)
     block = partial(BasicBlock, shortcut=shortcut)
-    return ResNet(block, blocks_per_stage(depth, 6), num_classes, in_channels)
+    return _as_large(
+        partial(ResNet, block, blocks_per_stage(depth, 6), num_classes, in_channels), parameters
+    )
 
 
-def bottleneck_resnet(depth: int, num_classes: int = 10, in_channels: int = 3) -> ResNet:
-    """ResNet of depth 9n+2 with bottleneck blocks; the first block of every stage projects."""
-    return ResNet(Bottleneck, blocks_per_stage(depth, 9), num_classes, in_channels)
+def bottleneck_resnet(
+    depth: int, num_classes: int = 10, in_channels: int = 3, parameters: int | None = None
+) -> ResNet:
+    """ResNet of depth 9n+2 with bottleneck blocks; the first block of every stage projects.
+
+    `parameters` is how many the network is to have, by wider hidden layers.
+    """
+    number = blocks_per_stage(depth, 9)
+    return _as_large(partial(ResNet, Bottleneck, number, num_classes, in_channels), parameters)
+
+
+def _as_large(build: Callable[..., ResNet], parameters: int | None) -> ResNet:
+    """Build the network with as nearly so many parameters as its hidden layers allow."""
+    if parameters is None:
+        return build()
+    with torch.device("meta"):  # to be counted only: it draws no random numbers
+        plain = build()
+    has = sum(each.numel() for each in plain.parameters())
+    check_parameters(parameters, has)
+    blocks = [b for b in plain.modules() if isinstance(b, BasicBlock | Bottleneck)]
+    sizes = [block.hidden_size for block in blocks]
+    return build(hidden=widened([block.hidden for block in blocks], sizes, parameters - has))
 
 
 def blocks_per_stage(depth: int, layers: int) -> int:

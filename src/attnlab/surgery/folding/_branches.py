@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map
 
 from attnlab.residuals.graph import Node, Ref
 from attnlab.surgery.folding._flow import Flow, arguments
@@ -229,7 +230,7 @@ class _Reading:
         )
 
 
-def constant_value(network: nn.Module, flow: Flow, value: object) -> Tensor:
+def constant_value(network: nn.Module, flow: Flow, value: Any) -> Tensor:
     """The value of an argument that does not depend on the input: a parameter, or what is computed
     from some."""
     if not isinstance(value, Ref):
@@ -244,13 +245,17 @@ def constant_value(network: nn.Module, flow: Flow, value: object) -> Tensor:
     if node.function is None or node.random:
         raise _NotLinear
 
-    result = node.replayed(lambda reference: constant_value(network, flow, reference))
+    def computed(leaf: Any) -> Any:
+        return constant_value(network, flow, leaf) if isinstance(leaf, Ref) else leaf
+
+    values, keywords = tree_map(computed, (node.arguments, node.keywords))
+    result = node.function(*values, **keywords)
     if not isinstance(result, Tensor):
         raise _NotLinear
     return result.detach()
 
 
-def _is_data(flow: Flow, value: object) -> bool:
+def _is_data(flow: Flow, value: Any) -> bool:
     return isinstance(value, Ref) and flow.nodes[value.index].data
 
 
