@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+import attnlab
 
 IMPORT = """
 import json, socket, sys, time
@@ -115,3 +119,33 @@ print("torch" in sys.modules)
 def test_help_does_not_wait_for_torch() -> None:
     ended = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "False"
+
+
+EVERY_PUBLIC_NAME = """
+import sys
+import attnlab
+
+for name in dir(attnlab):
+    getattr(attnlab, name)
+print(callable(attnlab.insert), "torch._dynamo" in sys.modules)
+"""
+
+
+def test_no_public_name_waits_for_the_compiler() -> None:
+    """`torch._dynamo` takes as long as torch itself, and only what compiles needs it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EVERY_PUBLIC_NAME], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == ["True", "False"]
+
+
+def test_no_name_that_a_folder_hands_on_is_a_file_of_it() -> None:
+    """Once the file is imported, it would be found in the name's place."""
+    package = Path(attnlab.__file__).parent
+    folders = [
+        file.parent for file in package.rglob("__init__.py") if "handed_on(" in file.read_text()
+    ]
+    assert len(folders) > 10
+    for folder in folders:
+        names = dir(importlib.import_module(".".join(folder.relative_to(package.parent).parts)))
+        assert not [name for name in names if (folder / f"{name}.py").exists()], folder

@@ -22,8 +22,9 @@ from attnlab._imported import import_from, imported, own_folders
 from attnlab.cli import main
 from attnlab.gates import GATES, VectorGate, build_gate, parse_gate
 from attnlab.lab.measures import measure_run
-from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description, load, save
+from attnlab.subject import load_network
 
 MODULE = """
 import torch

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from attnlab.networks.checkpoint import save as save
     from attnlab.networks.create import create as create
     from attnlab.residuals.site import Site as Site
-    from attnlab.residuals.step import Step as Step
+    from attnlab.residuals.steps import Step as Step
     from attnlab.residuals.steps import steps as steps
     from attnlab.subject import Subject as Subject
-    from attnlab.subject import open as open  # type: ignore[no-redef]  # noqa: A004
+    from attnlab.subject import open as open  # noqa: A004
     from attnlab.surgery.folding.fold import fold as fold
     from attnlab.surgery.folding.fold import fold_budget as fold_budget
     from attnlab.surgery.folding.fold import fold_constants as fold_constants
@@ -67,7 +67,7 @@ _NAMES = {
     "fuse": "attnlab.surgery.folding.fuse",
     "Receipt": "attnlab.surgery.receipt",
     "Site": "attnlab.residuals.site",
-    "Step": "attnlab.residuals.step",
+    "Step": "attnlab.residuals.steps",
     "Subject": "attnlab.subject",
     "open": "attnlab.subject",
     "insert": "attnlab.surgery.insertion.insert",

@@ -35,7 +35,8 @@ def check_module(model: object, what: str = "the model") -> None:
         instead = f" Make one of it: {model.__name__}(...)."
     elif isinstance(model, Mapping):
         instead = " Weights alone do not say how they are used: build the network and load them."
-    raise InputError(f"Expected {what} to be a torch.nn.Module but got {_shown(model)}.{instead}")
+    got = in_message(model)
+    raise InputError(f"Expected {what} to be a torch.nn.Module but got {got}.{instead}")
 
 
 def check_whole(name: str, value: object, least: int | None = None) -> None:
@@ -51,7 +52,7 @@ def check_path(name: str, value: object) -> None:
     import os
 
     if not isinstance(value, str | os.PathLike):
-        raise OptionError(f"Expected {name} to be a path but got {_shown(value)}.")
+        raise OptionError(f"Expected {name} to be a path but got {in_message(value)}.")
 
 
 def check_batches(loader: object, name: str = "the loader") -> None:
@@ -59,7 +60,7 @@ def check_batches(loader: object, name: str = "the loader") -> None:
     if isinstance(loader, str | bytes | Mapping) or not isinstance(loader, Iterable):
         raise InputError(
             f"Expected {name} to be an iterable of batches, such as a DataLoader or a list of "
-            f"tensors, but got {_shown(loader)}."
+            f"tensors, but got {in_message(loader)}."
         )
 
 
@@ -101,8 +102,8 @@ def _is(kind: type, value: object) -> bool:
     return isinstance(value, int | float if kind is float else kind)
 
 
-def _shown(value: object) -> str:
-    """`the text 'resnet20'`, `None`, `a list`."""
+def in_message(value: object) -> str:
+    """Name a value in a message: `the text 'resnet20'`, `None`, `a list`."""
     if value is None or isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):

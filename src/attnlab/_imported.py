@@ -12,11 +12,12 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, overload
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from attnlab._errors import InputError, UnknownNameError, nearest
+
+if TYPE_CHECKING:
+    from torch import nn
 
 T = TypeVar("T")
 
@@ -35,8 +36,13 @@ def imported(kind: str, path: str, base: Callable[..., T]) -> type[T]: ...
 
 
 # `base` is a class; as type[T] mypy would take no abstract one.
-def imported(kind: str, path: str, base: Any = nn.Module) -> type:
-    """The subclass of `base` at `path`, for example `"my_gates.MyGate"`."""
+def imported(kind: str, path: str, base: Any = None) -> type:
+    """The subclass of `base`, or of `torch.nn.Module` if None, at `path`, for example
+    `"my_gates.MyGate"`."""
+    if base is None:
+        from torch import nn
+
+        base = nn.Module
     module_name, _, name = path.rpartition(".")
     module = imported_module(kind, path)
     found = vars(module).get(name)

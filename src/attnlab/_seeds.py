@@ -8,8 +8,10 @@ an epoch needs no stored random state.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -20,4 +22,6 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 def stream(seed: int, *purpose: str | int) -> torch.Generator:
     """A generator on the CPU for one purpose, so that every device draws the same numbers."""
+    import torch  # not with the file: to read `where` takes a seed and no tensor
+
     return torch.Generator().manual_seed(derive(seed, *purpose))

@@ -1,7 +1,8 @@
-"""Shapes as types, checked under pytest only, and what torch hands to gradients."""
+"""Shapes as types, checked under pytest only; calls, and what torch hands to gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -18,6 +19,16 @@ ChannelGate = Float[Tensor, "batch channels *ones"]
 
 Vector = Float[Tensor, "batch channels"]
 """One value per input and channel, without the spatial axes."""
+
+
+Function = Callable[..., object]
+"""A function of torch or of a network, whatever it takes."""
+
+Arguments = tuple[object, ...]
+"""The positional arguments of a call that is only looked at and handed on."""
+
+Keywords = dict[str, object]
+"""Its arguments by name."""
 
 
 @runtime_checkable

@@ -18,9 +18,9 @@ from attnlab._errors import InputError
 from attnlab.cli import main
 from attnlab.data import DataConfig
 from attnlab.lab.measures import fold_run, load_folded
-from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
 from attnlab.results.manifest import write_manifest
+from attnlab.subject import load_network
 from attnlab.subject import run as run_module
 
 PICTURES = images((96, 96), (80, 96), (96, 64))

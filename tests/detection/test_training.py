@@ -18,9 +18,10 @@ import attnlab
 from attnlab._errors import InputError, OptionError
 from attnlab.data import load_data
 from attnlab.lab.measures import measure_run, missing
-from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.lab.training import RunConfig, train
 from attnlab.results import StoredRun
 from attnlab.results.details import DetailsResult
+from attnlab.subject import load_network
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
 

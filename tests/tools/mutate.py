@@ -100,17 +100,20 @@ TESTS: dict[str, tuple[str, ...]] = {
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
     "results/checkpoints.py": ("tests/lab/training/test_checkpoint.py",),
     "residuals/_arms.py": ("tests/residuals/test_additions.py", "tests/residuals/test_steps.py"),
-    "residuals/_block_forms.py": (
-        "tests/residuals/test_forms_of_steps.py",
+    "residuals/_update.py": (
         "tests/residuals/test_steps.py",
+        "tests/residuals/test_additions.py",
+        "tests/residuals/test_forms_of_steps.py",
     ),
-    "residuals/_update.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
     "residuals/inputs.py": ("tests/residuals/test_inputs.py",),
     "residuals/selection.py": (
         "tests/residuals/test_selection_parts.py",
         "tests/surgery/insertion/test_outputs.py",
     ),
-    "residuals/axes.py": ("tests/surgery/insertion/test_tokens.py",),
+    "residuals/graph.py": (
+        "tests/residuals/test_axes.py",
+        "tests/surgery/insertion/test_tokens.py",
+    ),
     "surgery/insertion/_causal.py": (
         "tests/surgery/insertion/test_causal_parts.py",
         "tests/surgery/insertion/test_tokens.py",
@@ -187,7 +190,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/classification.py": ("tests/tasks/test_metrics.py",),
     "tasks/regression.py": ("tests/tasks/test_metrics.py",),
     "tasks/style.py": ("tests/tasks/test_style.py",),
-    "subject/open.py": ("tests/subject/test_open.py",),
+    "subject/opening.py": ("tests/subject/test_open.py",),
     "lab/statistics/equivalent.py": ("tests/lab/statistics/test_equivalent.py",),
     "lab/study/looking.py": ("tests/lab/study/test_looking.py",),
     "page/raster.py": ("tests/lab/pages/test_pictures.py", "tests/lab/pages/test_figures.py"),

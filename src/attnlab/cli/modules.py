@@ -199,7 +199,7 @@ def _value(gate: nn.Module, features: Tensor) -> Tensor:
 def _count(info: GateInfo, channels: int, side: int) -> tuple[int, int]:
     import torch
 
-    from attnlab.residuals.macs import MacCounter
+    from attnlab.residuals.example import MacCounter
 
     gate = _build(info, channels)
     with torch.no_grad(), MacCounter() as counter:

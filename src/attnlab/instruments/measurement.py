@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeInt
 
 from attnlab._strict import Strict
 from attnlab.results.base import Result
-from attnlab.subject import Subject
+
+if TYPE_CHECKING:
+    from attnlab.subject import Subject
 
 
 class MeasureConfig(Strict):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnlab.residuals._forms import positions
-from attnlab.residuals._update import Calls, caller, computes, has_cut, made_in
+from attnlab.residuals._update import Calls, caller, computes, has_cut, made_in, positions
 from attnlab.residuals.graph import Graph, Node
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from attnlab.residuals._arms import (
     Projection,
@@ -17,27 +18,25 @@ from attnlab.residuals._arms import (
     passes_lower_resolution,
     projection,
 )
-from attnlab.residuals._forms import (
-    begins_with_slices,
-    behind_layout,
-    forms,
-    parts,
-    positions,
-    twins,
-)
 from attnlab.residuals._update import (
+    begins_with_slices,
     caller,
     computes,
     computing_calls,
+    forms,
     has_cut,
     home,
     is_query,
     is_read_elsewhere,
     is_replacement,
     made_in,
+    parts,
+    positions,
+    twins,
 )
 from attnlab.residuals.graph import Graph, Node
-from attnlab.residuals.step import Kind
+
+Kind = Literal["identity", "projection", "merge"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class _Detection:
         if len(node.data_inputs) != 2:
             return None
         for shortcut, branch in _roles(graph, node):
-            mixed = graph.nodes[behind_layout(graph, shortcut)]
+            mixed = graph.nodes[graph.before_layout(shortcut)]
             if mixed.operation != "matmul" or len(mixed.data_inputs) != 2:
                 continue
             matrix, streams = mixed.data_inputs
@@ -150,7 +149,7 @@ class _Detection:
                 continue
             if not sizes[-1] == sizes[-2] == node.shape[-2]:
                 continue
-            for state in (streams, behind_layout(graph, streams)):
+            for state in (streams, graph.before_layout(streams)):
                 if (
                     graph.nodes[state].shape == node.shape
                     and graph.computed_from(matrix, state)

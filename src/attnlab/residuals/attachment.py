@@ -14,7 +14,7 @@ from torch.fx import Proxy
 from attnlab._errors import SiteError
 from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
 from attnlab.residuals.fx import record_whole, was_handed
-from attnlab.residuals.known_padding import of_valid_tokens, padding_now
+from attnlab.residuals.padding import of_valid_tokens, padding_now
 from attnlab.residuals.recorder import RecordedWhole
 from attnlab.residuals.site import Site
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.operations import ACTIVATIONS
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 
 # Not of each value by itself.
 _MIXING = frozenset(

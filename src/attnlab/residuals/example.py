@@ -7,19 +7,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from attnlab._errors import InputError
 from attnlab._tokens import example_tokens
+from attnlab._types import Arguments, Keywords
 from attnlab.residuals.graph import Graph
-from attnlab.residuals.macs import MacCounter
 from attnlab.residuals.recorder import record
 
-Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
+Example = Tensor | Arguments | Mapping[str, object]
 """An input, positional inputs, or keyword inputs of a network."""
 _SHORT = 16
 """Tokens of an example for a network that does not say how many it takes."""
@@ -45,10 +49,63 @@ class Run:
     """What one run of a network showed."""
 
     graph: Graph
-    output: Any
+    output: object
     macs: int
     """Multiply-accumulates of convolutions and matrix products, for the whole example."""
     input_shape: tuple[int, ...]
+
+
+class MacCounter(TorchDispatchMode):
+    """Counts the multiply-accumulates of convolutions, matrix products and attention while entered,
+    by torch's own formulas; see `macs`.
+
+    `torch.utils.flop_counter.FlopCounterMode` also attributes them to modules through gradient
+    hooks, which fails on a network that hands a parameter to a module (CaiT's class token) without
+    gradients. torch's fused transformer layers have no formula, so they are off while counting.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operations = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would wrap `__torch_dispatch__` so that nothing in it is compiled. Nothing is, and
+        the wrapper takes twice as long as most operations of a small network."""
+        return False
+
+    @property
+    def macs(self) -> int:
+        return self._operations // 2
+
+    def __enter__(self) -> MacCounter:
+        self._fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        torch.backends.mha.set_fastpath_enabled(self._fused)
+        super().__exit__(kind, error, traceback)
+
+    def __torch_dispatch__(
+        self,
+        function: OpOverload,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
+        del types
+        output = function(*args, **(kwargs or {}))
+        formula = flop_registry.get(function._overloadpacket)
+        if formula is not None:
+            self._operations += formula(*args, **(kwargs or {}), out_val=output)
+        return output
 
 
 def run_once(model: nn.Module, example: Example | None = None) -> Run:
@@ -83,14 +140,14 @@ def running_eagerly() -> Iterator[None]:
         yield
 
 
-def measure(model: nn.Module, example: Example | None = None) -> tuple[Any, int]:
+def measure(model: nn.Module, example: Example | None = None) -> tuple[object, int]:
     """The output of `model` and its multiply-accumulates, run as by `run_once`."""
     with evaluating(model), MacCounter() as counter:
         output = call(model, example)
     return output, counter.macs
 
 
-def call(model: nn.Module, example: Example | None) -> Any:
+def call(model: nn.Module, example: Example | None) -> object:
     """The output of `model`, in the mode that it is in."""
     arguments, keywords = as_call(model, example)
     return model(*arguments, **keywords)
@@ -109,7 +166,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def as_call(model: nn.Module, example: Example | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_call(model: nn.Module, example: Example | None) -> tuple[Arguments, Keywords]:
     """Positional and keyword arguments for `model`."""
     if example is None:
         example = example_input(model)
@@ -177,7 +234,7 @@ def _reads_images(module: nn.Module, channels: int) -> bool:
     return first is None or first.in_channels == channels
 
 
-def input_shape(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:
+def input_shape(arguments: Arguments, keywords: Keywords) -> tuple[int, ...]:
     """The shape of the first tensor of a call."""
     for value in (*arguments, *keywords.values()):
         if isinstance(value, Tensor):
@@ -199,7 +256,7 @@ def check_finite_weights(model: nn.Module, change: float | None) -> None:
             )
 
 
-def _check_inputs(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+def _check_inputs(arguments: Arguments, keywords: Keywords) -> None:
     """Refuse examples on which nothing can be seen."""
     for value in tree_leaves((arguments, keywords)):
         if not isinstance(value, Tensor):

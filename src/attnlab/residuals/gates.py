@@ -13,7 +13,7 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.library import GateAt, OwnGates, gate_at
 from attnlab.residuals.site import Position, position_of
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 
 GateKind = Literal["inserted", "own", "norm"]
 

@@ -1,13 +1,26 @@
-"""The data-flow graph of one forward run, and the questions that finding steps asks of it."""
+"""The data-flow graph of one forward run, and the questions that finding steps asks of it.
+
+Which axis of a feature map is the channel axis follows from what made it: convolutions and
+batch-like norms put the channels on axis 1, linear layers and layer norms on the last; layout
+operations carry the axis along; an addition keeps its shortcut's. So a mixer's token MLP, whose
+linear layer scales tokens, is still gated per feature.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from operator import index
+from typing import SupportsIndex, cast
 
+from torch.utils._pytree import tree_map_only
+
+from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals import operations
+
+_LAST_AXIS_NORMS = frozenset(("layer_norm", "rms_norm", "fast_layer_norm", "fast_rms_norm"))
 
 
 @dataclass(frozen=True)
@@ -26,9 +39,11 @@ class Node:
     """Canonical name: `add` for `+`, `+=`, `torch.add` and `Tensor.add_` alike."""
     shape: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()
-    function: Any = None
-    arguments: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = field(default_factory=dict)
+    function: Function | None = None
+    arguments: Arguments = ()
+    keywords: Keywords = field(default_factory=dict)
+    place: int | None = None
+    """Of one of several tensors that a call returned: which of them. The call is its input."""
     name: str = ""
     """Of a parameter or buffer: its state-dict name."""
     owner: str = ""
@@ -56,6 +71,13 @@ class Node:
     data_inputs: tuple[int, ...] = ()
     channel_axis: int | None = None
 
+    def replayed(self, fill: Callable[[Ref], object]) -> object:
+        """Make the call once more, with what `fill` gives in the place of each tensor."""
+        assert self.function is not None, "an input or a parameter was made by no call"
+        call = (self.arguments, self.keywords)
+        arguments, keywords = tree_map_only(Ref, fill, call)
+        return self.function(*arguments, **keywords)
+
     @property
     def kind(self) -> operations.OperationKind:
         return operations.kind_of(self.operation)
@@ -80,7 +102,8 @@ def reads(node: Node) -> tuple[int, ...]:
 
 
 class Graph:
-    """Nodes in the order of execution, with ancestors, users and dominators of the data nodes."""
+    """Nodes in the order of execution, with ancestors, users, dominators and channel axes of the
+    data nodes."""
 
     def __init__(
         self,
@@ -113,6 +136,8 @@ class Graph:
         # `anchors.type_as(features)` takes no values from the features, and is none of their data.
         node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
         node.data = node.operation == "input" or bool(node.data_inputs)
+        if node.data:
+            node.channel_axis = self._channel_axis(node)
         # Ancestors as bit sets: a graph of thousands of nodes is closed in milliseconds.
         for i in node.inputs:
             self._ancestors[node.index] |= self._ancestors[i] | (1 << i)
@@ -144,6 +169,13 @@ class Graph:
         """Whether random numbers are in the values of `index` that are not in those of `than`: with
         the same `than`, it has other values in every run."""
         return bool(self._noise[index] & ~self._noise[than])
+
+    def before_layout(self, index: int) -> int:
+        """The tensor that `index` is a re-arranged form of; itself if it is not one."""
+        node = self.nodes[index]
+        while node.kind == "layout" and len(node.data_inputs) == 1:
+            node = self.nodes[node.data_inputs[0]]
+        return node.index
 
     def common_dominator(self, a: int, b: int) -> int:
         """The last node that every path to `a` and every path to `b` passes; -1 is the outside."""
@@ -189,3 +221,82 @@ class Graph:
             found.append(self.nodes[index])
             stack.extend(self.nodes[index].data_inputs)
         return found
+
+    def _channel_axis(self, node: Node) -> int | None:
+        """The channel axis of `node`, from those of its inputs; None if it cannot be told."""
+        rank = len(node.shape)
+        if rank < 2:
+            return None
+        if node.operation == "input":
+            return 1 if rank == 4 else None
+        if node.kind == "convolution":
+            digits = [int(c) for c in node.operation if c.isdigit()]
+            return rank - 1 - digits[0] if digits else 1
+        if node.kind == "linear" or node.operation in _LAST_AXIS_NORMS:
+            return rank - 1
+        if node.operation == "multi_head_attention_forward":
+            return rank - 1
+        inputs = [self.nodes[i] for i in node.data_inputs]
+        known = [(each, axis) for each in inputs if (axis := each.channel_axis) is not None]
+        if not known:
+            return 1 if node.kind == "norm" else None
+        source, axis = known[0]
+        if node.kind == "norm":
+            return axis if source.shape == node.shape else 1
+        if node.operation in ("permute", "transpose", "movedim", "moveaxis", "t", "T", "mT"):
+            order = axis_order(node, len(source.shape))
+            return order.index(axis) if axis in order else None
+        if node.kind == "matmul" or node.operation == "scaled_dot_product_attention":
+            return None
+        same_shape = [axis for each, axis in known if each.shape == node.shape]
+        return same_shape[0] if same_shape else _carried(source.shape, axis, node.shape)
+
+
+def axis_order(node: Node, rank: int) -> list[int]:
+    """The source axis of each axis of the result, for an operation that moves axes."""
+    order = list(range(rank))
+    if node.operation in ("t", "T"):
+        return order[::-1]
+    if node.operation == "mT":
+        return [*order[:-2], order[-1], order[-2]]
+    given = (*node.arguments, *node.keywords.values())
+    values = [value for value in given if not isinstance(value, Ref)]
+    if node.operation == "permute":
+        return _axes(values[0] if len(values) == 1 else values, rank)
+    if node.operation == "transpose":
+        a, b = _axes(values[:2], rank)
+        order[a], order[b] = order[b], order[a]
+        return order
+    sources, targets = (_axes(value, rank) for value in values[:2])
+    rest = iter([d for d in order if d not in sources])
+    moved = dict(zip(targets, sources, strict=True))
+    return [moved[d] if d in moved else next(rest) for d in order]
+
+
+def _axes(named: object, rank: int) -> list[int]:
+    """The axes that an argument names, counted from the front."""
+    each = named if isinstance(named, tuple | list) else (named,)
+    return [index(cast("SupportsIndex", axis)) % rank for axis in each]
+
+
+def _carried(before: tuple[int, ...], axis: int, after: tuple[int, ...]) -> int | None:
+    """The axis of the same size that has the same sizes after it, or before it, once a reshape,
+    slice, pool or concatenation was made."""
+    size = before[axis]
+    same_tail = [
+        a for a, n in enumerate(after) if n == size and after[a + 1 :] == before[axis + 1 :]
+    ]
+    if same_tail:
+        return same_tail[-1]
+    volume = prod(before[axis + 1 :])
+    equal = [a for a, n in enumerate(after) if n == size and prod(after[a + 1 :]) == volume]
+    if equal:
+        return equal[-1]
+    same_head = [a for a, n in enumerate(after) if n == size and after[:a] == before[:axis]]
+    if same_head:
+        return same_head[0]
+    if len(before) == len(after) and before[:axis] == after[:axis] and axis > 0:
+        return axis  # the number of channels changed in place: concatenation, split, padding
+    if len(before) == len(after) and before[axis + 1 :] == after[axis + 1 :]:
+        return axis
+    return None

@@ -1,22 +1,38 @@
-"""Which tokens of a batch are padding: what a text network is told by its `attention_mask`."""
+"""Which tokens of a batch are padding, and gates that look over all tokens but those.
+
+A text network is told of padding by its `attention_mask`. A gate that looks over all tokens of a
+sequence must not see padding, or the answer for a text would depend on the texts beside it. The
+network that gates were inserted into reads the mask of its call and keeps it while it runs; the
+gate is then computed of the tokens of each input alone, as if it came without padding.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from attnlab._errors import InputError
+from attnlab._errors import InputError, SiteError
+from attnlab._types import Arguments, Function, Keywords
+from attnlab.residuals.example import Example, as_call, evaluating
+from attnlab.residuals.site import Site
 
 NAME = "attention_mask"
 _SEQUENCES = ("input_ids", "inputs_embeds")
+_OTHER_NAMES = ("pixel_attention_mask", "patch_valid")
+"""What image networks that take many sizes call it: Siglip2, and NaFlex of timm."""
+
+Compute = Callable[[Tensor, Tensor | None], Tensor]
+"""The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
 
 
 def named_arguments(
-    signature: inspect.Signature | None, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> dict[str, Any]:
+    signature: inspect.Signature | None, arguments: Arguments, keywords: Mapping[str, object]
+) -> Keywords:
     """The arguments of a call by name, as far as the signature tells."""
     if signature is None or not arguments:
         return dict(keywords)
@@ -35,14 +51,14 @@ def signature_of(model: nn.Module) -> inspect.Signature | None:
         return None
 
 
-def valid_tokens(named: Mapping[str, Any]) -> Tensor | None:
+def valid_tokens(named: Mapping[str, object]) -> Tensor | None:
     """(inputs, tokens), False where `attention_mask` says padding; None where nothing is padded.
 
     `named` are the arguments of a call by name.
     """
     mask = named.get(NAME)
     if isinstance(mask, Tensor):
-        _check(mask, named)
+        _check_mask(mask, named)
     else:
         mask = None
     second = named.get(f"decoder_{NAME}")
@@ -59,11 +75,11 @@ def valid_tokens(named: Mapping[str, Any]) -> Tensor | None:
     return padded[0] != 0
 
 
-def _given(value: Any) -> bool:
+def _given(value: object) -> bool:
     return value is not None
 
 
-def _check(mask: Tensor, named: Mapping[str, Any]) -> None:
+def _check_mask(mask: Tensor, named: Mapping[str, object]) -> None:
     if mask.ndim != 2:
         raise InputError(
             f"Expected {NAME} of shape (inputs, tokens), 1 for a token and 0 for padding, but got "
@@ -80,4 +96,214 @@ def _check(mask: Tensor, named: Mapping[str, Any]) -> None:
         raise InputError(
             f"Expected {NAME} of ones (tokens) and zeros (padding) but got values from "
             f"{mask.min().item():g} to {mask.max().item():g}."
+        )
+
+
+class _Call(threading.local):
+    """The call that runs in this thread."""
+
+    valid: Tensor | None = None
+    mask: str = NAME
+    """Who told of it."""
+
+
+_call = _Call()
+
+
+@dataclass(frozen=True)
+class MaskArgument:
+    """The argument of a network's forward that tells which tokens are padding."""
+
+    name: str
+    position: int
+    """Its place among the positional arguments."""
+    prefix: int = 0
+    """How many tokens the network puts in front of those that the mask tells of."""
+
+    def given(self, args: Arguments, kwargs: Mapping[str, object]) -> object:
+        """The mask of a call, or None; NaFlex networks take all their inputs as one dictionary."""
+        if kwargs.get(self.name) is not None:
+            return kwargs[self.name]
+        if len(args) > self.position:
+            return args[self.position]
+        if args and isinstance(args[0], Mapping):
+            return args[0].get(self.name)
+        return None
+
+    def replaced(
+        self, args: Arguments, kwargs: Mapping[str, object], change: Callable[[Tensor], Tensor]
+    ) -> tuple[Arguments, Keywords]:
+        """The arguments of a call with its mask changed."""
+
+        def changed(value: object) -> object:
+            return change(value) if isinstance(value, Tensor) else value
+
+        def inside(values: Mapping[str, object]) -> Keywords:
+            found = {self.name: changed(values[self.name])} if self.name in values else {}
+            return {**values, **found}
+
+        def argument(number: int, value: object) -> object:
+            if number == self.position:
+                return changed(value)
+            return inside(value) if isinstance(value, Mapping) and self.name in value else value
+
+        return tuple(argument(*each) for each in enumerate(args)), inside(kwargs)
+
+    def valid(self, mask: object, kwargs: Mapping[str, object]) -> Tensor | None:
+        """(inputs, tokens), False where a token is padding; None where nothing is padded."""
+        if self.name == NAME:
+            return valid_tokens({**kwargs, NAME: mask})
+        if not isinstance(mask, Tensor) or bool((mask != 0).all()):
+            return None
+        if mask.ndim != 2:
+            raise InputError(
+                f"Expected {self.name} of shape (inputs, tokens), True for a token and False for "
+                f"padding, but got shape {tuple(mask.shape)}, and a gate looks over all tokens."
+            )
+        return nn.functional.pad(mask != 0, (self.prefix, 0), value=True)
+
+
+def mask_argument(network: nn.Module) -> MaskArgument | None:
+    """The argument by which `network` is told of padding, if it takes one that we know."""
+    signature = signature_of(network)
+    names = [] if signature is None else list(signature.parameters)
+    for name in (NAME, *_OTHER_NAMES):
+        if name in names:
+            prefix = getattr(network, "num_prefix_tokens", 0) if name == "patch_valid" else 0
+            return MaskArgument(name, names.index(name), prefix)
+    return None
+
+
+def refuse_hidden_mask(
+    network: nn.Module, example: Example | None, label: str, sites: Sequence[Site]
+) -> None:
+    """Raise `SiteError` if a part of `network` is given a mask of the tokens of one of `sites` that
+    the network itself is not given, so that it would not be known when a gate acts there."""
+    if mask_argument(network) is not None:
+        return
+    for name, shape in _masks_given(network, example):
+        for site in sites:
+            block = site.name or site.module
+            if shape != site.shape[:2] or not (_in(block, name) or _in(name, block)):
+                continue  # keys of another sequence (the pixels that a decoder's queries look at)
+            if _in(block, name):
+                advice = f"Insert into that part: insert(model.{name}, {label!r}, inplace=True)."
+            else:
+                advice = "Use a gate that is the same for every input, such as 'asr:se'."
+            raise SiteError(
+                f"{label!r} looks over all tokens and must not see padding, but the {NAME} is only "
+                f"known inside {name!r}, not to {type(network).__name__}. {advice}"
+            )
+
+
+def _in(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _masks_given(network: nn.Module, example: Example | None) -> list[tuple[str, tuple[int, ...]]]:
+    """The modules that are given a mask of tokens in a call on the example, with its shape."""
+    given: list[tuple[str, tuple[int, ...]]] = []
+
+    def looking(name: str, argument: MaskArgument) -> Callable[..., None]:
+        def look(module: nn.Module, args: Arguments, kwargs: Keywords) -> None:
+            del module
+            mask = argument.given(args, kwargs)
+            if isinstance(mask, Tensor) and mask.ndim == 2:
+                given.append((name, tuple(mask.shape)))
+
+        return look
+
+    handles = []
+    for name, module in network.named_modules():
+        argument = mask_argument(module)
+        if name and argument is not None:
+            look = looking(name, argument)
+            handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
+    if not handles:
+        return given
+    try:
+        arguments, keywords = as_call(network, example)
+        if keywords.get(NAME) is None:
+            with evaluating(network):
+                network(*arguments, **keywords)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return given
+
+
+def knowing_padding(
+    forward: Function, argument: MaskArgument | None, *args: object, **kwargs: object
+) -> object:
+    """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
+    mask = None if argument is None else argument.given(args, kwargs)
+    if argument is None or mask is None:
+        return forward(*args, **kwargs)
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        raise SiteError(
+            f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
+            f"which differs from call to call and cannot be traced. Trace without "
+            f"{argument.name}, or use a gate that is the same for every input, such as 'asr:se'."
+        )
+    before = _call.valid, _call.mask
+    _call.valid, _call.mask = argument.valid(mask, kwargs), argument.name
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        _call.valid, _call.mask = before
+
+
+def padding_now() -> Tensor | None:
+    """(inputs, tokens), False where the call that runs has padding; None where it has none."""
+    return _call.valid
+
+
+def of_valid_tokens(
+    gate: nn.Module, name: str, compute: Compute, branch: Tensor, shortcut: Tensor | None
+) -> Tensor:
+    """`compute` of each input without its padding; inputs that are padded alike go together.
+
+    Where the gate varies from token to token, padded ones get its mean.
+    """
+    valid = _call.valid
+    assert valid is not None
+    _check_gate(gate, name, valid, branch)
+    patterns, groups = torch.unique(valid, dim=0, return_inverse=True)
+    rows, values = [], []
+    for number, pattern in enumerate(patterns):
+        chosen = (groups == number).nonzero()[:, 0]
+        rows.append(chosen)
+        kept = pattern.nonzero()[:, 0]
+        if len(kept) == 0:
+            values.append(branch.new_ones(len(chosen), 1, branch.shape[2]))
+            continue
+        parts = [None if t is None else t[chosen][:, kept] for t in (branch, shortcut)]
+        assert parts[0] is not None
+        value = compute(parts[0], parts[1]).expand(len(chosen), -1, branch.shape[2])
+        if value.shape[1] > 1:
+            filled = value.mean(1, keepdim=True).expand(-1, branch.shape[1], -1)
+            value = filled.index_copy(1, kept, value)
+        elif len(kept) == 1 and branch.shape[1] > 1:
+            value = value.expand(-1, branch.shape[1], -1)
+        values.append(value)
+    tokens = max(value.shape[1] for value in values)
+    found = torch.cat([value.expand(-1, tokens, -1) for value in values])
+    return found[torch.cat(rows).argsort()]
+
+
+def _check_gate(gate: nn.Module, name: str, valid: Tensor, branch: Tensor) -> None:
+    if branch.ndim != 3 or branch.shape[:2] != valid.shape:
+        raise InputError(
+            f"The gate {name!r} looks over all tokens, and which are padding is not known where "
+            f"it acts: {_call.mask} has shape {tuple(valid.shape)} and its branch "
+            f"{tuple(branch.shape)}. "
+            f"Use a gate that is the same for every input, such as 'asr:se', or batches without "
+            f"padding."
+        )
+    norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in gate.modules())
+    if gate.training and norms:
+        raise SiteError(
+            f"The gate {name!r} ({type(gate).__name__}) normalises over the batch, and inputs that "
+            f"are padded differently are not computed in one. Train on batches without padding, or "
+            f"choose a gate without a batch norm, such as 'se'."
         )

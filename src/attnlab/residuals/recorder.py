@@ -10,9 +10,8 @@ import linecache
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +19,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals import operations
 from attnlab.residuals.adapters import inside_adapter, marked_adapters
-from attnlab.residuals.axes import channel_axis
 from attnlab.residuals.graph import Graph, Node, Ref
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
@@ -36,9 +35,7 @@ class RecordedWhole(nn.Module):
     given, whatever it does inside: with it and without, the network has the same steps."""
 
 
-def record(
-    model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Graph, Any]:
+def record(model: nn.Module, arguments: Arguments, keywords: Keywords) -> tuple[Graph, object]:
     """Run `model(*arguments, **keywords)` once; return its graph and its output."""
     recorder = _Recorder(model)
     for tensor in _tensors((arguments, keywords)):
@@ -52,36 +49,36 @@ _LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.devic
 """What most arguments are that are not tensors."""
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def _tensors(tree: object) -> list[Tensor]:
     """The tensors in `tree`, in the order of torch's pytrees, which take longer than the operations
     of a small network."""
-    kind = type(tree)
-    if kind is Tensor or kind is nn.Parameter:
-        return [tree]
-    if kind in _LEAVES:
+    if type(tree) in _LEAVES:
         return []
-    if kind is tuple or kind is list:
+    if isinstance(tree, Tensor):
+        return [tree]
+    if type(tree) is tuple or type(tree) is list:
         return [tensor for part in tree for tensor in _tensors(part)]
-    if kind is dict:
+    if type(tree) is dict:
         return [tensor for part in tree.values() for tensor in _tensors(part)]
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
-def _with_refs(tree: Any, position: Iterator[int]) -> Any:
+def _with_refs(tree: object, position: Iterator[int]) -> object:
     """`tree` with references to nodes in the places of its tensors, in that order."""
-    kind = type(tree)
-    if kind is Tensor or kind is nn.Parameter:
-        return Ref(next(position))
-    if kind in _LEAVES:
+    if type(tree) in _LEAVES:
         return tree
-    if kind is tuple or kind is list:
-        return kind(_with_refs(part, position) for part in tree)
-    if kind is dict:
+    if isinstance(tree, Tensor):
+        return Ref(next(position))
+    if type(tree) is tuple:
+        return tuple(_with_refs(part, position) for part in tree)
+    if type(tree) is list:
+        return [_with_refs(part, position) for part in tree]
+    if type(tree) is dict:
         return {key: _with_refs(part, position) for key, part in tree.items()}
     return tree_map(lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def _random_states(keywords: dict[str, Any]) -> list[bytes]:
+def _random_states(keywords: Keywords) -> list[bytes]:
     """The states of all random generators that a call can draw from. What drew is known by what it
     leaves behind: no list of names is complete, and dropout draws nothing in eval mode."""
     generators = [torch.default_generator]
@@ -92,14 +89,14 @@ def _random_states(keywords: dict[str, Any]) -> list[bytes]:
     return [generator.get_state().numpy().tobytes() for generator in generators]
 
 
-def _hands_back(output: Any, arguments: tuple[Any, ...]) -> bool:
+def _hands_back(output: object, arguments: Arguments) -> bool:
     """Whether a call that writes nothing returned its very argument: a cast to the type that it has
     (the first line of an RMSNorm), dropout in eval mode. The result is a value of its own all the
     same: else whatever reads the argument later would seem to read the cast."""
     return isinstance(output, Tensor) and any(output is given for given in arguments)
 
 
-def _function_name(function: Callable[..., Any]) -> str:
+def _function_name(function: Function) -> str:
     name = getattr(function, "__name__", str(function))
     if name == "__get__":
         return "get:" + getattr(getattr(function, "__self__", None), "__name__", "?")
@@ -135,13 +132,9 @@ class _Recorder(TorchFunctionMode):
         self.whole: tuple[str, int] | None = None
         """The call of a module that is recorded as one node, while it runs."""
 
-    def graph(self, output: Any) -> Graph:
+    def graph(self, output: object) -> Graph:
         outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
-        graph = Graph(self.nodes, dict(self.calls), outputs, self.given)
-        for node in graph.nodes:
-            if node.data:
-                node.channel_axis = channel_axis(graph, node)
-        return graph
+        return Graph(self.nodes, dict(self.calls), outputs, self.given)
 
     def add_input(self, tensor: Tensor) -> None:
         self._register(tensor, self._new("input", tensor))
@@ -150,23 +143,24 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        function: Function,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
         del types
         kwargs = kwargs or {}
         name = _function_name(function)
         if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
             return function(*args, **kwargs)
+        # Before the call, which may write into its arguments.
         inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
         addends = None if inside_adapter() else operations.addends(function, args, kwargs)
         before = _random_states(kwargs)
         output = function(*args, **kwargs)
         random = _random_states(kwargs) != before
         in_place = operations.is_in_place(name) or kwargs.get("inplace") is True
-        results = [args[0]] if name == "__setitem__" else _tensors(output)
+        results = _tensors(args[0] if name == "__setitem__" else output)
         if not results:
             return output
         if not in_place and _hands_back(output, args):
@@ -176,20 +170,25 @@ class _Recorder(TorchFunctionMode):
             node = self._written_out(addends, results[0])
         else:
             node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
+            position = iter(inputs)
             node.function = function
-            node.arguments, node.keywords = _with_refs((args, kwargs), iter(inputs))
+            node.arguments = tuple(_with_refs(each, position) for each in args)
+            node.keywords = {key: _with_refs(each, position) for key, each in kwargs.items()}
         node.in_place, node.random = in_place, random
         if addends is not None:
             node.adds_same_shapes = True
             node.source, node.statement = _source_line()
-        if len(results) == 1:
-            self._register(results[0], node, in_place)
-        else:
-            for place, tensor in enumerate(results):
-                part = self._new("getitem", tensor, (node.index,))
-                part.arguments = (Ref(node.index), place)
-                self._register(tensor, part, in_place)
+        self._register_results(results, node)
         return output
+
+    def _register_results(self, results: list[Tensor], node: Node) -> None:
+        if len(results) == 1:
+            self._register(results[0], node, node.in_place)
+            return
+        for place, tensor in enumerate(results):
+            part = self._new("getitem", tensor, (node.index,))
+            part.arguments, part.place = (Ref(node.index), place), place
+            self._register(tensor, part, node.in_place)
 
     def _written_out(self, addends: operations.Addends, result: Tensor) -> Node:
         """The node of an addition with a sign or a factor, after those of its second operand: what
@@ -206,7 +205,7 @@ class _Recorder(TorchFunctionMode):
         self.nodes[index].first_goes_on = True
         return self.nodes[index]
 
-    def _call(self, function: Callable[..., Any], like: Tensor, *arguments: Ref | float) -> int:
+    def _call(self, function: Function, like: Tensor, *arguments: Ref | float) -> int:
         """A node of a call that was not made, of the shape of a tensor that was."""
         inputs = tuple(each.index for each in arguments if isinstance(each, Ref))
         node = self._new(_function_name(function), like, inputs)
@@ -259,7 +258,7 @@ class _Recorder(TorchFunctionMode):
             for handle in handles:
                 handle.remove()
 
-    def _enter_module(self, module: nn.Module, arguments: Any) -> None:
+    def _enter_module(self, module: nn.Module, arguments: object) -> None:
         name = self.module_names.get(id(module))
         if name is None:
             return
@@ -271,7 +270,7 @@ class _Recorder(TorchFunctionMode):
         if self.whole is None and isinstance(module, RecordedWhole):
             self.whole = (name, call)
 
-    def _leave_module(self, module: nn.Module, arguments: Any, output: Any) -> None:
+    def _leave_module(self, module: nn.Module, arguments: object, output: object) -> None:
         entered = self.module_names.get(id(module))
         if entered is None:
             return

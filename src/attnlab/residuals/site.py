@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal
 
 from attnlab.residuals.graph import Graph, Node
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 
 Host = Literal["output", "addition"]
 Position = Literal["end", "inside", "elsewhere"]

@@ -16,7 +16,7 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.branch_end import BranchEnd, branch_end
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.site import Place, Site, position_of
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # A gate belongs on the branch, before it is dropped at random.

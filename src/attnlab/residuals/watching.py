@@ -30,8 +30,7 @@ from attnlab.residuals.gates import GateSource, find_gates
 from attnlab.residuals.library import OwnGates, check_own_gates
 from attnlab.residuals.operations import Addends, add_up, addends, is_in_place
 from attnlab.residuals.site import Position
-from attnlab.residuals.step import Step
-from attnlab.residuals.steps import find_steps
+from attnlab.residuals.steps import Step, find_steps
 
 
 class SeenStep(NamedTuple):

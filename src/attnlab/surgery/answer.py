@@ -14,8 +14,7 @@ from torch import Tensor, equal, nn, no_grad
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.example import Example, Run, call, evaluating
-from attnlab.residuals.macs import MacCounter
+from attnlab.residuals.example import Example, MacCounter, Run, call, evaluating
 from attnlab.residuals.selection import Call, before_selection, returns_sets, work_depends_on_values
 
 

@@ -4,14 +4,13 @@ surgery is right to 1e-8."""
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.example import Example, as_call
+from attnlab.residuals.example import Example, example_input
 
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64: the copy alone would take 4 GB."""
@@ -45,12 +44,12 @@ def _sites(network: nn.Module) -> dict[int, object]:
 def double_example(network: nn.Module, example: Example | None) -> Example:
     """The example, or the one made for `network`, in float64."""
     if example is None:
-        arguments, _ = as_call(network, None)
-        example = arguments[0]
-    return tree_map(_double, example)
+        example = example_input(network)
+    doubled: Example = tree_map(_double, example)
+    return doubled
 
 
-def _double(leaf: Any) -> Any:
+def _double(leaf: object) -> object:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 

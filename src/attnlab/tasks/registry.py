@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import field_validator
 
 from attnlab._errors import check_options, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab._strict import Strict
-from attnlab.data import Facts, Value
-from attnlab.tasks.classification import Classification
-from attnlab.tasks.detection import Detection
-from attnlab.tasks.language import Language
-from attnlab.tasks.multilabel import MultiLabel
-from attnlab.tasks.regression import Regression
-from attnlab.tasks.segmentation import Segmentation
-from attnlab.tasks.style import Style, StyleFilters
-from attnlab.tasks.task import Task
+from attnlab.data.config import Value
 
-TASKS: dict[str, type[Task]] = {
-    "classification": Classification,
-    "multilabel": MultiLabel,
-    "regression": Regression,
-    "detection": Detection,
-    "segmentation": Segmentation,
-    "style": Style,
-    "style-filters": StyleFilters,
-    "language": Language,
+if TYPE_CHECKING:
+    from attnlab.data import Facts
+    from attnlab.tasks.task import Task
+
+TASKS: dict[str, str] = {
+    "classification": "attnlab.tasks.classification.Classification",
+    "multilabel": "attnlab.tasks.multilabel.MultiLabel",
+    "regression": "attnlab.tasks.regression.Regression",
+    "detection": "attnlab.tasks.detection.Detection",
+    "segmentation": "attnlab.tasks.segmentation.Segmentation",
+    "style": "attnlab.tasks.style.Style",
+    "style-filters": "attnlab.tasks.style.StyleFilters",
+    "language": "attnlab.tasks.language.Language",
 }
+"""Where each task is: it is imported when it is used."""
 
 
 class TaskConfig(Strict):
@@ -51,14 +50,17 @@ def list_tasks() -> tuple[str, ...]:
 
 def task_class(config: TaskConfig) -> type[Task]:
     """The class of a task; a wrong option is an error here, before any data are read."""
-    own = TASKS.get(config.name)
-    found: type[Task] = imported("task", config.name, Task) if own is None else own
+    from attnlab.tasks.task import Task
+
+    found: type[Task] = imported("task", TASKS.get(config.name, config.name), Task)
     check_options(f"Task {config.name!r}", found, config.options, skip=("facts",))
     return found
 
 
 def task_of_classes(task: Task) -> bool:
     """Whether it predicts one logit per class, with the metrics top1 and loss."""
+    from attnlab.tasks.classification import Classification
+
     return isinstance(task, Classification)
 
 

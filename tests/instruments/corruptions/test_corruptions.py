@@ -19,9 +19,9 @@ from attnlab.instruments.corruptions import CorruptionsResult, measure_corruptio
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.measures import measure_run, missing
 from attnlab.lab.study import Study, run_study
-from attnlab.lab.training import load_network
 from attnlab.results import StoredRun
 from attnlab.results.study import read_table
+from attnlab.subject import load_network
 
 ONLY = MeasureConfig(images=0, inference_images=0, corruptions=20)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from attnlab.instruments.stiffness.norms import Activation
 from attnlab.residuals import Step, StepKey, operations
@@ -44,7 +42,7 @@ def norms_after(
     for members in stages.values():
         found = [_norm(graph, step) for step in members]
         makes = [
-            node is not None and node.index == _behind_layout(graph, after.state_node)
+            node is not None and node.index == graph.before_layout(after.state_node)
             for node, (_, after) in zip(found, pairwise(members), strict=False)
         ]
         makes.append(bool(makes) and all(makes) and found[-1] is not None)
@@ -62,7 +60,7 @@ def unexplained(
     for step, after in pairwise(steps):
         if step.stage != after.stage or norms[step.key] is not None:
             continue
-        state = _behind_layout(graph, after.state_node)
+        state = graph.before_layout(after.state_node)
         if state == step.graph_node or not graph.computed_from(state, step.graph_node):
             continue
         between = graph.between(step.graph_node, state)
@@ -81,26 +79,17 @@ def _norm(graph: Graph, step: Step) -> Node | None:
     return None
 
 
-def _behind_layout(graph: Graph, index: int) -> int:
-    node = graph.nodes[index]
-    while node.kind == "layout" and len(node.data_inputs) == 1:
-        node = graph.nodes[node.data_inputs[0]]
-    return node.index
-
-
 def _again(model: nn.Module, graph: Graph, step: Step, node: Node) -> Activation:
     """The recorded call of `node`, on another sum."""
     stored = dict(model.named_parameters()) | dict(model.named_buffers())
 
     def again(total: Tensor) -> Tensor:
-        def fill(leaf: Any) -> Any:
-            if not isinstance(leaf, Ref):
-                return leaf
-            name = graph.nodes[leaf.index].name
-            return total if leaf.index == step.graph_node else stored[name]
+        def fill(given: Ref) -> Tensor:
+            name = graph.nodes[given.index].name
+            return total if given.index == step.graph_node else stored[name]
 
-        arguments, keywords = tree_map(fill, (node.arguments, node.keywords))
-        result: Tensor = node.function(*arguments, **keywords)
+        result = node.replayed(fill)
+        assert isinstance(result, Tensor)
         return result
 
     return again

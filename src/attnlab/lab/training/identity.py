@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from attnlab._checksums import file_checksum
 from attnlab._errors import InputError
 from attnlab._imported import is_path
@@ -49,10 +47,16 @@ def identify(
     return Identity(
         settings=settings,
         data=_data(config, {} if checksums is None else checksums),
-        threads=torch.get_num_threads() if threads is None else threads,
+        threads=_threads_now() if threads is None else threads,
         weights=weights,
         sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
     )
+
+
+def _threads_now() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def own_classes_of(config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ from attnlab.lab.training.surroundings import deterministically
 from attnlab.residuals.where import measured_word, split_inside
 from attnlab.results import StoredRun
 from attnlab.results.result import FILE, PlacementRecord
-from attnlab.subject.run import load_network
+from attnlab.subject.run import load_network as load_network
 from attnlab.tasks import build_task
 
 

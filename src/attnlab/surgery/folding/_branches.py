@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_map
 
 from attnlab.residuals.graph import Node, Ref
 from attnlab.surgery.folding._flow import Flow, arguments
@@ -230,7 +229,7 @@ class _Reading:
         )
 
 
-def constant_value(network: nn.Module, flow: Flow, value: Any) -> Tensor:
+def constant_value(network: nn.Module, flow: Flow, value: object) -> Tensor:
     """The value of an argument that does not depend on the input: a parameter, or what is computed
     from some."""
     if not isinstance(value, Ref):
@@ -245,17 +244,13 @@ def constant_value(network: nn.Module, flow: Flow, value: Any) -> Tensor:
     if node.function is None or node.random:
         raise _NotLinear
 
-    def computed(leaf: Any) -> Any:
-        return constant_value(network, flow, leaf) if isinstance(leaf, Ref) else leaf
-
-    values, keywords = tree_map(computed, (node.arguments, node.keywords))
-    result = node.function(*values, **keywords)
+    result = node.replayed(lambda reference: constant_value(network, flow, reference))
     if not isinstance(result, Tensor):
         raise _NotLinear
     return result.detach()
 
 
-def _is_data(flow: Flow, value: Any) -> bool:
+def _is_data(flow: Flow, value: object) -> bool:
     return isinstance(value, Ref) and flow.nodes[value.index].data
 
 

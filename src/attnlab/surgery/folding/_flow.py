@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves
 
 from attnlab.residuals import operations
 from attnlab.residuals.graph import Graph, Node, Ref, reads
@@ -56,14 +56,11 @@ class Flow:
         return node.operation != "write_view" or bool(self.readers[index])
 
 
-def is_place(node: Node) -> bool:
-    """Whether the node is one of several results of a call, not a call of its own."""
-    return node.function is None and node.operation == "getitem"
-
-
 def arguments(node: Node) -> dict[str, Any]:
     """The call's arguments by name."""
     try:
+        if node.function is None:
+            return {}
         bound = inspect.signature(node.function).bind_partial(*node.arguments, **node.keywords)
         return dict(bound.arguments)
     except (TypeError, ValueError):
@@ -78,23 +75,21 @@ def spatial_axes(node: Node) -> int:
 
 def references(node: Node) -> list[Ref]:
     """The tensor arguments of the call, in order."""
-    leaves = tree_flatten((node.arguments, node.keywords))[0]
+    leaves = tree_leaves((node.arguments, node.keywords))
     return [leaf for leaf in leaves if isinstance(leaf, Ref)]
 
 
-def replayed(flow: Flow, node: Node, inputs: Sequence[int], tensors: Sequence[Tensor]) -> list[Any]:
+def replayed(
+    flow: Flow, node: Node, inputs: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor]:
     """The tensors that the node's call returns for other `tensors` in the place of `inputs`."""
     given = dict(zip(inputs, tensors, strict=True))
 
-    def substitute(leaf: Any) -> Any:
-        if not isinstance(leaf, Ref):
-            return leaf
-        if leaf.index in given:
-            return given[leaf.index]
+    def substitute(reference: Ref) -> Tensor:
+        if reference.index in given:
+            return given[reference.index]
         if node.operation in operations.READS_FIRST_ONLY:
-            return torch.empty(flow.nodes[leaf.index].shape, dtype=torch.float64)
+            return torch.empty(flow.nodes[reference.index].shape, dtype=torch.float64)
         raise Refusal("selects by a computed index")
 
-    values, keywords = tree_map(substitute, (node.arguments, node.keywords))
-    result = node.function(*values, **keywords)
-    return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(node.replayed(substitute)) if isinstance(leaf, Tensor)]

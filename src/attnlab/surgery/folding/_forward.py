@@ -15,7 +15,6 @@ from attnlab.residuals.graph import Node, Ref, reads
 from attnlab.surgery.folding._flow import (
     Flow,
     arguments,
-    is_place,
     references,
     replayed,
     spatial_axes,
@@ -81,7 +80,7 @@ def _absorbed(flow: Flow, node: Node, source: int, ids: Tensor) -> Demand | None
 
 def _carried(flow: Flow, node: Node, carried: dict[int, Tensor], keep: int) -> Tensor:
     """The ids of the output of `node`, an operation that lets the gate through."""
-    if is_place(node):
+    if node.place is not None:
         raise Refusal("is split, which is only followed back")
     sources = [ref.index for ref in references(node)]
     if unchanged(node):

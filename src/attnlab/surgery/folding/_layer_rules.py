@@ -127,7 +127,9 @@ def _added_rows(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     """`total.index_add(0, index, rows)`: rows go where the run computed, to others in another run,
     so that all must have one gate."""
     total, axis, index, rows = (node.arguments + tuple(node.keywords.values()))[:4]
-    if axis != 0 or not all(isinstance(each, Ref) for each in (total, index, rows)):
+    if axis != 0 or not (
+        isinstance(total, Ref) and isinstance(index, Ref) and isinstance(rows, Ref)
+    ):
         raise Refusal("adds along another axis than the first")
     row = asked[0].amax(0)
     if bool(((asked[0] != row) & (asked[0] != NOT_READ)).any()):

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from attnlab.residuals.example import Run
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.site import Site, position_of
-from attnlab.residuals.step import Step
-from attnlab.residuals.steps import find_steps
+from attnlab.residuals.steps import Step, find_steps
 from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._flow import Flow, names, replayed
 from attnlab.surgery.folding._ids import Refusal

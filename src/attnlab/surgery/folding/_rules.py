@@ -134,8 +134,8 @@ def _moved(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 def _rows(flow: Flow, node: Node, asked: Asked) -> Way:
     """`x[index]`, with an index that was computed (the tokens of an expert): any rows may be read
     in another run, so all of them have the gate, which must be the same for each."""
-    given = node.arguments
-    if node.operation != "getitem" or len(given) != 2 or not all(isinstance(e, Ref) for e in given):
+    given = [each for each in node.arguments if isinstance(each, Ref)]
+    if node.operation != "getitem" or not len(given) == len(node.arguments) == 2:
         raise Refusal("selects by a computed index")
     source, index = (flow.nodes[each.index] for each in given)
     ids = asked[0].flatten(0, len(index.shape) - 1) if index.shape else asked[0][None]

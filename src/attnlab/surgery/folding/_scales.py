@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from attnlab.residuals.example import Example, run_once
-from attnlab.residuals.graph import Node, Ref
+from attnlab.residuals.graph import Node, Ref, axis_order
 from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._branches import constant_value
 from attnlab.surgery.folding._flow import Flow, arguments
@@ -100,14 +100,8 @@ def _axis_before(node: Node, axis: int) -> int:
     if len(node.data_inputs) == 1 and not node.random:
         if node.operation in _PASSES:
             return axis
-        given = arguments(node)
-        if node.operation == "permute":
-            dims = given.get("dims", node.arguments[1:])
-            dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
-            return int(dims[axis]) % len(node.shape)
-        if node.operation == "transpose":
-            pair = [int(each) % len(node.shape) for each in node.arguments[1:3]]
-            return pair[1 - pair.index(axis)] if axis in pair and len(pair) == 2 else axis
+        if node.operation in ("permute", "transpose"):
+            return axis_order(node, len(node.shape))[axis]
     raise Refusal(f"it comes after {node.operation}, which is not a layer")
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attnlab.residuals.graph import Node
-from attnlab.surgery.folding._flow import Flow, is_place, references, replayed
+from attnlab.surgery.folding._flow import Flow, references, replayed
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, merge, pull_back
 from attnlab.surgery.folding._rules import selects, unchanged, ways
 from attnlab.surgery.folding._way import Way
@@ -157,9 +157,8 @@ class _Attempt:
                 return
             if node.index in self.barriers:
                 raise Refusal("depends on the input")
-            if is_place(node):
-                call, place = node.arguments
-                self._ask(node.index, call.index, place, asked[0])
+            if node.place is not None:
+                self._ask(node.index, node.inputs[0], node.place, asked[0])
             elif node.operation == "parameter":
                 self._take(node, asked[0])
             elif node.operation in ("constant", "input", "opaque"):
@@ -194,8 +193,8 @@ class _Attempt:
             if (reader, node.index) in self.served or not self.flow.matters(reader):
                 continue
             other = self.flow.nodes[reader]
-            if is_place(other):
-                place, needs = other.arguments[1], torch.full(other.shape, self.keep)
+            if other.place is not None:
+                place, needs = other.place, torch.full(other.shape, self.keep)
                 if not self.flow.readers[reader]:
                     continue
             else:
@@ -208,7 +207,7 @@ class _Attempt:
 
     def _undo(self, node: Node, ids: Tensor, reader: Node) -> None:
         """`node` is scaled by `ids`: let `reader`, which needs it as it was, undo that."""
-        if self.undo is None or is_place(reader):
+        if self.undo is None or reader.place is not None:
             if described(reader) == described(node):
                 raise Refusal("reads what it is given in several ways, of which not all scale")
             raise Refusal(f"is also read by {described(reader)}")

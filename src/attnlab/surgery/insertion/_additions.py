@@ -15,7 +15,7 @@ from attnlab._errors import SiteError
 from attnlab.residuals.adapters import inside_adapter, is_adapter
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.operations import add_up, addends
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 from attnlab.surgery.insertion._marked import GatedAddition
 
 

@@ -19,10 +19,9 @@ from attnlab._errors import InputError, SiteError
 from attnlab.gates import BranchGate, StageGate, StepGate
 from attnlab.residuals.attachment import to_channel_first
 from attnlab.residuals.example import Example, Run, as_call, evaluating
-from attnlab.residuals.known_padding import mask_argument
+from attnlab.residuals.padding import mask_argument
 from attnlab.residuals.site import Site
-from attnlab.residuals.step import StepKey
-from attnlab.residuals.steps import find_steps
+from attnlab.residuals.steps import StepKey, find_steps
 from attnlab.residuals.watching import Observer, SeenStep, Watchable, watching
 from attnlab.surgery.insertion._resolve import Resolved
 

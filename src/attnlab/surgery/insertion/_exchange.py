@@ -21,7 +21,7 @@ from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import OWN_CLASSES, own_class
 from attnlab.residuals.fx import additions_error, proxy_in, record_whole
-from attnlab.residuals.known_padding import knowing_padding
+from attnlab.residuals.padding import knowing_padding
 from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted

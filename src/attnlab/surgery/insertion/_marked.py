@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.operations import addends
-from attnlab.residuals.step import Step
+from attnlab.residuals.steps import Step
 
 MARK = -2
 """The key of the hook that marks; `_outputs.HOOK` is another."""

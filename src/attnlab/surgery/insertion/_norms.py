@@ -11,8 +11,7 @@ from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.choose import place_and_rest
 from attnlab.residuals.graph import Graph
 from attnlab.residuals.sites import step_sites
-from attnlab.residuals.step import Step
-from attnlab.residuals.steps import find_steps
+from attnlab.residuals.steps import Step, find_steps
 from attnlab.residuals.where import Where, lies_in, select
 from attnlab.surgery.double import exchange
 

@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
 from attnlab.residuals.site import Site
-from attnlab.residuals.step import StepKey
-from attnlab.residuals.steps import find_steps
+from attnlab.residuals.steps import StepKey, find_steps
 from attnlab.residuals.watching import SeenStep, Watchable, watching
 from attnlab.surgery.insertion._causal import MUCH, TokenStates, without_padding
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from attnlab.residuals.example import Example, Run
-from attnlab.residuals.known_padding import mask_argument, refuse_hidden_mask
+from attnlab.residuals.padding import mask_argument, refuse_hidden_mask
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
 from attnlab.surgery.insertion._packed import refuse_mixing

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment, OwnedAttachment
-from attnlab.residuals.known_padding import mask_argument
+from attnlab.residuals.padding import mask_argument
 from attnlab.surgery.history import forget_insertions
 from attnlab.surgery.insertion._additions import discard, host_at
 from attnlab.surgery.insertion._exchange import host, settle

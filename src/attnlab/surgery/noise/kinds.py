@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from attnlab._errors import OptionError, unknown_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 During = Literal["training", "test", "both"]
 """When a noise acts: a norm in training mode, in eval mode, or always."""
@@ -94,6 +94,8 @@ class RandomNoise(Noise):
 
     def draw(self, images: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift: of shape (1), (channels) or (images, channels)."""
+        import torch  # not with the file: settings are read without it
+
         shapes = {"layer": (1,), "channel": (channels,), "image": (images, channels)}
         shape = shapes[self.per]
         scale = 1 + self.sigma * torch.randn(shape, dtype=like.dtype, device=like.device)
