@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attnlab.lab.study.status import StudyStatus
     from attnlab.lab.study.worker import Outcome
 
-_ENDED = {129: "SIGHUP", 143: "SIGTERM"}
+_ENDED = {129: "SIGHUP", 138: "SIGUSR1", 140: "SIGUSR2", 143: "SIGTERM"}
 """By the exit code, 128 and the signal's number, as a shell writes it."""
 
 
@@ -75,7 +75,7 @@ class RunStudy:
 def run_command(action: RunStudy) -> None:
     """Run, print the table, write the page."""
     from attnlab.lab.study import run_study, run_until_decided, show_study, study_status
-    from attnlab.lab.training.surroundings import terminating
+    from attnlab.lab.training.stopping import terminating
 
     _check(action)
     found, executor = _with_executor(action, asked_study(action))

@@ -39,12 +39,15 @@ def read_batches(
 ) -> Iterator[list[Item]]:
     """One list of items for each chunk of their numbers, read by worker processes unless they are
     in memory already."""
+    # With a generator of its own a loader draws no number of the network's, which a run that is
+    # taken up in the middle of an epoch would draw a second time.
     return iter(
         DataLoader(
             items,
             batch_sampler=[chunk.tolist() for chunk in chunks],
             num_workers=0 if in_memory else _workers(),
             collate_fn=list,
+            generator=torch.Generator(),
         )
     )
 
@@ -84,6 +87,7 @@ class StreamData(Data):
             batch_sampler=chunks,
             num_workers=_workers(),
             pin_memory=device.type == "cuda",
+            generator=torch.Generator(),
         )
         mean, std = self.facts.statistics(device)
         for images, targets in loader:

@@ -1,4 +1,5 @@
-"""Checkpoints: one file per epoch, whole or not there, whose name carries its checksum."""
+"""Checkpoints: a file each, whole or not there, whose name says when it was written and carries its
+checksum."""
 
 from __future__ import annotations
 
@@ -19,20 +20,22 @@ State = dict[str, Any]
 """What torch saves of networks, optimizers and generators, by name."""
 KEPT = 2
 """Checkpoints that are kept: the older one is for a newest that turns out to be damaged."""
-_NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{16})\.pt")
+_NAME = re.compile(r"epoch-(\d+)(?:-step-(\d+))?-([0-9a-f]{16})\.pt")
 
 
 class CheckpointWarning(UserWarning):
     """A checkpoint could not be used; an older one is, or the training starts again."""
 
 
-def save_checkpoint(folder: Path, epoch: int, state: State) -> Path:
-    """Write the state after `epoch` epochs and drop all but the last two."""
+def save_checkpoint(folder: Path, epoch: int, state: State, step: int = 0) -> Path:
+    """Write the state after `epoch` epochs, and `step` steps of the next one; drop all but the last
+    two."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()
-    path = write_whole(folder / f"epoch-{epoch:04d}-{_checksum(data)}.pt", data)
-    # Newest first. Of one epoch written twice, after a fall back, the older file goes as well.
+    at = f"epoch-{epoch:04d}" + (f"-step-{step:06d}" if step else "")
+    path = write_whole(folder / f"{at}-{_checksum(data)}.pt", data)
+    # Newest first. Of one moment written twice, after a fall back, the older file goes as well.
     others = [other for other in _found(folder) if other != path]
     for other in others[KEPT - 1 :]:
         other.unlink(missing_ok=True)
@@ -46,7 +49,7 @@ def load_checkpoint(folder: Path) -> State | None:
     refused: WeightsError | None = None
     for path in _found(folder):
         data = path.read_bytes()
-        expected = _parts(path)[1]
+        expected = _parts(path)[-1]
         if _checksum(data) != expected:
             warnings.warn(
                 f"Checkpoint {path} is damaged: its checksum is {_checksum(data)}, expected "
@@ -102,13 +105,14 @@ def _read(path: Path, data: bytes) -> State:
 def _found(folder: Path) -> list[Path]:
     """Checkpoints, newest first."""
     paths = [path for path in folder.glob("epoch-*.pt") if _NAME.fullmatch(path.name)]
-    return sorted(paths, key=lambda path: (_parts(path)[0], path.stat().st_mtime_ns), reverse=True)
+    return sorted(paths, key=lambda path: (_parts(path)[:2], path.stat().st_mtime_ns), reverse=True)
 
 
-def _parts(path: Path) -> tuple[int, str]:
+def _parts(path: Path) -> tuple[int, int, str]:
+    """Its epochs, its steps of the next one, and its checksum."""
     match = _NAME.fullmatch(path.name)
     assert match is not None
-    return int(match[1]), match[2]
+    return int(match[1]), int(match[2] or 0), match[3]
 
 
 def _checksum(data: bytes) -> str:

@@ -20,7 +20,7 @@ import torch
 from tests.lab.training.small import run, small, train_listening, weights
 
 from attnlab.lab.training import RunConfig
-from attnlab.lab.training.surroundings import terminating
+from attnlab.lab.training.stopping import terminating
 from attnlab.results import StoredRun
 
 KILLS = int(os.environ.get("ATTNLAB_KILLS", "3"))

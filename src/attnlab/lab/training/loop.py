@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,16 +26,19 @@ from attnlab.data.batches import check_batch_size
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
-from attnlab.lab.training.evaluate import evaluate, in_layout, summed_over_processes
+from attnlab.lab.training.evaluate import evaluate, in_layout
 from attnlab.lab.training.gate_norms import check_batch_noise, check_gate_norms
 from attnlab.lab.training.identity import Identity, check_stored, identify
+from attnlab.lab.training.midway import LossSums, Midway, random_state
 from attnlab.lab.training.placement import choose_placement, source_config
 from attnlab.lab.training.recipe import Recipe
 from attnlab.lab.training.reporters import Progress, Reporter, reporter
 from attnlab.lab.training.rounds import round_of
+from attnlab.lab.training.saving import SaveEvery, Saver
 from attnlab.lab.training.schedule import base_rate, learning_rate, rate_of_step, warmup
-from attnlab.lab.training.state import State, build_state, resume, save_state, synchronise_buffers
-from attnlab.lab.training.surroundings import begin, deterministically, terminating, write_metrics
+from attnlab.lab.training.state import State, build_state, resume, synchronise_buffers
+from attnlab.lab.training.stopping import forwarding, terminating
+from attnlab.lab.training.surroundings import begin, deterministically, write_metrics
 from attnlab.networks import checkpoint
 from attnlab.residuals import watchable
 from attnlab.residuals.selection import fixed_macs
@@ -66,12 +70,16 @@ def train(
     source: str | Path | None = None,
     track: Sequence[str | TrackConfig] = (),
     group: str = "",
+    save_minutes: float | None = 10.0,
+    save_steps: int | None = None,
 ) -> RunResult:
     """Train the network of `config` in `directory`; return its result.
 
     A directory with checkpoints is taken up where it stands, one with a result is not trained
     again. On the CPU the same config, with the same number of threads, gives the same weights to
     the bit, however often it was stopped. One that was begun with other threads is refused.
+    A run that is asked to stop (SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, Ctrl-C) saves after the step
+    that is under way, and ends.
 
     Args:
         config: what to train.
@@ -88,8 +96,13 @@ def train(
         track: trackers that get the curves too, names of `attnlab.lab.tracking.list_trackers()` or
             settings. The run and its result are the same with and without.
         group: what trackers put the run under, such as the name of its study.
+        save_minutes: a checkpoint is written when the last one is so old, also in the middle of an
+            epoch; None writes one at the end of each epoch only.
+        save_steps: a checkpoint is also written each time so many steps of an epoch are done.
     """
     folder = Path(directory)
+    every = SaveEvery(save_minutes, save_steps)
+    every.check()
     _check_arguments(config, folder, threads, devices)
     trackers = chosen(track)
     check_trackers(trackers)
@@ -104,7 +117,9 @@ def train(
     check_batch_size(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
     check_stored(folder, config, identity)
-    job = _Job(config, identity, folder, data, threads, progress, each_epoch, trackers, group)
+    job = _Job(
+        config, identity, folder, data, threads, progress, each_epoch, trackers, group, every
+    )
     measured = source_config(config)
     if measured is not None:
         below = folder / "source" if source is None else Path(source)
@@ -125,6 +140,7 @@ class _Job(NamedTuple):
     each_epoch: EachEpoch | None
     trackers: Sequence[TrackConfig]
     group: str
+    every: SaveEvery
     placement: PlacementRecord | None = None
 
     @property
@@ -157,6 +173,8 @@ def _placed(job: _Job, measured: RunConfig, below: Path, devices: int) -> Placem
         devices=devices,
         progress=job.progress,
         each_epoch=job.each_epoch,
+        save_minutes=job.every.minutes,
+        save_steps=job.every.steps,
     )
     return choose_placement(job.config, job.folder, below, found.run_id, job.data, job.threads)
 
@@ -174,7 +192,8 @@ def _launch(job: _Job, devices: int) -> RunResult:
         precision=job.config.recipe.precision,
     )
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
-    with terminating():
+    spawned = devices > 1 and not _launched()
+    with forwarding() if spawned else nullcontext():
         result: RunResult = fabric.launch(launched, job)
     return result
 
@@ -185,8 +204,11 @@ def _launched() -> bool:
 
 def _run(fabric: Fabric, job: _Job) -> RunResult:
     config = job.config
-    with deterministically(job.threads):
+    with deterministically(job.threads), terminating() as stop:
         task, state = _begun(fabric, job)
+        saver = Saver(
+            fabric, state, job.folder / "checkpoints", job.identity.run_id, job.every, stop
+        )
         run = TrackedRun(
             job.folder, job.identity.run_id, config.label, config.model_dump(), job.group
         )
@@ -200,12 +222,12 @@ def _run(fabric: Fabric, job: _Job) -> RunResult:
         try:
             tracking.write(state.history)  # an epoch may be saved and not written yet
             for epoch in range(len(state.history), config.recipe.epochs):
-                _train_and_save(fabric, job, state, task, epoch, show)
+                _train_and_save(fabric, job, state, task, epoch, show, saver)
                 tracking.write(state.history)
                 show.epoch(state.history[-1])
         except (KeyboardInterrupt, SystemExit):
             if fabric.is_global_zero:
-                _say_stopped(config, len(state.history), job.folder)
+                _say_stopped(config, state, job.folder)
             raise
         finally:
             show.close()
@@ -228,29 +250,40 @@ def _begun(fabric: Fabric, job: _Job) -> tuple[Task, State]:
 
 
 def _train_and_save(
-    fabric: Fabric, job: _Job, state: State, task: Task, epoch: int, show: Reporter
+    fabric: Fabric,
+    job: _Job,
+    state: State,
+    task: Task,
+    epoch: int,
+    show: Reporter,
+    saver: Saver,
 ) -> None:
     """One epoch; it is saved before it is written down, so that what is written can be taken up."""
-    record = _epoch(fabric, job.config, state, task, job.data, epoch, show)
-    if job.each_epoch is not None:
-        record = record.with_more(job.each_epoch(state.tested, task, job.data, fabric.device))
-    state.history.append(record)
-    save_state(fabric, state, job.folder / "checkpoints", job.identity.run_id)
-    if fabric.is_global_zero:
-        write_metrics(job.folder, state.history)
+    with saver.epoch():
+        with saver.deferred():
+            trained = train_epoch(fabric, job.config, state, task, job.data, epoch, show, saver)
+        record = _tested(fabric, job.config, state, task, job.data, epoch, trained)
+        if job.each_epoch is not None:
+            record = record.with_more(job.each_epoch(state.tested, task, job.data, fabric.device))
+        with saver.deferred():
+            state.history.append(record)
+            state.midway = None
+            saver.save(None)
+            if fabric.is_global_zero:
+                write_metrics(job.folder, state.history)
 
 
-def _epoch(
+def _tested(
     fabric: Fabric,
     config: RunConfig,
     state: State,
     task: Task,
     data: Data,
     epoch: int,
-    show: Reporter,
+    trained: TrainedEpoch,
 ) -> EpochRecord:
+    """Test the network; what is written down of the epoch."""
     began = perf_counter()
-    trained = train_epoch(fabric, config, state, task, data, epoch, show)
     synchronise_buffers(fabric, state.network)
     if state.average is not None:
         synchronise_buffers(fabric, state.average)
@@ -275,7 +308,7 @@ def _epoch(
         data_seconds=trained.waited,
         images_per_second=trained.images / trained.seconds,
         test=tested,
-        seconds=perf_counter() - began,
+        seconds=trained.seconds + perf_counter() - began,
     )
     # Not said of a loss that is one thing: what is not said is not written.
     return record.model_copy(update={"loss_parts": trained.parts}) if trained.parts else record
@@ -302,17 +335,30 @@ def train_epoch(
     data: Data,
     epoch: int,
     show: Reporter,
+    saver: Saver | None = None,
 ) -> TrainedEpoch:
-    """One epoch of training, or as many steps as the recipe has between two tests."""
+    """One epoch of training, or as many steps as the recipe has between two tests; what is left of
+    it if the run was taken up inside of it."""
     recipe, rank = config.recipe, fabric.global_rank
     round_ = round_of(recipe, data.facts.train, config.seed, epoch, rank, fabric.world_size)
-    chunks, batches = round_.chunks, round_.batches(data, config.seed, fabric.device)
+    steps, midway = len(round_.chunks), state.midway
+    done, waited, before = (0, 0.0, 0.0) if midway is None else midway.reached
+    left = round_.after(done)
+    batches = left.batches(data, config.seed, fabric.device)
     rate = learning_rate(recipe, epoch)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
-    sums = _Sums()
-    waited, began = 0.0, perf_counter()
+    sums = LossSums()
+    if midway is not None:
+        sums = LossSums(midway.own, fabric.device)
+        midway.restore_random(fabric.device)
+    began = perf_counter() - before
+
+    def reached(step: int) -> Midway:
+        own = {**sums.saved(), **random_state(fabric.device)}
+        return Midway(step, steps, perf_counter() - began, waited, own)
+
     state.model.train()
-    for step, chunk in enumerate(chunks, 1):
+    for step, chunk in enumerate(left.chunks, done + 1):
         asked = perf_counter()
         batch = next(batches)
         waited += perf_counter() - asked
@@ -325,8 +371,12 @@ def train_epoch(
             group["lr"] = rate * factor
         loss = _step(fabric, recipe, state, task, batch, chunk.share, _At(epoch + 1, step, rate))
         sums.add(loss, len(chunk.images))
-        show.step(epoch, step, len(chunks))
+        show.step(epoch, step, steps)
+        if saver is not None:
+            saver.after(step, steps, reached)
     seconds = perf_counter() - began
+    if recipe.steps is not None:  # also if every step was done before
+        rate = rate_of_step(recipe, round_.first + steps - 1)
     mean, figures, parts, images = sums.means(fabric)
     return TrainedEpoch(rate, mean, figures, parts, images, seconds, waited)
 
@@ -417,33 +467,6 @@ def _joined(losses: Sequence[Loss], shares: Sequence[float]) -> Loss:
     )
 
 
-class _Sums:
-    """The sums of losses over images, as one tensor, so that a step waits for no number."""
-
-    def __init__(self) -> None:
-        self.sums: Tensor | None = None
-        self.names: list[str] = []
-        self.parts: list[str] = []
-        self.seen = 0
-
-    def add(self, loss: Loss, images: int) -> None:
-        self.names, self.parts = list(loss.figures), list(loss.parts)
-        others = (*loss.figures.values(), *loss.parts.values())
-        means = torch.stack([loss.mean.detach().double(), *others])
-        self.sums = images * means if self.sums is None else self.sums + images * means
-        self.seen += images
-
-    def means(self, fabric: Fabric) -> tuple[float, dict[str, float], dict[str, float], float]:
-        """The loss, the figures, its parts and the number of images, over all processes."""
-        assert self.sums is not None
-        sums = torch.cat([self.sums, self.sums.new_tensor([self.seen])])
-        *totals, everyone = summed_over_processes(fabric, sums)
-        mean, *found = (total / everyone for total in totals)
-        by_name = dict(zip((*self.names, *self.parts), found, strict=True))
-        figures = {name: by_name[name] for name in self.names}
-        return mean, figures, {name: by_name[name] for name in self.parts}, everyone
-
-
 def _finish(fabric: Fabric, job: _Job, state: State, task: Task) -> RunResult:
     """Write the weights, the result and, last of all, the manifest, which marks the run as
     trained."""
@@ -495,10 +518,12 @@ def _scaled(config: RunConfig) -> str:
     )
 
 
-def _say_stopped(config: RunConfig, done: int, folder: Path) -> None:
+def _say_stopped(config: RunConfig, state: State, folder: Path) -> None:
+    done, midway = len(state.history), state.midway
+    part = f" and {midway.step} of {midway.steps} steps of the next" if midway is not None else ""
     print(
-        f"{config.label}: stopped in epoch {done + 1}; {done} of {config.recipe.epochs} epochs are "
-        f"saved in {folder}. Run the same again to go on.",
+        f"{config.label}: stopped in epoch {done + 1}; {done} of {config.recipe.epochs} epochs"
+        f"{part} are saved in {folder}. Run the same again to go on.",
         file=sys.stderr,
     )
 

@@ -35,6 +35,14 @@ class Round(NamedTuple):
     def chunks(self) -> list[Chunk]:
         return [chunk for part in self.parts for chunk in part.chunks]
 
+    def after(self, steps: int) -> Round:
+        """The same round without the first `steps` of its batches."""
+        parts = []
+        for part in self.parts:
+            parts.append(EpochPart(part.epoch, part.chunks[steps:]))
+            steps = max(steps - len(part.chunks), 0)
+        return self._replace(parts=tuple(part for part in parts if part.chunks))
+
     def batches(self, data: Data, seed: int, device: torch.device) -> Iterator[Batch]:
         """One batch per chunk, augmented as in its epoch."""
         for part in self.parts:

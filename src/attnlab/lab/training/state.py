@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import imported, is_path
 from attnlab.lab.training.config import RunConfig
+from attnlab.lab.training.midway import Midway, gathered
 from attnlab.lab.training.recipe import Recipe
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
 from attnlab.results.epoch import EpochRecord
@@ -73,7 +74,7 @@ def _own(recipe: Recipe, parameters: Groups) -> torch.optim.Optimizer:
 
 @dataclass
 class State:
-    """A run between two epochs, or other rounds."""
+    """A run between two steps."""
 
     network: nn.Module
     """The plain module, without the wrappers of compilation and processes."""
@@ -83,6 +84,8 @@ class State:
     average: AveragedModel | None
     history: list[EpochRecord] = field(default_factory=list)
     """One record per epoch that is done."""
+    midway: Midway | None = None
+    """How far the next one is, if the run was taken up inside of it."""
 
     @property
     def tested(self) -> nn.Module:
@@ -112,8 +115,12 @@ def build_state(fabric: Fabric, config: RunConfig, network: nn.Module) -> State:
     return State(network, model, optimizer, average)
 
 
-def save_state(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
-    """Write a checkpoint of the epochs that are done; the first process only."""
+def save_state(
+    fabric: Fabric, state: State, folder: Path, run_id: str, midway: Midway | None = None
+) -> None:
+    """Write a checkpoint of the epochs that are done, and of a part of the next one; the first
+    process only."""
+    everyones = [] if midway is None else gathered(fabric, midway.own)
     if fabric.is_global_zero:
         content = {
             "run_id": run_id,
@@ -123,7 +130,9 @@ def save_state(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
             "precision": fabric.strategy.precision.state_dict(),
             "history": [record.given() for record in state.history],
         }
-        save_checkpoint(folder, len(state.history), content)
+        if midway is not None:
+            content["midway"] = midway.saved(everyones)
+        save_checkpoint(folder, len(state.history), content, 0 if midway is None else midway.step)
     fabric.barrier()
 
 
@@ -145,6 +154,8 @@ def resume(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
         state.average.load_state_dict(content["average"])
     fabric.strategy.precision.load_state_dict(content["precision"])
     state.history = [EpochRecord(**record) for record in content["history"]]
+    if "midway" in content:
+        state.midway = Midway.read(content["midway"], fabric.global_rank, fabric.world_size)
 
 
 def synchronise_buffers(fabric: Fabric, network: nn.Module) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,30 +46,6 @@ def deterministically(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1], warn_only=before[2])
         switches.fill_uninitialized_memory = before[3]
-
-
-@contextmanager
-def terminating() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that is closed, end the run as an exception, so that
-    half-written files are removed. What `nohup` has a process ignore stays ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
-
-    before = {
-        number: signal.signal(number, stop)
-        for name in ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
-        if (number := getattr(signal, name, None)) is not None
-        and signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def begin(folder: Path, config: RunConfig, identity: Identity, facts: Facts) -> None:

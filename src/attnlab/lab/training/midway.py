@@ -1,0 +1,142 @@
+"""How far an epoch is: what a checkpoint in the middle of one needs to go on to the bit.
+
+Which images a step takes depends on its number alone, and each image draws its augmentation from a
+stream of its own. So what is left is what the epoch has summed up so far, and the random numbers
+that the network itself draws, of every process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attnlab.lab.training.evaluate import summed_over_processes
+from attnlab.results.checkpoints import CheckpointWarning
+from attnlab.tasks.task import Loss
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Saved = dict[str, Any]
+"""As a checkpoint holds it: tensors, numbers and text by name."""
+
+
+class LossSums:
+    """The sums of losses over images, as one tensor, so that a step waits for no number."""
+
+    def __init__(self, saved: Saved | None = None, device: torch.device | None = None) -> None:
+        found = saved or {}
+        sums = found.get("sums")
+        self.sums: Tensor | None = None if sums is None else sums.to(device)
+        self.names: list[str] = found.get("names", [])
+        self.parts: list[str] = found.get("parts", [])
+        self.seen: int = found.get("seen", 0)
+
+    def saved(self) -> Saved:
+        """What a new one is made from."""
+        sums = None if self.sums is None else self.sums.cpu()
+        return {"sums": sums, "names": self.names, "parts": self.parts, "seen": self.seen}
+
+    def add(self, loss: Loss, images: int) -> None:
+        self.names, self.parts = list(loss.figures), list(loss.parts)
+        others = (*loss.figures.values(), *loss.parts.values())
+        means = torch.stack([loss.mean.detach().double(), *others])
+        self.sums = images * means if self.sums is None else self.sums + images * means
+        self.seen += images
+
+    def means(self, fabric: Fabric) -> tuple[float, dict[str, float], dict[str, float], float]:
+        """The loss, the figures, its parts and the number of images, over all processes."""
+        assert self.sums is not None
+        sums = torch.cat([self.sums, self.sums.new_tensor([self.seen])])
+        *totals, everyone = summed_over_processes(fabric, sums)
+        mean, *found = (total / everyone for total in totals)
+        by_name = dict(zip((*self.names, *self.parts), found, strict=True))
+        figures = {name: by_name[name] for name in self.names}
+        return mean, figures, {name: by_name[name] for name in self.parts}, everyone
+
+
+@dataclass(frozen=True)
+class Midway:
+    """The part of an epoch that is done."""
+
+    step: int
+    """How many steps are."""
+    steps: int
+    """How many it has."""
+    seconds: float
+    waited: float
+    """How many of the seconds were spent on waiting for data."""
+    own: Saved
+    """This process's sums and random numbers."""
+
+    @property
+    def reached(self) -> tuple[int, float, float]:
+        """Steps, seconds of waiting, seconds."""
+        return self.step, self.waited, self.seconds
+
+    def saved(self, processes: Sequence[Saved]) -> Saved:
+        """What a checkpoint holds, with the part of each of the processes."""
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "waited": self.waited,
+            "processes": list(processes),
+        }
+
+    @classmethod
+    def read(cls, saved: Mapping[str, Any], rank: int, processes: int) -> Midway:
+        """What `saved` returned, for one of the processes. With another number of them than
+        before the run goes on, but not to the bit."""
+        everyones: list[Saved] = saved["processes"]
+        if len(everyones) == processes:
+            own = everyones[rank]
+        else:
+            if rank == 0:
+                warnings.warn(
+                    f"The run was stopped inside an epoch by {len(everyones)} processes and goes "
+                    f"on with {processes}: what its network draws at random is not what it would "
+                    f"have been.",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            own = _shared(everyones, rank)
+        return cls(saved["step"], saved["steps"], saved["seconds"], saved["waited"], own)
+
+    def restore_random(self, device: torch.device) -> None:
+        """Go on with the random numbers where they were; they stay if they are not known."""
+        if self.own["random"] is not None:
+            torch.set_rng_state(self.own["random"])
+        if device.type == "cuda" and self.own["device_random"] is not None:
+            torch.cuda.set_rng_state(self.own["device_random"], device)
+
+
+def random_state(device: torch.device) -> Saved:
+    """The random numbers of this process, on the CPU and on the device."""
+    return {
+        "random": torch.get_rng_state(),
+        "device_random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def gathered(fabric: Fabric, own: Saved) -> list[Saved]:
+    """What each of the processes has, by its number."""
+    if fabric.world_size == 1:
+        return [own]
+    found: list[Saved] = [{}] * fabric.world_size
+    torch.distributed.all_gather_object(found, own)
+    return found
+
+
+def _shared(everyones: Sequence[Saved], rank: int) -> Saved:
+    """The sums of all processes for the first one, and of nobody for the others."""
+    first = everyones[0]
+    total = torch.stack([each["sums"] for each in everyones]).sum(0)
+    seen = sum(each["seen"] for each in everyones)
+    sums, seen = (total, seen) if rank == 0 else (torch.zeros_like(total), 0)
+    return {**first, "sums": sums, "seen": seen, "random": None, "device_random": None}
