@@ -42,6 +42,8 @@ PARAMETERS = {
     "gam": [102720, 410240, 1639680],
     "gct": [192, 384, 768],
     "token": [65, 129, 257],
+    "head": [260, 516, 1028],
+    "element": [4160, 16512, 65792],
     "scale": [64, 128, 256],
     "rezero": [1, 1, 1],
 }
@@ -49,7 +51,7 @@ ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa", "ese", "ge", "gc", "gct"}
 CONSTANT = {"scale", "rezero"}
 OF_ANY_RANK = {
     *("se", "eca", "sem", "srm", "ie", "sge", "dia", "step"),
-    *("ese", "ge", "gc", "simam", "gct", "token", "scale", "rezero"),
+    *("ese", "ge", "gc", "simam", "gct", "token", "head", "element", "scale", "rezero"),
 }
 
 

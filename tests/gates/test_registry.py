@@ -312,7 +312,9 @@ def test_every_gate_has_its_paper_for_a_bibliography() -> None:
         assert info.reference.authors.startswith(f"{first}, "), info.name
     assert REFERENCES["iebn"] is REFERENCES["ie"]
     assert REFERENCES["gep"] is REFERENCES["ge"]
-    keys = [reference.key for name, reference in REFERENCES.items() if name not in ("iebn", "gep")]
+    assert REFERENCES["head"] is REFERENCES["element"] is REFERENCES["token"]
+    again = ("iebn", "gep", "head", "element")
+    keys = [reference.key for name, reference in REFERENCES.items() if name not in again]
     assert sorted(set(keys)) == sorted(keys)
     assert REFERENCES.keys() == {*GATES, "asr"}
 
@@ -394,6 +396,8 @@ def test_ranks() -> None:
         "simam",
         "gct",
         "token",
+        "head",
+        "element",
         "scale",
         "rezero",
     )

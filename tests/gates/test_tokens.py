@@ -21,7 +21,7 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 32,
 }
-NAMES = ("token", "scale", "rezero")
+NAMES = ("token", "head", "element", "scale", "rezero")
 
 
 def away(network: nn.Module, plain: nn.Module) -> nn.Module:
@@ -49,6 +49,64 @@ def test_the_formula_of_a_token_gate(read: int | None, factor: float) -> None:
     np.testing.assert_allclose(gate(state, branch).detach().numpy()[:, 0], wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("read", [None, 3])
+@pytest.mark.parametrize(("name", "heads"), [("head", 2), ("head", 4), ("element", 8)])
+def test_the_formula_of_gates_for_heads_and_elements(
+    name: str, heads: int, read: int | None
+) -> None:
+    own = {"heads": heads} if name == "head" else {}
+    gate = build_gate(name, 8, **own, read=read, factor=1.0, spread=0.7).double()
+    with torch.no_grad():
+        gate.bias.normal_()
+    state, branch = torch.randn(2, 2, 8, 5, dtype=torch.float64)
+    found = gate(state, branch).detach().numpy()
+    assert found.shape == (2, 8, 5)
+    weight, bias = gate.weight.detach().numpy(), gate.bias.detach().numpy()
+    for token in range(5):  # one by one, with a loop over channels
+        x = state[:, :, token].numpy()
+        seen = (x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-6))[:, : read or 8]
+        for channel in range(8):
+            value = channel // (8 // heads)
+            wanted = 1 / (1 + np.exp(-(seen @ weight[value] + bias[value])))
+            np.testing.assert_allclose(found[:, channel, token], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["head", "element"])
+def test_it_is_the_gate_of_gated_attention(name: str) -> None:
+    """Theirs reads the state after the RMSNorm of its block, whose weights are a part of W here."""
+    norm = nn.RMSNorm(8, eps=1e-6).double()
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    linear = nn.Linear(8, 4 if name == "head" else 8, bias=False).double()
+    gate = build_gate(name, 8, factor=1.0).double()
+    with torch.no_grad():
+        gate.weight.copy_(linear.weight * norm.weight)
+    state, found = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    theirs = torch.sigmoid(linear(norm(state)))
+    per_head = found.unflatten(2, (theirs.shape[2], -1)) * theirs[..., None]
+    ours = found * gate(state.transpose(1, 2), found.transpose(1, 2)).transpose(1, 2)
+    torch.testing.assert_close(ours, per_head.flatten(2))
+
+
+@pytest.mark.parametrize("name", ["token", "head", "element"])
+def test_gradients_of_gates_for_tokens(name: str) -> None:
+    gate = build_gate(name, 4, spread=0.7).double()
+    state, branch = torch.randn(2, 2, 4, 3, dtype=torch.float64, requires_grad=True)
+    weights = tuple(gate.parameters())
+
+    def gated(state: torch.Tensor, branch: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return gate(state, branch) * branch
+
+    assert torch.autograd.gradcheck(gated, (state, branch, *weights))
+
+
+def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
+    with pytest.raises(OptionError) as error:
+        build_gate("head", 64, heads=6)
+    assert str(error.value) == (
+        "Expected heads to divide the 64 channels but got 6. The nearest that does is 4."
+    )
+
+
 def test_a_token_gate_is_that_of_gated_attention() -> None:
     """One value for all channels of a token is the same before and after an output projection."""
     gate = build_gate("token", 8, spread=1.0).double()
@@ -72,7 +130,8 @@ def test_conversion_changes_nothing_at_first(name: str, backbone: str) -> None:
     tokens = torch.randint(50, (2, 12))
     gated, receipt = attnlab.insert(plain, name, start="identity", example=tokens)
     assert len(receipt.sites) == 4
-    added = {"token": 4 * 17, "scale": 4 * 16, "rezero": 4}[name]
+    each = {"token": 17, "head": 4 * 17, "element": 16 * 17, "scale": 16, "rezero": 1}[name]
+    added = 4 * each
     assert receipt.parameters_after - receipt.parameters_before == added
 
     def answer(network: nn.Module, tokens: torch.Tensor) -> torch.Tensor:

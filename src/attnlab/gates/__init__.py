@@ -20,6 +20,7 @@ from attnlab.gates.coord import CoordinateAttention as CoordinateAttention
 from attnlab.gates.dia import DenseImplicitAttention as DenseImplicitAttention
 from attnlab.gates.eca import EfficientChannelAttention as EfficientChannelAttention
 from attnlab.gates.ela import EfficientLocalAttention as EfficientLocalAttention
+from attnlab.gates.element import ElementGate as ElementGate
 from attnlab.gates.ema import EfficientMultiScaleAttention as EfficientMultiScaleAttention
 from attnlab.gates.fca import FrequencyChannelAttention as FrequencyChannelAttention
 from attnlab.gates.gam import GlobalAttention as GlobalAttention
@@ -27,6 +28,7 @@ from attnlab.gates.gc import GlobalContext as GlobalContext
 from attnlab.gates.gct import GatedChannelTransformation as GatedChannelTransformation
 from attnlab.gates.ge import GatherExcite as GatherExcite
 from attnlab.gates.ge import ParametricGatherExcite as ParametricGatherExcite
+from attnlab.gates.head import HeadGate as HeadGate
 from attnlab.gates.iebn import InstanceEnhancement as InstanceEnhancement
 from attnlab.gates.iebn import InstanceEnhancementBatchNorm as InstanceEnhancementBatchNorm
 from attnlab.gates.library import LIBRARY_KEYS as LIBRARY_KEYS

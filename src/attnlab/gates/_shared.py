@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from attnlab._errors import InputError, OptionError, unknown_name
-from attnlab._types import ChannelGate, Features, Vector
+from attnlab._types import ChannelGate, Features, Maps, Vector
 from attnlab.gates._gate import Activation
 from attnlab.gates._pooling import is_channels_last
 
@@ -111,7 +111,7 @@ def scaled_and_shifted(features: Features, scale: ChannelGate, shift: ChannelGat
     return (features * scale).add_(shift)
 
 
-def ordered_like(gate: Features, like: Features) -> Features:
+def ordered_like(gate: Maps, like: Maps) -> Maps:
     """`gate` in the memory order of `like`; a copy only where it has another one."""
     if is_channels_last(like):
         return gate.contiguous(memory_format=torch.channels_last)

@@ -14,12 +14,14 @@ from attnlab.gates.coord import CoordinateAttention
 from attnlab.gates.dia import DenseImplicitAttention
 from attnlab.gates.eca import EfficientChannelAttention
 from attnlab.gates.ela import EfficientLocalAttention
+from attnlab.gates.element import ElementGate
 from attnlab.gates.ema import EfficientMultiScaleAttention
 from attnlab.gates.fca import FrequencyChannelAttention
 from attnlab.gates.gam import GlobalAttention
 from attnlab.gates.gc import GlobalContext
 from attnlab.gates.gct import GatedChannelTransformation
 from attnlab.gates.ge import GatherExcite, ParametricGatherExcite
+from attnlab.gates.head import HeadGate
 from attnlab.gates.iebn import InstanceEnhancement, InstanceEnhancementBatchNorm
 from attnlab.gates.se import EffectiveSqueezeExcitation, SpatialChannelExcitation, SqueezeExcitation
 from attnlab.gates.sem import SwitchableExcitation
@@ -58,7 +60,19 @@ _GATHER_EXCITE: Final = Reference(
     2018,
 )
 
+_GATED_ATTENTION: Final = Reference(
+    "inproceedings",
+    "qiu2025gated",
+    "Qiu, Zihan and Wang, Zekun and Zheng, Bo and Huang, Zeyu and Wen, Kaiyue and Yang, "
+    "Songlin and Men, Rui and Yu, Le and Huang, Fei and Huang, Suozhi and Liu, Dayiheng "
+    "and Zhou, Jingren and Lin, Junyang",
+    "Gated Attention for Large Language Models: Non-linearity, Sparsity, and Attention-Sink-Free",
+    "Advances in Neural Information Processing Systems",
+    2025,
+)
+
 _SPATIAL = "its gate differs from pixel to pixel, so it cannot be one constant per channel"
+_TOKENS = "its gate differs from token to token, so it cannot be one constant per channel"
 
 
 def _row(
@@ -430,18 +444,26 @@ _ROWS = (
         TokenGate,
         "Token gate, after Gated Attention",
         "Qiu et al., NeurIPS 2025",
-        Reference(
-            "inproceedings",
-            "qiu2025gated",
-            "Qiu, Zihan and Wang, Zekun and Zheng, Bo and Huang, Zeyu and Wen, Kaiyue and Yang, "
-            "Songlin and Men, Rui and Yu, Le and Huang, Fei and Huang, Suozhi and Liu, Dayiheng "
-            "and Zhou, Jingren and Lin, Junyang",
-            "Gated Attention for Large Language Models: Non-linearity, Sparsity, and "
-            "Attention-Sink-Free",
-            "Advances in Neural Information Processing Systems",
-            2025,
-        ),
-        "its gate differs from token to token, so it cannot be one constant per channel",
+        _GATED_ATTENTION,
+        _TOKENS,
+        form="step",
+    ),
+    _row(
+        "head",
+        HeadGate,
+        "Head gate, after Gated Attention",
+        "Qiu et al., NeurIPS 2025",
+        _GATED_ATTENTION,
+        _TOKENS,
+        form="step",
+    ),
+    _row(
+        "element",
+        ElementGate,
+        "Element gate, after Gated Attention",
+        "Qiu et al., NeurIPS 2025",
+        _GATED_ATTENTION,
+        _TOKENS,
         form="step",
     ),
     _row(
