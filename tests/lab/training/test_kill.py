@@ -14,16 +14,19 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.lab.training.small import run, small, train_listening, weights
 
+from attnlab.data import load_data
 from attnlab.lab.training import RunConfig
 from attnlab.lab.training.stopping import terminating
 from attnlab.results import StoredRun
 
 KILLS = int(os.environ.get("ATTNLAB_KILLS", "3"))
+ROUNDS = 3 + 4 * KILLS
 
 
 def started(config: RunConfig, folder: Path) -> BaseProcess:
@@ -63,8 +66,34 @@ def until(process: BaseProcess, reached: Callable[[], bool], seconds: float = fl
         time.sleep(0.0005)
 
 
-def test_killed_at_random_moments_it_ends_the_same(tmp_path: Path) -> None:
-    config = small(3 + 4 * KILLS, attention="se", recipe={"ema": 0.9, "clip": 1.0})
+def images(folder: Path) -> RunConfig:
+    """Images in epochs, with what else a run keeps: averaged weights."""
+    del folder
+    return small(ROUNDS, attention="se", recipe={"ema": 0.9, "clip": 1.0})
+
+
+def text(folder: Path) -> RunConfig:
+    """A language model in steps, saved after every tenth, which is in the middle of an epoch."""
+    (folder / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 60)
+    settings: dict[str, Any] = {
+        "task": "language",
+        "data": {"name": "text", "root": str(folder / "text.txt"), "options": {"context": 16}},
+        "backbone": "decoder",
+        "backbone_options": {"width": 32, "depth": 4, "heads": 2, "context": 16},
+        "attention": "head",
+        "recipe": {"name": "language", "steps": 10 * ROUNDS, "interval": 10, "warmup_steps": 4},
+    }
+    config = RunConfig(**settings)
+    windows, batch_size = load_data(config.data).facts.train, 8
+    assert -(-windows // batch_size) % 10, "every save would be at the end of an epoch"
+    return config
+
+
+@pytest.mark.parametrize("made", [images, text])
+def test_killed_at_random_moments_it_ends_the_same(
+    made: Callable[[Path], RunConfig], tmp_path: Path
+) -> None:
+    config = made(tmp_path)
     run(config, tmp_path / "whole")
     folder = tmp_path / "killed"
     moments = random.Random(0)
