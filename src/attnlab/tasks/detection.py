@@ -131,6 +131,7 @@ class Detection(Task[list[Found]]):
     """
 
     targets = "boxes"
+    mean_of_inputs = False  # torchvision divides by the number of boxes that were sampled
     metrics = (
         _metric("ap", "AP", _NEXT_TO_NOTHING),
         _metric("ap50", "AP50"),

@@ -48,6 +48,7 @@ class Segmentation(CreatedTask[Sequence[Tensor]]):
     """
 
     targets = "masks"
+    mean_of_inputs = False  # the mean is over known pixels, and Dice's sums are over the batch
     metrics = (
         _share("miou", "mIoU"),
         _share("pixel_accuracy", "pixels right"),

@@ -66,6 +66,10 @@ class Task(ABC, Generic[P]):
     yardstick_options: ClassVar[tuple[str, ...]] = ()
     """Options that decide what the metrics mean, so that they are the same for a whole study."""
 
+    mean_of_inputs: ClassVar[bool] = True
+    """Whether the loss of a batch is the mean of those of its inputs, so that parts of a batch, and
+    the processes of a run, add up to its gradient."""
+
     def __init__(self, facts: Facts) -> None:
         if self.targets not in ("any", facts.targets):
             raise InputError(

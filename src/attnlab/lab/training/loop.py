@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
@@ -24,6 +23,7 @@ from attnlab._seeds import derive
 from attnlab.data import Batch, Data, load_data
 from attnlab.data.batches import check_batch_size
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
+from attnlab.lab.training.accumulation import divided, joined, what_differs
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import non_finite_loss
 from attnlab.lab.training.evaluate import evaluate, in_layout
@@ -217,6 +217,8 @@ def _run(fabric: Fabric, job: _Job) -> RunResult:
         show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
+        for note in what_differs(config.recipe, type(task), state.network):
+            show.note(f"{config.label}: {note}")
         for note in job.data.facts.notes:
             show.note(f"{config.data.title}: {note}")
         try:
@@ -407,7 +409,7 @@ def _step(
     for number, part in enumerate(parts, 1):
         with fabric.no_backward_sync(state.model, enabled=number < len(parts)):
             losses.append(_backward(fabric, state, task, part.batch, share * part.share, at))
-    loss = losses[0] if len(losses) == 1 else _joined(losses, [part.share for part in parts])
+    loss = losses[0] if len(losses) == 1 else joined(losses, [part.share for part in parts])
     if recipe.clip is not None:
         fabric.clip_gradients(
             state.model, state.optimizer, max_norm=recipe.clip, error_if_nonfinite=False
@@ -430,41 +432,6 @@ def _backward(
         raise non_finite_loss(state.network, inputs, again, value, at.epoch, at.step, at.rate)
     fabric.backward(loss.mean * share)
     return loss
-
-
-class _Division(NamedTuple):
-    """A part of a batch, and which share of it that is."""
-
-    batch: Batch
-    share: float
-
-
-def divided(batch: Batch, parts: int) -> list[_Division]:
-    """A batch in `parts` parts, as equal as can be; fewer if it has fewer inputs."""
-    images = len(batch.inputs)
-    if parts == 1 or images < 2:
-        return [_Division(batch, 1.0)]
-    ends = [images * n // min(parts, images) for n in range(min(parts, images) + 1)]
-    return [
-        _Division(Batch(batch.inputs[a:b], batch.targets[a:b]), (b - a) / images)
-        for a, b in pairwise(ends)
-    ]
-
-
-def _joined(losses: Sequence[Loss], shares: Sequence[float]) -> Loss:
-    """The loss of a batch by those of its parts."""
-
-    def mean(values: Iterable[Tensor]) -> Tensor:
-        total = sum(share * value for share, value in zip(shares, values, strict=True))
-        assert isinstance(total, Tensor)
-        return total
-
-    first = losses[0]
-    return Loss(
-        mean(loss.mean.detach() for loss in losses),
-        {name: mean(loss.figures[name] for loss in losses) for name in first.figures},
-        {name: mean(loss.parts[name] for loss in losses) for name in first.parts},
-    )
 
 
 def _finish(fabric: Fabric, job: _Job, state: State, task: Task) -> RunResult:

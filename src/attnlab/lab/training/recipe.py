@@ -51,7 +51,8 @@ class Recipe(Strict):
     """Over all processes together."""
     accumulate: PositiveInt = 1
     """Into so many parts is a batch divided, one after the other, before the optimizer steps: less
-    memory for the same gradient, but for batch norms, which see one part at a time."""
+    memory for the same gradient, but for batch norms, which see one part at a time, and tasks whose
+    loss is not a mean over images; a run says so at its start."""
     test_batch_size: PositiveInt = 256
     drop_last: bool = False
     optimizer: str = "sgd"
