@@ -27,8 +27,10 @@ from attnlab.evolution.forms import MapKernel as MapKernel
 from attnlab.evolution.forms import SampleKernel as SampleKernel
 from attnlab.evolution.forms import SharedKernel as SharedKernel
 from attnlab.evolution.forms import SpanKernel as SpanKernel
+from attnlab.evolution.forms import SumKernel as SumKernel
 from attnlab.evolution.involution import Involution2d as Involution2d
 from attnlab.evolution.involution import involution2d as involution2d
+from attnlab.evolution.mixed import ConvolutionPlusAttention2d as ConvolutionPlusAttention2d
 from attnlab.evolution.native import NativeStatus as NativeStatus
 from attnlab.evolution.native import native_status as native_status
 from attnlab.evolution.networks import attention_resnet as attention_resnet

@@ -92,7 +92,19 @@ class EvolutionConv2d(Operator):
     ) -> None:
         window = Window.of(kernel_size, stride, dilation, padding)
         super().__init__(in_channels, out_channels, window, bias=bias)
+        if not isinstance(function, KernelFunction):
+            raise OptionError(
+                "Expected function to be a KernelFunction, which makes the kernel of its input, "
+                f"such as ODConvFunction({in_channels}, {out_channels}, {kernel_size}), but got "
+                f"{function!r}. Write your own as a subclass of attnlab.evolution.KernelFunction."
+            )
         self.function = function
 
     def kernel(self, x: Tensor) -> Kernel:
-        return self.function(x, self.window)
+        made = self.function(x, self.window)
+        if not isinstance(made, Kernel):
+            raise InputError(
+                f"Expected {type(self.function).__name__} to return a kernel form, such as "
+                f"SampleKernel, but got {type(made).__name__}."
+            )
+        return made
