@@ -130,6 +130,31 @@ def test_what_plain_from_pretrained_does_is_said(tmp_path):
     assert torch.equal(answer(plain, IMAGES), answer(vit(), IMAGES))
 
 
+@pytest.mark.parametrize("gate", ["se", "iebn"])
+def test_weights_given_by_hand_have_the_gates(tmp_path, gate):
+    network = awake(attnlab.insert(resnet(), gate)[0])
+    weights = network.state_dict()
+    with pytest.warns(PretrainedWarning):
+        network.save_pretrained(tmp_path / "whole", state_dict=dict(weights))
+    assert torch.equal(answer(attnlab.load(tmp_path / "whole"), IMAGES), answer(network, IMAGES))
+    added = [key for key in weights if key not in resnet().state_dict()]
+    plain = {key: value for key, value in weights.items() if key not in added}
+    for place in ({"state_dict": plain}, (True, plain)):
+        named, placed = (place, ()) if isinstance(place, dict) else ({}, place)
+        with pytest.raises(SiteError) as error:
+            network.save_pretrained(tmp_path / "plain", *placed, **named)
+        assert str(error.value) == (
+            f"save_pretrained of ResNetForImageClassification was given a state_dict= that lacks "
+            f"{len(added)} tensors of its gates, the first {added[0]!r}, so the folder could not "
+            f"be read back. Leave state_dict= out, or give that of the network with its gates, "
+            f"network.state_dict(); to save it without them, take them off first: attnlab.remove."
+        )
+        assert not (tmp_path / "plain").exists()
+    # Other processes of one run hold no weights, and write none.
+    network.save_pretrained(tmp_path / "other", is_main_process=False, state_dict=plain)
+    assert not (tmp_path / "other" / "attnlab.json").exists()
+
+
 def test_gates_of_a_part_are_not_written_without_a_word(tmp_path):
     network = vit()
     attnlab.insert(network.vit, "se", inplace=True)
@@ -201,6 +226,23 @@ def test_a_shortened_network_is_a_plain_one_of_fewer_layers(tmp_path):
     whole = gpt2()
     whole.transformer.h = nn.ModuleList([whole.transformer.h[i] for i in (0, 2, 3)])
     torch.testing.assert_close(answer(plain, IDS), answer(whole, IDS))
+
+
+def test_a_shortened_network_writes_its_own_weights_or_says_so(tmp_path):
+    short, _ = attnlab.shorten(gpt2(), ["transformer.h.1"], example=IDS)
+    weights = short.state_dict()
+    short.save_pretrained(tmp_path / "own", True, weights)
+    plain = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "own").eval()
+    torch.testing.assert_close(answer(plain, IDS), answer(short, IDS))
+    averaged = {name: 0.5 * tensor for name, tensor in weights.items()}
+    with pytest.raises(SiteError) as error:
+        short.save_pretrained(tmp_path / "other", state_dict=averaged)
+    assert str(error.value) == (
+        "save_pretrained of GPT2LMHeadModel, from which steps were removed, writes the network's "
+        "own weights, and was given others as state_dict=. Load them first, "
+        "network.load_state_dict(...), and leave state_dict= out."
+    )
+    assert not (tmp_path / "other").exists()
 
 
 LANGUAGE = {

@@ -29,11 +29,12 @@ from attnlab.surgery.insertion._marked import may_mark, run_marked
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
 from attnlab.surgery.insertion._pretrained import (
     GatesOfFolder,
+    named_arguments,
     refuse_outer_saving,
     saving_gates,
 )
 from attnlab.surgery.insertion._script import scriptable
-from attnlab.surgery.insertion._shorter import shorter_network
+from attnlab.surgery.insertion._shorter import check_own_weights, shorter_network
 
 _Forward = Callable[..., Any]
 
@@ -290,8 +291,10 @@ def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
                 f"were removed from it, and not both. Save it with attnlab.save and a description "
                 f"of the network, or fold its gates first."
             )
+        told = named_arguments(save, self, *args, **kwargs)
+        check_own_weights(self, told.pop("state_dict", None))
         plain: Any = shorter_network(self, hosted.shortened)
-        return plain.save_pretrained(*args, **{**kwargs, "state_dict": None})
+        return plain.save_pretrained(**told)
 
     return save_pretrained
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import PretrainedWarning, SiteError
 from attnlab._files import write_whole
+from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.example import Example
 
 GATES_FILE = "attnlab.json"
@@ -144,23 +145,54 @@ def saving_gates(
         if gates is None:
             return save(self, save_directory, *args, **kwargs)
         name = type(self).__name__
-        if kwargs.get("push_to_hub"):
+        told = named_arguments(save, self, save_directory, *args, **kwargs)
+        if told.get("push_to_hub"):
             raise SiteError(
                 f"save_pretrained with push_to_hub=True would leave out {GATES_FILE}, without "
                 f"which the gates of {name} are lost. Save to a folder, and upload that."
             )
+        main = told.get("is_main_process", True)
+        if main and told.get("state_dict") is not None:
+            _check_given(self, gates, told["state_dict"])
         text = gates.to_json(name)
         if "save_original_format" in inspect.signature(save).parameters:
             # Under the names that the network itself has: the Trainer resumes by these, and takes
             # those of an older format that transformers 5 writes by default for unknown ones.
             kwargs.setdefault("save_original_format", False)
         result = save(self, save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
+        if main:
             write_whole(Path(save_directory) / GATES_FILE, text)
             _say(self, name)
         return result
 
     return save_pretrained
+
+
+def named_arguments(save: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call of `save_pretrained` by their names, but for the network."""
+    told = inspect.signature(save).bind(*args, **kwargs).arguments
+    rest: dict[str, Any] = told.pop("kwargs", {})
+    return {**dict(list(told.items())[1:]), **rest}
+
+
+def _check_given(network: nn.Module, gates: GatesOfFolder, given: Mapping[str, Any]) -> None:
+    """Refuse weights given by hand that lack some of the gates': the folder could not be read."""
+    within = tuple(f"{gate}." for gate in gates.gates)
+    norms = tuple(
+        f"{name}."
+        for name, each in network.named_modules()
+        if isinstance(each, InstanceEnhancementBatchNorm)
+    )
+    lacking = [
+        key for key in network.state_dict() if key.startswith(within + norms) and key not in given
+    ]
+    if lacking:
+        raise SiteError(
+            f"save_pretrained of {type(network).__name__} was given a state_dict= that lacks "
+            f"{len(lacking)} tensors of its gates, the first {lacking[0]!r}, so the folder could "
+            f"not be read back. Leave state_dict= out, or give that of the network with its gates, "
+            f"network.state_dict(); to save it without them, take them off first: attnlab.remove."
+        )
 
 
 def refuse_outer_saving(part: nn.Module, prefix: str, gates: int) -> None:

@@ -45,6 +45,21 @@ def shorter_network(network: nn.Module, replaced: Mapping[str, str]) -> nn.Modul
     return plain
 
 
+def check_own_weights(network: nn.Module, given: Mapping[str, Tensor] | None) -> None:
+    """Refuse weights given by hand that are not those of `network`: they would not be written."""
+    if given is None:
+        return
+    own = network.state_dict()
+    if given.keys() != own.keys() or not all(
+        torch.equal(own[name].cpu(), given[name].cpu()) for name in own
+    ):
+        raise SiteError(
+            f"save_pretrained of {type(network).__name__}, from which steps were removed, writes "
+            f"the network's own weights, and was given others as state_dict=. Load them first, "
+            f"network.load_state_dict(...), and leave state_dict= out."
+        )
+
+
 def _are_numbers_of_layers(name: str, value: object, count: int) -> bool:
     """Whether a setting lists layers by their numbers: `mlp_only_layers`, `attn_layer_indices`."""
     return (
