@@ -46,12 +46,14 @@ PARAMETERS = {
     "element": [4160, 16512, 65792],
     "scale": [64, 128, 256],
     "rezero": [1, 1, 1],
+    "lambda": [2, 2, 2],
 }
 ON_VECTOR = {"se", "eca", "sem", "srm", "ie", "spa", "ese", "ge", "gc", "gct"}
 CONSTANT = {"scale", "rezero"}
 OF_ANY_RANK = {
     *("se", "eca", "sem", "srm", "ie", "sge", "dia", "step"),
-    *("ese", "ge", "gc", "simam", "gct", "token", "head", "element", "scale", "rezero"),
+    *("ese", "ge", "gc", "simam", "gct", "token", "head", "element", "scale"),
+    *("rezero", "lambda"),
 }
 
 

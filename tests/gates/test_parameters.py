@@ -70,6 +70,7 @@ COUNTS: list[tuple[str, dict[str, object], tuple[int, int, int]]] = [
     ("element", {"read": 12}, (832, 1_664, 3_328)),
     ("scale", {}, (64, 128, 256)),
     ("rezero", {}, (1, 1, 1)),
+    ("lambda", {}, (2, 2, 2)),
     ("asr:ese", {}, (4_224, 16_640, 66_048)),
     ("asr:ge", {}, (64, 128, 256)),
     ("asr:gc", {}, (652, 2_328, 8_752)),  # ψ in the place of the weights of the pixels
@@ -127,6 +128,7 @@ def test_network_has_the_printed_count(
         ("element", {"factor": 1.0}, 0.5),
         ("scale", {"initial": 0.125}, 0.125),
         ("rezero", {}, 0.0),
+        ("lambda", {}, 1.0),
     ],
 )
 def test_initial_gate(name: str, options: dict[str, object], value: float) -> None:

@@ -400,6 +400,7 @@ def test_ranks() -> None:
         "element",
         "scale",
         "rezero",
+        "lambda",
     )
     of_images = (
         "cbam",

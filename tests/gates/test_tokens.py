@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab._errors import InputError, OptionError, SiteError
+from attnlab._errors import FoldError, InputError, OptionError, SiteError
 from attnlab.gates import build_gate
+from attnlab.surgery.folding import fold_constants
+from attnlab.surgery.insertion import attachments
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "context": 12, "hidden": 24}
 LLAMA = {
@@ -21,7 +23,7 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 32,
 }
-NAMES = ("token", "head", "element", "scale", "rezero")
+NAMES = ("token", "head", "element", "scale", "rezero", "lambda")
 
 
 def away(network: nn.Module, plain: nn.Module) -> nn.Module:
@@ -130,9 +132,8 @@ def test_conversion_changes_nothing_at_first(name: str, backbone: str) -> None:
     tokens = torch.randint(50, (2, 12))
     gated, receipt = attnlab.insert(plain, name, start="identity", example=tokens)
     assert len(receipt.sites) == 4
-    each = {"token": 17, "head": 4 * 17, "element": 16 * 17, "scale": 16, "rezero": 1}[name]
-    added = 4 * each
-    assert receipt.parameters_after - receipt.parameters_before == added
+    each = {"token": 17, "head": 4 * 17, "element": 16 * 17, "scale": 16, "rezero": 1, "lambda": 2}
+    assert receipt.parameters_after - receipt.parameters_before == 4 * each[name]
 
     def answer(network: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -156,6 +157,99 @@ def test_constant_gates_fold_back(name: str) -> None:
     plain = attnlab.create("decoder", **SMALL).double().eval()
     tokens = torch.randint(256, (2, 12))
     gated = away(attnlab.insert(plain, name, example=tokens)[0], plain)
+    folded, _ = attnlab.fold(gated, example=tokens)
+    assert folded.state_dict().keys() == plain.state_dict().keys()
+    with torch.no_grad():
+        assert (folded(tokens) - gated(tokens)).abs().max() <= 1e-12
+        assert (folded(tokens) - plain(tokens)).abs().max() > 1e-3
+
+
+def decoder_with_lambdas() -> tuple[nn.Module, nn.Module, list[float]]:
+    """A plain decoder, the same with lambdas, and these: λ and μ of each step in their order."""
+    plain = attnlab.create("decoder", **SMALL).double().eval()
+    gated, _ = attnlab.insert(plain, "lambda")
+    numbers = [0.8, 1.3, 1.1, -0.4, 0.6, 0.9, -1.2, 2.0]
+    gates = [each.gate_module for _, each in attachments(gated)]
+    with torch.no_grad():
+        for gate, state, branch in zip(gates, numbers[::2], numbers[1::2], strict=True):
+            gate.state.fill_(state)
+            gate.branch.fill_(branch)
+    return plain, gated, numbers
+
+
+def test_lambdas_are_what_the_formula_says() -> None:
+    plain, gated, numbers = decoder_with_lambdas()
+    tokens = torch.randint(256, (2, 12))
+    cos, sin = plain.cos[:12], plain.sin[:12]
+    x, left = plain.tokens(tokens), iter(numbers)
+    for block in plain.blocks:
+        x = next(left) * x + next(left) * block.attention(block.norm1(x), cos, sin)
+        x = next(left) * x + next(left) * block.mlp(block.norm2(x))
+    wanted = nn.functional.linear(plain.norm(x), plain.tokens.weight)
+    for training in (False, True):  # which take two ways to the addition
+        with torch.no_grad():
+            found = gated.train(training)(tokens)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_lambdas_get_the_gradient_of_their_formula() -> None:
+    _, gated, _ = decoder_with_lambdas()
+    tokens = torch.randint(256, (2, 12))
+    gated(tokens).square().sum().backward()
+    for _, each in attachments(gated):
+        for parameter in each.gate_module.parameters():
+            ends = []
+            for shift in (1e-6, -1e-6):
+                with torch.no_grad():
+                    parameter.add_(shift)
+                    ends.append(gated(tokens).square().sum())
+                    parameter.sub_(shift)
+            assert parameter.grad.item() == pytest.approx((ends[0] - ends[1]).item() / 2e-6, 1e-5)
+
+
+@pytest.mark.parametrize("order", [("lambda", "token"), ("token", "lambda")])
+def test_another_gate_beside_lambdas_multiplies_the_branch_alone(order: tuple[str, str]) -> None:
+    plain = attnlab.create("decoder", **{**SMALL, "depth": 1}).double().eval()
+    gated = plain
+    for name in order:
+        gated, _ = attnlab.insert(gated, name, where="blocks:0")
+    values = {"state": 0.5, "branch": 3.0, "bias": 1.0}
+    with torch.no_grad():
+        for name, parameter in gated.named_parameters():
+            if "attnlab" in name and name.rpartition(".")[2] in values:
+                parameter.fill_(values[name.rpartition(".")[2]])
+    tokens = torch.randint(256, (2, 12))
+    block, cos, sin = plain.blocks[0], plain.cos[:12], plain.sin[:12]
+    size = 3.0 * 2 / (1 + np.exp(-1.0))
+    x = plain.tokens(tokens)
+    x = 0.5 * x + size * block.attention(block.norm1(x), cos, sin)
+    x = 0.5 * x + size * block.mlp(block.norm2(x))
+    with torch.no_grad():
+        wanted = nn.functional.linear(plain.norm(x), plain.tokens.weight)
+        torch.testing.assert_close(gated(tokens), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_the_state_is_scaled_once() -> None:
+    gated, _ = attnlab.insert(attnlab.create("decoder", **SMALL), "lambda")
+    with pytest.raises(SiteError) as error:
+        attnlab.insert(gated, "lambda")
+    assert str(error.value) == (
+        "The state of step 1.0 is scaled by the gate 'blocks.0.attnlab_0' already, and two numbers "
+        "there are one. Leave the second out, or take the first off: attnlab.remove(network)."
+    )
+
+
+def test_lambdas_fold_where_the_state_goes_on_as_it_is() -> None:
+    """No constant of the branch stands for a number on the state, whatever the images are."""
+    plain, gated, _ = decoder_with_lambdas()
+    tokens = torch.randint(256, (4, 12))
+    reason = "it scales the state, not the branch alone, and no layer of the branch can take"
+    with pytest.raises(FoldError, match=reason):
+        attnlab.fold(gated, example=tokens)
+    with pytest.raises(FoldError, match=reason):
+        fold_constants(gated, [tokens], tolerance=10.0)
+    for _, each in attachments(gated):
+        nn.init.ones_(each.gate_module.state)
     folded, _ = attnlab.fold(gated, example=tokens)
     assert folded.state_dict().keys() == plain.state_dict().keys()
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from attnlab.gates._gate import ANY_RANK as ANY_RANK
 from attnlab.gates._gate import Activation as Activation
 from attnlab.gates._gate import BranchGate as BranchGate
+from attnlab.gates._gate import CarryGate as CarryGate
 from attnlab.gates._gate import ConstantGate as ConstantGate
 from attnlab.gates._gate import Gate as Gate
 from attnlab.gates._gate import Reference as Reference
@@ -13,6 +14,7 @@ from attnlab.gates._table import REFERENCES as REFERENCES
 from attnlab.gates.asr import VISION_TRANSFORMER as VISION_TRANSFORMER
 from attnlab.gates.asr import LearnedVectorGate as LearnedVectorGate
 from attnlab.gates.bam import BottleneckAttention as BottleneckAttention
+from attnlab.gates.carry import ResidualLambdas as ResidualLambdas
 from attnlab.gates.cbam import ConvolutionalBlockAttention as ConvolutionalBlockAttention
 from attnlab.gates.constant import LayerScale as LayerScale
 from attnlab.gates.constant import ReZero as ReZero

@@ -6,7 +6,8 @@ value; it never multiplies. The place where it was inserted does that.
 Three forms, told apart by what they read:
 
 * `BranchGate` reads the branch `f(x_t)`: SE, CBAM, ECA, ...
-* `StepGate` reads both ends of the step, `x_t` and `f(x_t)`: StepNet's adaptor.
+* `StepGate` reads both ends of the step, `x_t` and `f(x_t)`: StepNet's adaptor. A `CarryGate` also
+  says what the state is multiplied by: `x_{t+1} = carry ⊗ x_t + gate ⊗ f(x_t)`.
 * `StageGate` also reads what the previous block of its stage handed on: DIA.
 
 All see channel-first maps of shape (batch, channels, height, width), those that say so in `ranks`
@@ -133,6 +134,17 @@ class StepGate(Gate):
         """The attention value of the step from `shortcut` to `shortcut + branch`."""
 
 
+class CarryGate(StepGate):
+    """A step gate that also scales the state: `x_{t+1} = carry ⊗ x_t + gate ⊗ f(x_t)`.
+
+    Its two numbers are the same for every input, so it is causal.
+    """
+
+    @abstractmethod
+    def carry(self) -> Tensor:
+        """What the state is multiplied by, one value per channel."""
+
+
 class StageGate(Gate):
     """A gate shared by all blocks of a stage, which hands a memory from block to block."""
 
@@ -150,7 +162,7 @@ Form = Literal["branch", "step", "stage", "norm"]
 class Reference:
     """A paper, as a bibliography wants it."""
 
-    kind: Literal["inproceedings", "article"]
+    kind: Literal["inproceedings", "article", "misc"]
     key: str
     authors: str
     title: str
@@ -160,7 +172,8 @@ class Reference:
 
     def bibtex(self) -> str:
         """The entry for a BibTeX file."""
-        where = "booktitle" if self.kind == "inproceedings" else "journal"
+        fields = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished"}
+        where = fields[self.kind]
         # Two pairs of braces keep the capitals of the title.
         return (
             f"@{self.kind}{{{self.key},\n  author = {{{self.authors}}},\n"

@@ -8,6 +8,7 @@ from torch import nn
 
 from attnlab.gates._gate import Form, GateInfo, Reference
 from attnlab.gates.bam import BottleneckAttention
+from attnlab.gates.carry import ResidualLambdas
 from attnlab.gates.cbam import ConvolutionalBlockAttention
 from attnlab.gates.constant import LayerScale, ReZero
 from attnlab.gates.coord import CoordinateAttention
@@ -497,6 +498,22 @@ _ROWS = (
             2021,
         ),
         "it is a learned constant already",
+    ),
+    _row(
+        "lambda",
+        ResidualLambdas,
+        "Residual lambdas: a number on the state, one on the branch",
+        "Jordan et al., modded-nanogpt, 2024",
+        Reference(
+            "misc",
+            "jordan2024modded",
+            "Jordan, Keller and Bernstein, Jeremy and Rappazzo, Brendan and others",
+            "modded-nanogpt: Speedrunning the NanoGPT baseline",
+            "GitHub, KellerJordan/modded-nanogpt",
+            2024,
+        ),
+        "it is two learned constants already",
+        form="step",
     ),
 )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from attnlab._errors import SiteError
-from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.gates import BranchGate, CarryGate, ConstantGate, Gate, StageGate, StepGate
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.padding import of_valid_tokens, padding_now
 from attnlab.residuals.recorder import RecordedWhole
@@ -101,6 +101,10 @@ class Attachment(RecordedWhole, ABC):
                 return branch
             if branch.is_quantized:
                 return self.of_quantized(branch, shortcut)
+        return self.gated(branch, shortcut)
+
+    def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        """What is added to the shortcut in the branch's place."""
         return branch * self.step_size(branch, shortcut)
 
     def of_quantized(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -108,7 +112,7 @@ class Attachment(RecordedWhole, ABC):
         hands on the type that it was given, with the scale that the gated values need."""
         state = shortcut.dequantize() if shortcut is not None else None
         plain = branch.dequantize()
-        gated = plain * self.step_size(plain, state)
+        gated = self.gated(plain, state)
         limits = torch.iinfo(torch.int8 if branch.dtype == torch.qint8 else torch.uint8)
         low, high = (float(v) for v in gated.aminmax())
         low, high = min(low, 0.0), max(high, 0.0)
@@ -229,6 +233,39 @@ class StepAttachment(OwnedAttachment):
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         assert shortcut is not None, "a step gate is only ever attached to an addition"
         return self._placed(self._gate()(self._seen(shortcut), self._seen(branch)), branch)
+
+
+class CarryAttachment(StepAttachment):
+    """A gate that also scales the state, `carry ⊗ x + gate ⊗ f(x)`.
+
+    The network still adds x itself, so the branch is handed on with `(carry − 1) ⊗ x` in it. Where
+    the carry is 1 nothing changes, to the bit; and whoever watches the addition sees the step that
+    is made, `x_{t+1} − x_t`.
+    """
+
+    def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        assert shortcut is not None, "a step gate is only ever attached to an addition"
+        return branch * self.step_size(branch, shortcut) + self.carried(shortcut) * shortcut
+
+    def constant(self) -> Tensor | None:
+        """Only where the state is carried on as it is: no branch can take a number on the state."""
+        gate = copy.deepcopy(self.gate_module).cpu().double()
+        assert isinstance(gate, CarryGate)
+        with torch.no_grad():
+            if bool((gate.carry() != 1).any()):
+                return None
+            ones = torch.ones(1, gate.channels, 1, dtype=torch.float64)
+            constant = gate(ones, ones).flatten()
+            return constant if self.scale is None else constant * self.scale.cpu().double()
+
+    def carried(self, shortcut: Tensor) -> Tensor:
+        """`carry − 1`, broadcastable to the shortcut."""
+        gate = self.gate_module
+        assert isinstance(gate, CarryGate)
+        beyond = (gate.carry() - 1).to(shortcut.dtype)
+        sizes = [1] * shortcut.ndim
+        sizes[self.site.channel_axis] = -1
+        return beyond.view(sizes)
 
 
 class StageMemory(threading.local):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.gates import ConstantGate
+from attnlab.gates import CarryGate, ConstantGate
 from attnlab.testing._probe import (
     CHANNELS,
     MAPS,
@@ -100,7 +100,7 @@ def depends_on_input(build: Build) -> None:
         module = build_awake(build, channels)
         probe, branch = GateProbe(module).eval(), features(channels)
         before = probe(branch).expand_as(branch).clone()  # not a view of the parameters
-        if isinstance(module, ConstantGate):
+        if isinstance(module, ConstantGate | CarryGate):
             learned = dict(module.named_parameters())
             vectors = [value for name, value in learned.items() if name.endswith("psi")]
             with torch.no_grad():

@@ -352,7 +352,7 @@ def test_vision_transformers_take_every_gate(layer_scale):
 def test_every_gate_that_looks_over_tokens_is_known_for_it():
     """By the gate itself, in a network of one block, trained or not: only constants may pass, and
     what looks at one token alone."""
-    alone = ("token", "head", "element", "scale", "rezero")
+    alone = ("token", "head", "element", "scale", "rezero", "lambda")
     for name in alone:
         attnlab.insert(gpt2(), name, example=EXAMPLE)
     for name, info in GATES.items():

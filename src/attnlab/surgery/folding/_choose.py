@@ -13,7 +13,6 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
-from attnlab.gates import StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.watching import watching
@@ -21,6 +20,7 @@ from attnlab.surgery.answer import calls_to_compare
 from attnlab.surgery.folding._cost import CostName, Judge
 from attnlab.surgery.folding._fit import fit
 from attnlab.surgery.folding._halves import Halves, Part, in_two
+from attnlab.surgery.folding._means import NOT_ALONE
 from attnlab.surgery.folding._norms import Norms, Statistics, with_statistics
 from attnlab.surgery.folding._places import Held, Place, PlaceKey
 from attnlab.surgery.folding._surgery import decide
@@ -154,8 +154,9 @@ def choose(
     may_add_affine: bool,
 ) -> Choice:
     """Constants by least squares on the images that choose, and the order in which gates go."""
-    # Not of gates that hand a memory to the next, nor where a module runs several times.
-    alone = {gate.name for gate in found.gates if not isinstance(gate.module, StageGate)}
+    # Not of gates that hand a memory to the next or scale the state, nor where a module runs
+    # several times.
+    alone = {gate.name for gate in found.gates if not isinstance(gate.module, NOT_ALONE)}
     taps, constants = fit(model, found, places, data.choosing)
     fitted = [_with_constants(place, taps, constants, alone) for place in places]
     decided = decide(

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.gates import StageGate
+from attnlab.gates import CarryGate, StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import inputs_of
@@ -19,6 +19,9 @@ from attnlab.surgery.answer import Answer, answer, calls_to_compare, leaves
 from attnlab.surgery.change import total_change
 from attnlab.surgery.folding._places import Held, Place
 from attnlab.surgery.folding._taps import Holds, Tap, Taps
+
+NOT_ALONE = (StageGate, CarryGate)
+"""Gates that do more than their value says, so that no constant stands for them."""
 
 
 def with_means(
@@ -30,8 +33,9 @@ def with_means(
 ) -> list[Place]:
     """`places` with the mean of every gate whose spread over the data, and whose effect on the
     output of the first batch when it alone is replaced, are at most `tolerance`."""
-    # Not of gates that hand a memory to the next, nor where a module runs several times.
-    alone = {gate.name for gate in found.gates if not isinstance(gate.module, StageGate)}
+    # Not of gates that hand a memory to the next or scale the state, nor where a module runs
+    # several times.
+    alone = {gate.name for gate in found.gates if not isinstance(gate.module, NOT_ALONE)}
     taps = {
         held.name: Tap()
         for place in places

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
+from attnlab.gates import CarryGate
 from attnlab.residuals import GateSource, Observer, SeenGate, Site, StepKey, Watchable
 from attnlab.residuals.example import Example, Run, call, evaluating
 from attnlab.residuals.sites import named_sites
@@ -84,6 +85,9 @@ def not_products(model: nn.Module, found: Watchable, example: Example | None) ->
 
 
 DEPENDS_ON_INPUT = "its gate depends on the input"
+SCALES_STATE = (
+    "it scales the state, not the branch alone, and no layer of the branch can take that over"
+)
 
 PlaceKey = str | StepKey
 
@@ -167,7 +171,9 @@ def inserted_places(model: nn.Module) -> list[Place]:
     places: dict[PlaceKey, Place] = {}
     for name, attachment in attachments(model):
         constant = attachment.constant()
-        held = Held(name, constant, "" if constant is not None else DEPENDS_ON_INPUT)
+        scales = isinstance(attachment.gate_module, CarryGate)
+        reason = SCALES_STATE if scales else DEPENDS_ON_INPUT
+        held = Held(name, constant, "" if constant is not None else reason)
         place = Place(_present(attachment.site, name), (held,))
         if place.key in places:
             place = replace(places[place.key], gates=(*places[place.key].gates, held))

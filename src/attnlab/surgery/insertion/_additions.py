@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
 from attnlab.residuals.adapters import inside_adapter, is_adapter
-from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.attachment import Attachment, CarryAttachment
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.steps import Step
 from attnlab.surgery.insertion._marked import GatedAddition
@@ -26,11 +26,27 @@ def host_at(
     for gated in additions:
         # The owner is called otherwise where the network was put into another in between.
         if replace(gated.step.key, owner=step.owner) == step.key:
-            gated.attachments.append(attachment)
+            _put(gated.attachments, attachment)
             return
     gated = GatedAddition(step, [attachment])
     gated.mark_behind(owner)
     additions.append(gated)
+
+
+def _put(attachments: list[Attachment], new: Attachment) -> None:
+    """Add `new`. One that scales the state stays the last: what the others multiply is the branch,
+    without a share of the state."""
+    last = attachments[-1] if attachments else None
+    if not isinstance(last, CarryAttachment):
+        attachments.append(new)
+    elif isinstance(new, CarryAttachment):
+        raise SiteError(
+            f"The state of step {last.site.label} is scaled by the gate {last.name!r} already, and "
+            f"two numbers there are one. Leave the second out, or take the first off: "
+            f"attnlab.remove(network)."
+        )
+    else:
+        attachments.insert(-1, new)
 
 
 def discard(additions: list[GatedAddition], gone: Collection[int]) -> None:

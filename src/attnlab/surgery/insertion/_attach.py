@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError, SiteError
-from attnlab.gates import BranchGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.gates import BranchGate, CarryGate, ConstantGate, Gate, StageGate, StepGate
 from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import (
     BranchAttachment,
+    CarryAttachment,
     OwnedAttachment,
     StageAttachment,
     StageMemory,
@@ -101,7 +102,9 @@ def _attachment(
     owner: OwnedAttachment | None = None,
 ) -> OwnedAttachment:
     attachment: OwnedAttachment
-    if isinstance(gate, StepGate):
+    if isinstance(gate, CarryGate):
+        attachment = CarryAttachment(gate, site, scale, owner=owner)
+    elif isinstance(gate, StepGate):
         attachment = StepAttachment(gate, site, scale, owner=owner)
     elif isinstance(gate, BranchGate):
         attachment = BranchAttachment(gate, site, scale, owner=owner)
