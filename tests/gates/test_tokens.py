@@ -246,8 +246,11 @@ def test_lambdas_fold_where_the_state_goes_on_as_it_is() -> None:
     reason = "it scales the state, not the branch alone, and no layer of the branch can take"
     with pytest.raises(FoldError, match=reason):
         attnlab.fold(gated, example=tokens)
-    with pytest.raises(FoldError, match=reason):
-        fold_constants(gated, [tokens], tolerance=10.0)
+    kept, receipt = fold_constants(gated, [tokens], tolerance=10.0)
+    assert receipt.sites == ()
+    assert reason in str(receipt)
+    with torch.no_grad():
+        torch.testing.assert_close(kept(tokens), gated(tokens))
     for _, each in attachments(gated):
         nn.init.ones_(each.gate_module.state)
     folded, _ = attnlab.fold(gated, example=tokens)

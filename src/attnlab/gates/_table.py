@@ -503,7 +503,7 @@ _ROWS = (
         "lambda",
         ResidualLambdas,
         "Residual lambdas: a number on the state, one on the branch",
-        "Jordan et al., modded-nanogpt, 2024",
+        "Jordan et al., GitHub 2024",
         Reference(
             "misc",
             "jordan2024modded",
