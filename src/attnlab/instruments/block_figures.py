@@ -41,7 +41,6 @@ def block_figure(spec: Spec) -> Figure:
 
 _MANY = 28
 """Columns from which on their labels no longer fit beside each other, and are turned."""
-_PLAIN: Spec = {"domain": False}
 
 
 def heat_figure(
@@ -67,6 +66,9 @@ def heat_figure(
         for row, column, value in cells
     ]
     many = len(columns) >= _MANY
+    name = {"type": "nominal"}
+    labels = {"domain": False, "labelAngle": -90 if many else 0, "labelOverlap": "greedy"}
+    names = {"domain": False, "ticks": False, "labelLimit": 130}
     return {
         "title": title or None,
         "width": _width(len(columns), width),
@@ -74,20 +76,8 @@ def heat_figure(
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
         "encoding": {
-            "x": {
-                "field": "column",
-                "type": "nominal",
-                "sort": columns,
-                "title": x_title,
-                "axis": {**_PLAIN, "labelAngle": -90 if many else 0, "labelOverlap": "greedy"},
-            },
-            "y": {
-                "field": "row",
-                "type": "nominal",
-                "sort": rows,
-                "title": None,
-                "axis": {**_PLAIN, "ticks": False, "labelLimit": 130},
-            },
+            "x": {"field": "column", "sort": columns, "title": x_title, **name, "axis": labels},
+            "y": {"field": "row", "sort": rows, "title": None, **name, "axis": names},
             "color": _color(legend, limit),
             "description": {"field": "text"},
         },
@@ -159,7 +149,7 @@ def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
                 "sort": None,
                 "title": "residual block (stage.block)",
                 "axis": {
-                    "labelAngle": 0 if len(counts) < 28 else -90,
+                    "labelAngle": 0 if len(counts) < _MANY else -90,
                     "labelOverlap": "greedy",
                 },
             },

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-import torch.distributed
 from torch import Tensor
 
 from attnlab._errors import OptionError
@@ -21,7 +19,6 @@ from attnlab._errors import OptionError
 if TYPE_CHECKING:
     from torchmetrics.detection import MeanAveragePrecision
 
-Item = TypeVar("Item")
 Found = dict[str, Tensor]
 """The objects of one image: `boxes`, `labels`, and `scores` of predictions or `area` and `iscrowd`
 of truth."""
@@ -72,15 +69,6 @@ def average_precision(predictions: Sequence[Found], targets: Sequence[Found]) ->
     arrays = [np.asarray(found[name], dtype=np.float64) for name in ("precision", "recall")]
     precision, recall = (np.where(each < 0, np.nan, each)[..., -1] for each in arrays)
     return Precision(tuple(found["classes"].reshape(-1).tolist()), precision, recall)
-
-
-def gathered(found: list[Item]) -> list[Item]:
-    """Return what all processes found, in the order of the processes."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return found
-    every: list[list[Item]] = [[]] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(every, found)
-    return [each for part in every for each in part]
 
 
 def check_coco_eval_installed() -> None:

@@ -21,10 +21,9 @@ from attnlab.tasks._average_precision import (
     Precision,
     average_precision,
     check_coco_eval_installed,
-    gathered,
 )
 from attnlab.tasks._detectors import PRETRAINED, DetectorPlan, build_detector, freeze, hold_norms
-from attnlab.tasks.task import Loss, Task, TaskMeters
+from attnlab.tasks.task import Loss, Task, TaskMeters, gathered
 
 _SHOWN_SCORE = 0.5
 """Boxes of lower scores are left out of pictures."""

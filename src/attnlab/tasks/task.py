@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
@@ -38,6 +39,18 @@ class TaskPictures(NamedTuple):
 
 P = TypeVar("P")
 """What a network says of a test batch, as the meters of its task take it."""
+
+
+Item = TypeVar("Item")
+
+
+def gathered(found: list[Item]) -> list[Item]:
+    """Return what all processes found, in the order of the processes."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return found
+    every: list[list[Item]] = [[]] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(every, found)
+    return [each for part in every for each in part]
 
 
 class TaskMeters(ABC, Generic[P]):

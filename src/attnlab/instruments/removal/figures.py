@@ -86,40 +86,43 @@ def _lines(
     axis = {"tickMinStep": 1, "format": "d", "tickCount": min(most, 10)}
     amount = {"type": "quantitative"}
     names = [curve.ranking for curve in curves]
+    color = {
+        "field": "ranking",
+        "type": "nominal",
+        "title": None,
+        "sort": names,
+        "scale": {"domain": names},
+        "legend": {"orient": "top", "columns": 5},
+    }
+    dots = {"type": "point", "filled": True, "size": 34}
     spec: Spec = {
         "width": HALF,
         "height": 240,
         "data": {"values": rows},
         "encoding": {
-            "color": {
-                "field": "ranking",
-                "type": "nominal",
-                "title": None,
-                "sort": names,
-                "scale": {"domain": names},
-                "legend": {"orient": "top", "columns": 5},
-            },
+            "color": color,
             "x": {"field": "removed", **amount, "title": "removed steps", "axis": axis},
             "y": {"field": "value", **amount, "title": heading, "scale": {"zero": zero}},
         },
         "layer": [
             {"mark": {"type": "line", "strokeWidth": 1.8}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 34},
-                "encoding": {"description": {"field": "text"}},
-            },
+            {"mark": dots, "encoding": {"description": {"field": "text"}}},
         ],
     }
     if asked is not None:
-        rule = {
-            "data": {"values": [{"removed": asked, "text": f"asked for: {asked}"}]},
-            "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY},
-            "encoding": {
-                "x": {"field": "removed", **amount},
-                "y": None,
-                "color": None,
-                "description": {"field": "text"},
-            },
-        }
-        spec["layer"] = [rule, *spec["layer"]]
+        spec["layer"] = [_asked_layer(asked), *spec["layer"]]
     return spec if title is None else {**spec, "title": title}
+
+
+def _asked_layer(asked: int) -> Spec:
+    """Dashes at the number that was asked for."""
+    return {
+        "data": {"values": [{"removed": asked, "text": f"asked for: {asked}"}]},
+        "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY},
+        "encoding": {
+            "x": {"field": "removed", "type": "quantitative"},
+            "y": None,
+            "color": None,
+            "description": {"field": "text"},
+        },
+    }

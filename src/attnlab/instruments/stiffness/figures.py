@@ -40,35 +40,32 @@ def nsi_figure(steps: Sequence[StepResult], title: Spec | None = None) -> Spec:
         "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
     }
     colour = {"condition": {"test": "datum.kept", "value": BLUE}, "value": GREY}
-    y_title = "NSI: mean, 5–95 % of inputs"
     return {
         "title": title,
         "width": max(460, min(16 * len(rows), 900)),
         "height": 240,
         "data": {"values": rows},
         "encoding": {"x": x, "color": colour},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative", "title": y_title},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "transform": [{"filter": "datum.kept"}],
-                "mark": {"type": "line", "strokeWidth": 1},
-                "encoding": {
-                    "y": {"field": "mean", "type": "quantitative"},
-                    "detail": {"field": "stage"},
-                },
-            },
-            {
-                "mark": {"type": "point", "size": 25},
-                "encoding": {"y": {"field": "mean", "type": "quantitative"}},
-            },
-        ],
+        "layer": _nsi_layers(),
     }
+
+
+def _nsi_layers() -> list[Spec]:
+    """The range of every step, a line through the counted ones of a stage, and a dot per step."""
+    mean = {"field": "mean", "type": "quantitative"}
+    low = {"field": "low", "type": "quantitative", "title": "NSI: mean, 5–95 % of inputs"}
+    return [
+        {
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5},
+            "encoding": {"y": low, "y2": {"field": "high"}},
+        },
+        {
+            "transform": [{"filter": "datum.kept"}],
+            "mark": {"type": "line", "strokeWidth": 1},
+            "encoding": {"y": mean, "detail": {"field": "stage"}},
+        },
+        {"mark": {"type": "point", "size": 25}, "encoding": {"y": mean}},
+    ]
 
 
 def degrees_figure(
@@ -98,21 +95,9 @@ def degrees_figure(
         "data": {"values": rows},
         "mark": {"type": "rect", "strokeWidth": 0},
         "encoding": {
-            "x": {
-                "field": "m1",
-                "type": "quantitative",
-                "title": "M₁, above the stage's mean",
-                "scale": {"nice": False},
-                "axis": {"grid": False},
-            },
+            "x": _degree_axis("m1", "M₁, above the stage's mean"),
             "x2": {"field": "m1_end"},
-            "y": {
-                "field": "m2",
-                "type": "quantitative",
-                "title": "M₂, NSI at least",
-                "scale": {"nice": False},
-                "axis": {"grid": False},
-            },
+            "y": _degree_axis("m2", "M₂, NSI at least"),
             "y2": {"field": "m2_end"},
             "color": {
                 "field": "value",
@@ -121,6 +106,17 @@ def degrees_figure(
                 "scale": {"scheme": "viridis", "domainMin": 0},
             },
         },
+    }
+
+
+def _degree_axis(field: str, title: str) -> Spec:
+    """An axis that ends where the cells end."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"nice": False},
+        "axis": {"grid": False},
     }
 
 
@@ -135,10 +131,7 @@ def surface_multiple(networks: Mapping[str, StiffnessResult]) -> list[Spec]:
     relative, absolute = first.relative_degrees, first.absolute_degrees
     wide, high = _extent([values for kind in kinds.values() for values in kind.values()])
     # A field of the picture reaches from its own M to the next.
-    x_end, y_end = (
-        relative[min(wide, len(relative) - 1)],
-        absolute[min(high, len(absolute) - 1)],
-    )
+    x_end, y_end = relative[min(wide, len(relative) - 1)], absolute[min(high, len(absolute) - 1)]
     size = 150 if len(networks) < 6 else 130
     return [
         {

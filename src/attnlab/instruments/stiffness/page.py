@@ -37,26 +37,6 @@ _EXACTNESS = "5 % and 95 % are within 0.017 % of the exact quantiles."
 
 def stiffness_page(result: StiffnessResult) -> Page:
     """The page of the stiffness of one network."""
-    stiffest = result.stiffest
-    verdict = f"TNS **{result.tns:.4g}** over {result.inputs} inputs."
-    if stiffest is not None and result.tns:
-        verdict += (
-            f" Block **{stiffest.label}** ({stiffest.name}) is the stiffest of "
-            f"{100 * stiffest.share:.0f} % of them."
-        )
-    if is_untrained(result.provenance):
-        verdict += f" {UNTRAINED}"
-    chips = [
-        *provenance_chips(result.provenance),
-        Chip(f"{result.inputs} inputs"),
-        Chip(f"convention {result.convention}"),
-        *([Chip(f"{result.tokens} tokens")] if result.tokens != "all" else []),
-        Chip(result.plan),
-        Chip(f"{result.parameters / 1e6:.2f} M parameters"),
-        Chip(f"{result.seconds:.1f} s"),
-    ]
-    if result.skipped:
-        chips.append(Chip(f"{result.skipped} inputs skipped", "warn"))
     lead = (
         "NSI per step, mean and 5–95 % of inputs; grey steps, the first of a stage, do not count."
     )
@@ -86,7 +66,33 @@ def stiffness_page(result: StiffnessResult) -> Page:
         provenance_section(result.provenance),
     ]
     title = network_title(result.network, result.provenance)
-    return Page(title, verdict, chips, sections, "Stiffness of the steps")
+    return Page(title, _verdict(result), _chips(result), sections, "Stiffness of the steps")
+
+
+def _verdict(result: StiffnessResult) -> str:
+    stiffest = result.stiffest
+    verdict = f"TNS **{result.tns:.4g}** over {result.inputs} inputs."
+    if stiffest is not None and result.tns:
+        verdict += (
+            f" Block **{stiffest.label}** ({stiffest.name}) is the stiffest of "
+            f"{100 * stiffest.share:.0f} % of them."
+        )
+    return f"{verdict} {UNTRAINED}" if is_untrained(result.provenance) else verdict
+
+
+def _chips(result: StiffnessResult) -> list[Chip]:
+    """How the network was measured, in words and figures."""
+    skipped = f"{result.skipped} inputs skipped"
+    return [
+        *provenance_chips(result.provenance),
+        Chip(f"{result.inputs} inputs"),
+        Chip(f"convention {result.convention}"),
+        *([Chip(f"{result.tokens} tokens")] if result.tokens != "all" else []),
+        Chip(result.plan),
+        Chip(f"{result.parameters / 1e6:.2f} M parameters"),
+        Chip(f"{result.seconds:.1f} s"),
+        *([Chip(skipped, "warn")] if result.skipped else []),
+    ]
 
 
 def _answer(result: StiffnessResult) -> str:
@@ -110,6 +116,28 @@ def comparison_page(measured: Sequence[StiffnessResult]) -> Page:
     ordered = sorted(results.items(), key=lambda item: item[1].tns)
     shown = ", ".join(f"**{name}** {found.tns:.3g}" for name, found in ordered)
     verdict = f"TNS: {shown}. The steps of {ordered[0][0]} are the most even."
+    tables: list[Part | Folded] = [Folded(name, [found.table()]) for name, found in results.items()]
+    sections = [
+        _who(results, ordered),
+        *_how_many(results),
+        Section("All numbers", _EXACTNESS, tables),
+        _alerts(results),
+    ]
+    for name, found in results.items():
+        section = provenance_section(found.provenance)
+        sections.append(Section(f"Where does {name} come from?", "", section.parts, section.answer))
+    chips = [Chip(f"{len(results)} networks")]
+    chips += [
+        Chip(f"{name}: random weights", "warn")
+        for name, found in results.items()
+        if is_untrained(found.provenance)
+    ]
+    return Page("Which network has the more even steps?", verdict, chips, sections, "Stiffness")
+
+
+def _who(
+    results: Mapping[str, StiffnessResult], ordered: Sequence[tuple[str, StiffnessResult]]
+) -> Section:
     cells = [
         (name, step.label, step.mean)
         for name, found in results.items()
@@ -121,41 +149,30 @@ def comparison_page(measured: Sequence[StiffnessResult]) -> Page:
         block_figure(heat_figure(cells, legend="NSI", x_title="step (stage.block)")),
         words("step", "NSI", "TNS"),
     ]
-    differing = _differences(list(results.items()))
-    sections = [
-        Section(
-            "Who is stiffer, and where?",
-            "Mean NSI of every step. An empty field: the network has no such step.",
-            parts,
-            _compared(ordered),
-            differing or "The networks were measured alike; a difference is theirs.",
-        )
-    ]
+    return Section(
+        "Who is stiffer, and where?",
+        "Mean NSI of every step. An empty field: the network has no such step.",
+        parts,
+        _compared(ordered),
+        _differences(list(results.items()))
+        or "The networks were measured alike; a difference is theirs.",
+    )
+
+
+def _how_many(results: Mapping[str, StiffnessResult]) -> list[Section]:
+    """The surfaces side by side, if two networks or more were measured on the same degrees."""
     first = next(iter(results.values()))
     alike = {n: f for n, f in results.items() if _degrees(f) == _degrees(first)}
-    if len(alike) > 1:
-        sections.append(
-            Section(
-                "How many inputs, how many steps?",
-                "",
-                [*surface_figures(alike, ""), words("δ(M)", "p̂(M)", "M₁", "M₂")],
-                "The larger the bright corner, the larger and the more common stiff steps are.",
-            )
+    if len(alike) < 2:
+        return []
+    return [
+        Section(
+            "How many inputs, how many steps?",
+            "",
+            [*surface_figures(alike, ""), words("δ(M)", "p̂(M)", "M₁", "M₂")],
+            "The larger the bright corner, the larger and the more common stiff steps are.",
         )
-    tables: list[Part | Folded] = []
-    for name, found in results.items():
-        tables += [Folded(name, [found.table()])]
-    sections += [Section("All numbers", _EXACTNESS, tables), _alerts(results)]
-    for name, found in results.items():
-        section = provenance_section(found.provenance)
-        sections.append(Section(f"Where does {name} come from?", "", section.parts, section.answer))
-    chips = [Chip(f"{len(results)} networks")]
-    chips += [
-        Chip(f"{name}: random weights", "warn")
-        for name, found in results.items()
-        if is_untrained(found.provenance)
     ]
-    return Page("Which network has the more even steps?", verdict, chips, sections, "Stiffness")
 
 
 def names_of(results: Sequence[StiffnessResult]) -> list[str]:

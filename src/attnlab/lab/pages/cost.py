@@ -65,6 +65,15 @@ def cost_figure(
         "fill": {"field": "colour", "type": "nominal", "scale": None},
         "stroke": {"field": "edge", "type": "nominal", "scale": None},
     }
+    interval = {
+        "mark": {"type": "rule", "strokeWidth": 1.6, "color": GREY, "aria": False},
+        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+    }
+    return {**base, "layer": [interval, *_way_layers(points, colours), *base["layer"]]}
+
+
+def _way_layers(points: Sequence[CostPoint], colours: Mapping[str, str]) -> list[Spec]:
+    """A dashed line from every module that folds to its folded form, if there is one."""
     folded = {p.module: p for p in points if p.kind == "folded"}
     ways = [
         {
@@ -77,20 +86,13 @@ def cost_figure(
         for p in points
         if p.kind == "folds" and (f := folded.get(p.module)) is not None
     ]
-    interval = {
-        "mark": {"type": "rule", "strokeWidth": 1.6, "color": GREY, "aria": False},
-        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+    encoding = {
+        "x2": {"field": "to"},
+        "y2": {"field": "end"},
+        "color": {"field": "colour", "type": "nominal", "scale": None},
     }
-    way = {
-        "data": {"values": ways},
-        "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
-        "encoding": {
-            "x2": {"field": "to"},
-            "y2": {"field": "end"},
-            "color": {"field": "colour", "type": "nominal", "scale": None},
-        },
-    }
-    return {**base, "layer": [interval, *([way] if ways else []), *base["layer"]]}
+    mark = {"type": "rule", "strokeDash": [4, 3], "aria": False}
+    return [{"data": {"values": ways}, "mark": mark, "encoding": encoding}] if ways else []
 
 
 def _cost_value(point: CostPoint, metric: Metric, colour: str) -> Spec:

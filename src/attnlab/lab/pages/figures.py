@@ -208,8 +208,8 @@ def curves_figure(
     images: str = "test images",
     colours: Mapping[str, str] | None = None,
 ) -> Spec:
-    """Mean and range over seeds on some images, with dashes where the learning rate drops. The
-    first curve is the plain network's if no `colours` say otherwise."""
+    """Mean and range over seeds, with dashes where the learning rate drops; without `colours` the
+    first curve is the plain network's."""
     if colours is None:
         colours = row_colours((curve.module, n == 0) for n, curve in enumerate(curves))
     x = {
@@ -225,10 +225,8 @@ def curves_figure(
         "title": directed(f"{metric.title}, {images}", metric),
         "scale": {"zero": False},
     }
-    both = {
-        "x": x,
-        "color": _curve_colour({curve.module: colours[curve.module] for curve in curves}),
-    }
+    colour = _curve_colour({curve.module: colours[curve.module] for curve in curves})
+    both = {"x": x, "color": colour}
     ranges = {
         "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
         "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},

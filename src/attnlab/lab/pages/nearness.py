@@ -112,6 +112,8 @@ def nearness_figure(near: Nearness, colours: Mapping[str, str] | None = None) ->
         colours = row_colours((row.label, row.label == near.best) for row in near.rows)
     shown = {_named(near, row): colours[row.label] for row in near.rows}
     scale = {"domain": [*shown], "range": [*shown.values()]}
+    dashes = {"domain": [False, True], "range": [[1, 0], [5, 3]]}
+    floor = {"field": "floor", "type": "nominal", "legend": None, "scale": dashes}
     return {
         "width": FULL,
         "height": 240,
@@ -129,17 +131,7 @@ def nearness_figure(near: Nearness, colours: Mapping[str, str] | None = None) ->
             },
         },
         "layer": [
-            {
-                "mark": {"type": "line"},
-                "encoding": {
-                    "strokeDash": {
-                        "field": "floor",
-                        "type": "nominal",
-                        "legend": None,
-                        "scale": {"domain": [False, True], "range": [[1, 0], [5, 3]]},
-                    }
-                },
-            },
+            {"mark": {"type": "line"}, "encoding": {"strokeDash": floor}},
             {
                 "mark": {"type": "point", "filled": True, "size": 30},
                 "encoding": {"description": {"field": "text"}},

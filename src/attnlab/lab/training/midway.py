@@ -124,15 +124,6 @@ def random_state(device: torch.device) -> Saved:
     }
 
 
-def gathered(fabric: Fabric, own: Saved) -> list[Saved]:
-    """What each of the processes has, by its number."""
-    if fabric.world_size == 1:
-        return [own]
-    found: list[Saved] = [{}] * fabric.world_size
-    torch.distributed.all_gather_object(found, own)
-    return found
-
-
 def _shared(everyones: Sequence[Saved], rank: int) -> Saved:
     """The sums of all processes for the first one, and of nobody for the others."""
     first = everyones[0]

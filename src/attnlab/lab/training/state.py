@@ -13,11 +13,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attnlab._errors import InputError, OptionError
 from attnlab._imported import imported, is_path
 from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.midway import Midway, gathered
+from attnlab.lab.training.midway import Midway
 from attnlab.lab.training.recipe import Recipe
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
 from attnlab.results.epoch import EpochRecord
 from attnlab.surgery.insertion import attachments
+from attnlab.tasks.task import gathered
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -120,7 +121,7 @@ def save_state(
 ) -> None:
     """Write a checkpoint of the epochs that are done, and of a part of the next one; the first
     process only."""
-    everyones = [] if midway is None else gathered(fabric, midway.own)
+    everyones = [] if midway is None else gathered([midway.own])
     if fabric.is_global_zero:
         content = {
             "run_id": run_id,
