@@ -36,6 +36,8 @@ class EpochRecord(BaseModel):
     """The stiffness of the network after it, if that is measured every epoch."""
     gates: dict[str, list[float]] | None = None
     """The mean gates of some channels by the name of the gate, if they are measured."""
+    image_gates: dict[str, list[float]] | None = None
+    """The same of the first test image alone."""
 
     def with_more(self, found: Mapping[str, object]) -> EpochRecord:
         """The same with what else was measured of the epoch."""

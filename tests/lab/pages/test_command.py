@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.lab.pages.simulated import CLASSIFICATION, REGRESSION, make_table, simulate
@@ -237,7 +238,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
     from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
     from attnlab.lab.measures.epoch import epoch_record
-    from attnlab.lab.training import RunConfig, train
+    from attnlab.lab.training import RunConfig, load_network, train
 
     config = RunConfig(
         data={"name": "fake", "train_subset": 32, "test_subset": 16},
@@ -261,6 +262,14 @@ def test_stripe_of_a_run(tmp_path, capsys):
     history = GateHistory.of_records(stored.history)
     assert history.epochs == [1, 2]
     assert history.difference("layer3.2.attnlab").shape == (1, 64)
+    alone = GateHistory.of_records(stored.history, image=True)
+    seen = attnlab.instruments.stripe.gate_values(
+        load_network(tmp_path), attnlab.open(tmp_path).inputs(1)
+    )
+    assert alone.epochs == [1, 2]
+    for name, values in seen.items():
+        np.testing.assert_allclose(alone.means[name][-1], values[0], rtol=1e-3)
+        assert alone.means[name] != history.means[name]
     steps = stored.measured_result(StiffnessResult).nsi
     gates = stored.measured_result(StripeResult)
     assert gates.images == 8

@@ -32,12 +32,12 @@ def first_difference(values: Sequence[Sequence[float]]) -> np.ndarray:
 
 @dataclass
 class GateHistory:
-    """The mean of every gate over images, per channel, epoch by epoch. The supplement draws it
-    for single images; the mean over images is ours."""
+    """Every gate per channel, epoch by epoch: its mean over images, which is ours, or that of a
+    single image, as the supplement draws it."""
 
     epochs: list[int] = field(default_factory=list)
     means: dict[str, list[list[float]]] = field(default_factory=dict)
-    """The mean gates by name, each epoch × channel."""
+    """The gates by name, each epoch × channel."""
 
     def record(self, epoch: int, found: StripeResult | Mapping[str, Sequence[float]]) -> None:
         """Add an epoch: a result of `stripe`, or the channel means by gate."""
@@ -58,12 +58,14 @@ class GateHistory:
             self.means.setdefault(name, []).append([float(value) for value in values])
 
     @classmethod
-    def of_records(cls, records: Sequence[EpochRecord]) -> GateHistory:
-        """From the records of a run's metrics.jsonl; empty where gates were not measured."""
+    def of_records(cls, records: Sequence[EpochRecord], *, image: bool = False) -> GateHistory:
+        """From the records of a run's metrics.jsonl; empty where gates were not measured. With
+        `image` the gates of the first test image, and else the mean over images."""
         history = cls()
         for record in records:
-            if record.gates is not None:
-                history.record(record.epoch, record.gates)
+            gates = record.image_gates if image else record.gates
+            if gates is not None:
+                history.record(record.epoch, gates)
         return history
 
     def difference(self, name: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from attnlab.data import Data
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.stiffness import StiffnessWarning
 from attnlab.instruments.stiffness.measure import stiffness
-from attnlab.instruments.stripe import gate_means
+from attnlab.instruments.stripe import gate_means, gate_values
 from attnlab.residuals.gates import has_gates
 from attnlab.subject import Subject
 from attnlab.tasks import Task
@@ -27,7 +27,7 @@ _BATCH = 256
 def epoch_record(
     config: MeasureConfig, network: nn.Module, task: Task, data: Data, device: torch.device
 ) -> dict[str, Any]:
-    """TNS and the mean gates of a network that trains."""
+    """TNS, the mean gates of a network that trains, and the gates of one image, the first."""
     subject = Subject("", network, data, task=task, batch_size=_BATCH, device=device)
     try:
         with warnings.catch_warnings():
@@ -41,9 +41,14 @@ def epoch_record(
         return {"tns": tns}
     try:
         means = gate_means(network, subject.inputs(config.images))
+        image = gate_values(network, subject.inputs(1))
     except StepsNotFoundError:
         return {"tns": tns}
-    return {"tns": tns, "gates": {name: _rounded(mean) for name, mean in means.items()}}
+    return {
+        "tns": tns,
+        "gates": {name: _rounded(mean) for name, mean in means.items()},
+        "image_gates": {name: _rounded(values[0]) for name, values in image.items()},
+    }
 
 
 def _rounded(means: Tensor) -> list[float]:
