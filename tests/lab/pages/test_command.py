@@ -269,7 +269,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
     assert alone.epochs == [1, 2]
     for name, values in seen.items():
         np.testing.assert_allclose(alone.means[name][-1], values[0], rtol=1e-3)
-        assert alone.means[name] != history.means[name]
+    assert alone.means != history.means
     steps = stored.measured_result(StiffnessResult).nsi
     gates = stored.measured_result(StripeResult)
     assert gates.images == 8

@@ -1,0 +1,55 @@
+"""The programs that print the papers' figures over seeds: what they make of measurements."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+from attnlab.results.epoch import EpochRecord
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_share_of_stiff_steps_is_over_degrees_that_most_inputs_reach() -> None:
+    example = loaded("stiffness_over_seeds")
+    found = SimpleNamespace(surface=((1.0, 0.8), (0.6, 0.4)), proportion=((0.5, 0.3), (0.1, 0.9)))
+    assert example.proportion(found) == 0.3
+
+
+def record(epoch: int, lr: float, gate: float, alone: float) -> EpochRecord:
+    gates = {"a": [gate, gate, 9.0], "b": [-gate, gate, -gate]}
+    return EpochRecord(
+        epoch=epoch, lr=lr, test={}, gates=gates, image_gates={"a": [alone], "b": [alone]}
+    )
+
+
+def test_how_far_gates_move_at_the_first_drop_and_per_learning_rate() -> None:
+    example = loaded("settling_gates")
+    values = [(0.05, 0.0, 0.0), (0.1, 1.0, 2.0), (0.1, 3.0, 4.0), (0.01, 3.5, 4.5)]
+    history = [record(epoch, *each) for epoch, each in enumerate(values, 1)]
+    found = example.settling(history, image=False)
+    assert found.moves == [1.0, 2.0, 0.5]  # the middle channel of three, the same at both gates
+    assert found.rates == [0.1, 0.1, 0.01]
+    assert found.ratios() == [2.0, 0.25]
+    assert example.settling(history, image=True).moves == [2.0, 2.0, 0.5]
+    assert example.first_drop(found.rates) == 1
+    assert example.first_drop([0.1, 0.08, 0.05]) is None
+
+
+def test_the_interval_of_ratios_is_of_their_logarithms() -> None:
+    example = loaded("settling_gates")
+    # Logarithms 0, 1, 2: mean 1, the sample's deviation 1, t(0.975, 2) = 4.302653.
+    half = 4.302653 / math.sqrt(3)
+    text = example.interval({seed: math.exp(seed) for seed in range(3)})
+    assert text == f"{math.e:.3f} [{math.exp(1 - half):.3f}, {math.exp(1 + half):.3f}]"
