@@ -5,7 +5,7 @@ network's feature trajectory, and fold it away when it turned out to be constant
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attnlab import bridges as bridges
@@ -103,7 +103,7 @@ _ROOMS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _NAMES:
         return getattr(import_module(_NAMES[name]), name)
     if name in _ROOMS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 
 class AttnlabError(Exception):
@@ -85,7 +84,7 @@ def unknown_name(kind: str, got: object, valid: Iterable[str]) -> UnknownNameErr
 
 
 def check_options(
-    what: str, build: Callable[..., Any], options: Mapping[str, object], skip: Iterable[str] = ()
+    what: str, build: Callable[..., object], options: Mapping[str, object], skip: Iterable[str] = ()
 ) -> None:
     """Raise `OptionError` for any key of `options` that `build` does not take by name, and for any
     value of another kind than it says."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 
 def reached(
@@ -29,14 +28,14 @@ def reached(
 
 def handed_on(
     package: str, **files: tuple[str, ...]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of an instrument, whose names are in these files.
 
     Its page needs no network: importing the package for it must not import what measures.
     """
     homes = {name: file for file, names in files.items() for name in names}
 
-    def attribute(name: str) -> Any:
+    def attribute(name: str) -> object:
         if name in homes:
             return getattr(import_module(f"{package}.{homes[name]}"), name)
         raise AttributeError(f"{package} has no {name!r}. It has: {', '.join(names())}.")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import nn
@@ -222,7 +221,7 @@ def _timed(call: Callable[[], object], repeats: int) -> float:
 
 
 def _call(
-    network: Runnable, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    network: Runnable, arguments: tuple[object, ...], keywords: dict[str, object]
 ) -> Callable[[], object]:
     return lambda: network(*arguments, **keywords)
 

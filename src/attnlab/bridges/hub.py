@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -87,7 +87,7 @@ def card(
     """The card: what it is, what was done to it, what is known of it, how to load it."""
     import yaml
 
-    head: dict[str, Any] = {
+    head: dict[str, object] = {
         "license": licence,
         "library_name": "attnlab",
         "tags": ["attnlab", *_tags(description)],

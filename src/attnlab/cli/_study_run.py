@@ -83,10 +83,7 @@ def run_command(action: RunStudy) -> None:
     done = sum(run.state == "done" for run in status.runs)
     slots = executor.at_a_time or 1
     try:
-        print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
-        threads = counted(found.threads or executor.threads, "thread")
-        print(f"on {executor.describe()}, {threads} each; results in {action.out}", flush=True)
-        _say_other_threads(found, action.out, status)
+        _say_what(found, executor, action.out, status)
         # So that the runs are stopped as well.
         with terminating(), showing(found, action.out, slots, done) as report:
             if action.until_decided:
@@ -178,6 +175,14 @@ def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:
     found = found if action.threads is None else found.with_threads(action.threads)
     executor = _executor(action)
     return with_threads_of(found, Store(action.out.resolve()), executor), executor
+
+
+def _say_what(found: Study, executor: Executor, out: Path, status: StudyStatus) -> None:
+    """What is going to run, on what, and where its results are."""
+    print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
+    threads = counted(found.threads or executor.threads, "thread")
+    print(f"on {executor.describe()}, {threads} each; results in {out}", flush=True)
+    _say_other_threads(found, out, status)
 
 
 def _say_other_threads(found: Study, out: Path, status: StudyStatus) -> None:

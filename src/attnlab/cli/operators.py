@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnlab._errors import OptionError
 from attnlab._files import write_whole
@@ -126,8 +126,9 @@ def operators_on(device: str, case: Case, dtype: str, time: bool, out: Path | No
 
     where, stored = device_named(device), getattr(torch, dtype)
     Window.centred(case.kernel_size)  # raises where it is even, before minutes are spent
-    found: dict[str, Any] = {"machine": machine_facts(where)}
-    for name, value in found["machine"].items():
+    machine = machine_facts(where)
+    found: dict[str, object] = {"machine": machine}
+    for name, value in machine.items():
         print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
     checked = list(check(where))
     found["checks"] = [{**dataclasses.asdict(one), "right": one.right} for one in checked]
@@ -184,7 +185,7 @@ def _show_checks(checked: Sequence[Checked], wrong: Sequence[Checked]) -> None:
         )
 
 
-def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+def _race(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, object]:
     from attnlab.evolution.device import limits, race
 
     accelerated = device.type != "cpu"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -70,7 +70,7 @@ try_ = opening_command(_try, TryOptions, OF_THE_GATE, _NETWORK)
 
 def _python(subject: Subject, asked: Opening, chosen: TryOptions) -> list[str]:
     """The Python that does the same as the command."""
-    default: dict[str, Any] = {"where": None, "start": "paper", "place": "auto", "shared": False}
+    default: dict[str, object] = {"where": None, "start": "paper", "place": "auto", "shared": False}
     given = {
         name: value
         for name, value in chosen.of_insert().items()

@@ -43,8 +43,8 @@ def replace(
     model: nn.Module,
     operator: Operator,
     where: Where = None,
-    example: Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
-    **options: Any,
+    example: Tensor | tuple[object, ...] | Mapping[str, object] | None = None,
+    **options: object,
 ) -> tuple[nn.Module, Receipt]:
     """A copy of `model` whose convolutions at `where` are `operator`, and what that did.
 
@@ -114,7 +114,7 @@ def _warn_if_too_far(label: str, largest: float | None, relative: float | None) 
 
 
 def _builder(
-    operator: Operator, options: dict[str, Any]
+    operator: Operator, options: dict[str, object]
 ) -> tuple[str, Callable[[nn.Conv2d], nn.Module]]:
     """The operator's name, and what makes the layer in the place of a convolution."""
     if not isinstance(operator, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 ENOUGH = 8
 """Below this many different inputs nothing is called constant. A value that is one of two, each as
@@ -42,7 +41,7 @@ class DifferentInputs:
         """Whether there were enough of them to call something constant."""
         return self.number >= ENOUGH
 
-    def see(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    def see(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> None:
         """Take in the inputs of one call of the network."""
         # Here and below, because pages use this file, and need neither a network nor torch.
         from attnlab.residuals.inputs import number_of_inputs
@@ -53,7 +52,7 @@ class DifferentInputs:
             self._seen.add(_digest((*arguments, *keywords.values()), row))
 
 
-def _digest(values: tuple[Any, ...], row: int) -> bytes:
+def _digest(values: tuple[object, ...], row: int) -> bytes:
     """What tells one input of a call from the others: its part of every tensor and list."""
     import torch
     from torch import Tensor

@@ -82,21 +82,14 @@ def nearness(
     found = []
     for label, own in rows.items():
         states, lengths = (_by_seed(own, truth, far) for far in (cka_distances, nsi_distances))
-        beyond = [
+        beyond, nsi_beyond = (
             None if label == best else paired_difference(_means(a), _means(b), level)
             for a, b in zip((states, lengths), floors, strict=True)
-        ]
-        found.append(
-            RowNearness(
-                label=label,
-                value=means[label],
-                by_step=tuple(map(fmean, zip(*states.values(), strict=True))),
-                distance=fmean(_means(states).values()),
-                nsi_distance=fmean(_means(lengths).values()),
-                beyond=beyond[0],
-                nsi_beyond=beyond[1],
-            )
         )
+        by_step = tuple(map(fmean, zip(*states.values(), strict=True)))
+        distance, nsi_distance = (fmean(_means(each).values()) for each in (states, lengths))
+        value = means[label]
+        found.append(RowNearness(label, value, by_step, distance, nsi_distance, beyond, nsi_beyond))
     steps = next(iter(truth.values())).steps
     return Nearness(best, tuple(step.label for step in steps), tuple(found), _tests(found, best))
 

@@ -4,7 +4,6 @@ configuration; random weights, and nothing is fetched."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import nn
 
@@ -20,7 +19,7 @@ def causal_families() -> tuple[str, ...]:
     return tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
-def create_causal(name: str, vocabulary: int | None, options: Mapping[str, Any]) -> nn.Module:
+def create_causal(name: str, vocabulary: int | None, options: Mapping[str, object]) -> nn.Module:
     """The network of the family `name`, its configuration as by default but for `options`."""
     if name not in causal_families():
         raise unknown_name("causal network of transformers", name, causal_families())

@@ -39,7 +39,7 @@ def create(
     weights: str | Path | None = None,
     *,
     new_head: bool = False,
-    **options: Any,
+    **options: object,
 ) -> nn.Module:
     """Build the network `name`.
 
@@ -74,7 +74,7 @@ def _created(
     num_classes: int | None,
     weights: str | Path | None,
     new_head: bool,
-    options: dict[str, Any],
+    options: dict[str, object],
 ) -> nn.Module:
     if new_head:
         return _with_new_head(name, num_classes, weights, options)
@@ -150,7 +150,7 @@ def _module(name: str) -> str:
 
 
 def _create_own(
-    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
     if name not in BACKBONES:
         if is_path(name):
@@ -165,7 +165,7 @@ def _create_own(
 
 
 def _create_imported(
-    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, Any]
+    name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
     try:
         build = imported("network", name)
@@ -231,7 +231,7 @@ def _torchvision_names() -> frozenset[str]:
     return frozenset(list_models())
 
 
-def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any]) -> nn.Module:
+def _create_timm(name: str, weights: str | Path | None, options: dict[str, object]) -> nn.Module:
     import timm
 
     architecture, _, tag = name.partition(".")
@@ -257,7 +257,7 @@ def _create_timm(name: str, weights: str | Path | None, options: dict[str, Any])
 
 
 def _create_torchvision(
-    name: str, weights: str | Path | None, options: dict[str, Any]
+    name: str, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
     from torchvision.models import get_model_builder, get_model_weights
 
@@ -280,7 +280,7 @@ def _create_torchvision(
     return network
 
 
-def _create_smp(name: str, weights: str | Path | None, options: dict[str, Any]) -> nn.Module:
+def _create_smp(name: str, weights: str | Path | None, options: dict[str, object]) -> nn.Module:
     check_extra("segment", "segmentation_models_pytorch")
     import segmentation_models_pytorch as smp
 
@@ -299,7 +299,7 @@ def _create_smp(name: str, weights: str | Path | None, options: dict[str, Any]) 
 
 
 def _create_transformers(
-    name: str, vocabulary: int | None, weights: str | Path | None, options: dict[str, Any]
+    name: str, vocabulary: int | None, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
     if weights is not None:
         _check_path(weights, "published weights are read by transformers' own from_pretrained")
@@ -328,7 +328,7 @@ def _check_path(weights: str | Path, otherwise: str) -> None:
         )
 
 
-def _call(what: str, build: Callable[..., nn.Module], **options: Any) -> nn.Module:
+def _call(what: str, build: Callable[..., nn.Module], **options: object) -> nn.Module:
     try:
         return build(**options)
     except ValueError as error:

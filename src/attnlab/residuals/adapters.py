@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -38,12 +37,12 @@ def is_adapter(module: nn.Module) -> bool:
     )
 
 
-def _enter(module: nn.Module, arguments: Any) -> None:
+def _enter(module: nn.Module, arguments: object) -> None:
     del module, arguments
     _depth.value += 1
 
 
-def _leave(module: nn.Module, arguments: Any, output: Any) -> None:
+def _leave(module: nn.Module, arguments: object, output: object) -> None:
     del module, arguments, output
     _depth.value -= 1
 

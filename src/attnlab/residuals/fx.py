@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _handed = threading.local()
 
 
-def proxy_in(arguments: Iterable[Any]) -> Proxy | None:
+def proxy_in(arguments: Iterable[object]) -> Proxy | None:
     """The first proxy of a symbolic trace among `arguments`, lists and dicts included."""
     for argument in arguments:
         if type(argument) is Tensor:  # nearly always, and quick
@@ -42,8 +42,11 @@ def proxy_in(arguments: Iterable[Any]) -> Proxy | None:
 
 
 def record_whole(
-    module: nn.Module, proxy: Proxy, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-) -> Any:
+    module: nn.Module,
+    proxy: Proxy,
+    args: tuple[object, ...],
+    kwargs: dict[str, object] | None = None,
+) -> object:
     """A call of `module` as one node of the graph that is being traced."""
     tracer = proxy.tracer
     assert isinstance(tracer, Tracer)

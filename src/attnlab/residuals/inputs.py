@@ -127,7 +127,7 @@ def head(inputs: Inputs, number: int) -> Inputs:
     return {name: v[:number] if isinstance(v, Tensor) else v for name, v in inputs.items()}
 
 
-def number_of_inputs(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> int:
+def number_of_inputs(arguments: tuple[object, ...], keywords: Mapping[str, object]) -> int:
     """Along the first axis of the first tensor of a call, or in its first list of images; 0 where
     there is none."""
     for value in (*arguments, *keywords.values()):

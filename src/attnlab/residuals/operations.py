@@ -181,7 +181,7 @@ def add_up(first: Tensor, second: Tensor, in_place: bool) -> Tensor:
     return first.add_(second, alpha=1) if in_place else torch.add(first, second, alpha=1)
 
 
-def _same_shape(one: Any, other: Any) -> bool:
+def _same_shape(one: object, other: object) -> bool:
     return isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape
 
 

@@ -67,10 +67,10 @@ class SeenGate(NamedTuple):
 class Observer(ABC):  # noqa: B024
     """Told of a network's calls, steps and gates by `watching`. Override what you need."""
 
-    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:  # noqa: B027
+    def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:  # noqa: B027
         """A forward of the whole network begins."""
 
-    def call_ended(self, output: Any) -> None:  # noqa: B027
+    def call_ended(self, output: object) -> None:  # noqa: B027
         """It returned."""
 
     def step_seen(self, seen: SeenStep) -> Tensor | None:
@@ -158,15 +158,15 @@ class _Watch:
         self.running = True
         self.observer.call_begun(arguments, keywords)
 
-    def end(self, module: nn.Module, arguments: Any, output: Any) -> None:
+    def end(self, module: nn.Module, arguments: object, output: object) -> None:
         del module, arguments
         self.running = False
         self.observer.call_ended(output)
 
-    def owner_forward(self, module: nn.Module, steps: list[Step]) -> Callable[..., Any]:
+    def owner_forward(self, module: nn.Module, steps: list[Step]) -> Callable[..., object]:
         original, owner = module.forward, steps[0].owner
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: object) -> object:
             if not self.running:
                 return original(*args, **kwargs)
             now = [step for step in steps if step.key.call == self.calls[owner]]
@@ -209,7 +209,7 @@ def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: 
     scale = module.gate_scale if isinstance(module, InstanceEnhancementBatchNorm) else None
     inner = module.get_submodule("gate" if scale is not None else gate.submodule)
 
-    def hook(module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+    def hook(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         del module, arguments
         with torch._C.DisableTorchFunction():
             value = output if scale is None else output * scale
@@ -222,7 +222,7 @@ def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: 
 
 
 def _replace_method(
-    cleaning: ExitStack, module: nn.Module, name: str, method: Callable[..., Any]
+    cleaning: ExitStack, module: nn.Module, name: str, method: Callable[..., object]
 ) -> None:
     """Give one object its own method; taken off again, and what was there before put back."""
     attributes = module.__dict__
@@ -236,7 +236,7 @@ def _replace_method(
 class _AdditionWatch(TorchFunctionMode):
     """Recognises the additions of one call of a module that are steps."""
 
-    def __init__(self, observer: Observer, steps: list[Step], arguments: Any) -> None:
+    def __init__(self, observer: Observer, steps: list[Step], arguments: object) -> None:
         super().__init__()
         self.observer = observer
         self.steps = steps
@@ -249,11 +249,11 @@ class _AdditionWatch(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         del types
         added = addends(function, args, kwargs)
         if added is not None and not inside_adapter():

@@ -75,7 +75,7 @@ def is_number(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+def leaves(tree: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors in nested dictionaries, lists, tuples and dataclasses, each with its place."""
     if isinstance(tree, Tensor):
         yield path, tree
@@ -127,17 +127,17 @@ class _Gates:
         self.before = 0
         self.macs = 0
 
-    def entered(self, _module: nn.Module, _arguments: Any) -> None:
+    def entered(self, _module: nn.Module, _arguments: object) -> None:
         self.before = self.counter.macs
 
-    def left(self, _module: nn.Module, _arguments: Any, _output: Any) -> None:
+    def left(self, _module: nn.Module, _arguments: object, _output: object) -> None:
         self.macs += self.counter.macs - self.before
 
 
 def _keep(name: str, calls: set[Call], seen: dict[Call, Tensor]) -> Callable[..., None]:
     count: Counter[str] = Counter()
 
-    def hook(_module: nn.Module, _arguments: Any, output: Any) -> None:
+    def hook(_module: nn.Module, _arguments: object, output: object) -> None:
         call = (name, count[name])
         count[name] += 1
         if call in calls and isinstance(output, Tensor) and is_number(output):

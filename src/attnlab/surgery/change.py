@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +60,7 @@ def change_between(before: Answer, after: Answer) -> Change:
     return Change(largest, relative_to(largest, size), compared, output.of_output)
 
 
-def _change_of_output(before: Any, after: Any) -> Change:
+def _change_of_output(before: object, after: object) -> Change:
     old, new = dict(leaves(before)), dict(leaves(after))
     if any(tensor.is_meta for tensor in old.values()):
         return Change(None, None, ON_META)
@@ -164,7 +163,7 @@ def _why_not(same: Mapping[Call, object], seen: Mapping[Call, object]) -> str:
     return f"what {_named(seen)} returned has other shapes than before"
 
 
-def _nothing(old: Mapping[str, Tensor], output: Any) -> list[str]:
+def _nothing(old: Mapping[str, Tensor], output: object) -> list[str]:
     """Why there is nothing to compare in an output that has the same shapes as before."""
     numbers = [tensor for tensor in old.values() if is_number(tensor)]
     if not old:

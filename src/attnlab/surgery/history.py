@@ -80,7 +80,7 @@ def record_event(network: nn.Module, event: Event) -> None:
     """Keep with `network` what was done to it."""
     kind = next(name for name, each in _KINDS.items() if type(event) is each)
     plain = {each.name: getattr(event, each.name) for each in fields(event)}
-    before: Sequence[Any] = () if kind == "made" else vars(network).get(_ATTRIBUTE, ())
+    before: Sequence[object] = () if kind == "made" else vars(network).get(_ATTRIBUTE, ())
     # A new list each time: a shallow copy of the network must not share it.
     vars(network)[_ATTRIBUTE] = [*before, (kind, plain)]
 
@@ -102,7 +102,7 @@ def forget_insertions(network: nn.Module) -> None:
         vars(network).pop(_ATTRIBUTE, None)
 
 
-def record_start(network: nn.Module, example: Any) -> None:
+def record_start(network: nn.Module, example: object) -> None:
     """Keep what `network` is before its first surgery, if nothing is known of it yet."""
     if not recorded(network):
         record_event(network, found_now(network, example))

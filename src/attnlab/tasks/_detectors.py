@@ -185,7 +185,7 @@ def _build_small(body: nn.Module, names: list[str], facts: Facts, plan: Detector
     side = plan.min_size or min(facts.shape[1:])
     pyramid = _pyramid(body, names[-2:], width, LastLevelMaxPool())
     anchors = tuple((round(side * share / 96),) for share in (16, 28, 44))
-    shared: dict[str, Any] = {
+    shared: dict[str, object] = {
         "min_size": side,
         "max_size": plan.max_size or max(side, *facts.shape[1:]),
         "image_mean": list(facts.mean),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +136,7 @@ def loads(load: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(load)
     def load_with_gates(
-        self: BaseModel, weights: nn.Module | dict[str, Any], verbose: bool = True
+        self: BaseModel, weights: nn.Module | dict[str, object], verbose: bool = True
     ) -> object:
         found = (weights.get("ema") or weights["model"]) if isinstance(weights, dict) else weights
         if isinstance(found, nn.Module):

@@ -198,7 +198,7 @@ def _attention_arguments(
     }
 
 
-def _by_channels(kernel: Any, arguments: Arguments, out: Tensor, groups: int) -> Tensor:
+def _by_channels(kernel: object, arguments: Arguments, out: Tensor, groups: int) -> Tensor:
     """One program per group, block of channels and block of output pixels."""
     channels, pixels = out.shape[1] // groups, math.prod(out.shape[2:])
     arguments |= {
@@ -218,7 +218,7 @@ def _by_channels(kernel: Any, arguments: Arguments, out: Tensor, groups: int) ->
 
 
 def _by_pixels(
-    kernel: Any, arguments: Arguments, call: AttentionCall, size: Sizes, taps: int | None = None
+    kernel: object, arguments: Arguments, call: AttentionCall, size: Sizes, taps: int | None = None
 ) -> None:
     """One program per head and block of pixels; or per head and tap, which loops over pixels."""
     first = call.parts[0]

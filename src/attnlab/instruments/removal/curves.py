@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 from attnlab._checked import check_whole
 from attnlab._errors import OptionError
@@ -28,9 +27,9 @@ from attnlab.surgery.change import mean_image_change
 
 def removal_curves(
     network: Source,
-    images: Iterable[Any] | None = None,
+    images: Iterable[object] | None = None,
     *,
-    test: Iterable[Any] | None = None,
+    test: Iterable[object] | None = None,
     rankings: Sequence[str] | None = None,
     most: int | None = None,
     asked: int | None = None,

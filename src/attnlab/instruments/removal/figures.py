@@ -85,22 +85,13 @@ def _lines(
     most = max(point.removed for curve in curves for point in curve.points)
     axis = {"tickMinStep": 1, "format": "d", "tickCount": min(most, 10)}
     amount = {"type": "quantitative"}
-    names = [curve.ranking for curve in curves]
-    color = {
-        "field": "ranking",
-        "type": "nominal",
-        "title": None,
-        "sort": names,
-        "scale": {"domain": names},
-        "legend": {"orient": "top", "columns": 5},
-    }
     dots = {"type": "point", "filled": True, "size": 34}
     spec: Spec = {
         "width": HALF,
         "height": 240,
         "data": {"values": rows},
         "encoding": {
-            "color": color,
+            "color": _ranking_colour([curve.ranking for curve in curves]),
             "x": {"field": "removed", **amount, "title": "removed steps", "axis": axis},
             "y": {"field": "value", **amount, "title": heading, "scale": {"zero": zero}},
         },
@@ -112,6 +103,17 @@ def _lines(
     if asked is not None:
         spec["layer"] = [_asked_layer(asked), *spec["layer"]]
     return spec if title is None else {**spec, "title": title}
+
+
+def _ranking_colour(names: Sequence[str]) -> Spec:
+    return {
+        "field": "ranking",
+        "type": "nominal",
+        "title": None,
+        "sort": names,
+        "scale": {"domain": names},
+        "legend": {"orient": "top", "columns": 5},
+    }
 
 
 def _asked_layer(asked: int) -> Spec:

@@ -33,8 +33,8 @@ class RemovalTrials:
 
 def trials_of(
     subject: Subject,
-    images: Iterable[Any] | None,
-    test: Iterable[Any] | None,
+    images: Iterable[object] | None,
+    test: Iterable[object] | None,
     example: Example | None = None,
 ) -> RemovalTrials | None:
     """The trials of a network on the batches that are given, else on its own images; None if it has

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 from torch import nn
 
@@ -42,9 +41,9 @@ def shorten(
     network: Source,
     remove: int | Sequence[str],
     by: str = "output",
-    images: Iterable[Any] | None = None,
+    images: Iterable[object] | None = None,
     *,
-    test: Iterable[Any] | None = None,
+    test: Iterable[object] | None = None,
     repair: bool = False,
     latency: bool = False,
     example: Example | None = None,
@@ -81,8 +80,8 @@ def _operation(
     network: Source,
     remove: int | Sequence[str],
     ranking: Ranking,
-    images: Iterable[Any] | None,
-    test: Iterable[Any] | None,
+    images: Iterable[object] | None,
+    test: Iterable[object] | None,
     example: Example | None,
 ) -> _Operation:
     subject = open_subject(network)

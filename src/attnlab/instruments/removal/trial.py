@@ -67,7 +67,7 @@ class RemovalTrial:
             return run_on(self.network, self.samples)
 
     def outputs(
-        self, read: Callable[[Any], Tensor], left_out: Collection[StepKey] = ()
+        self, read: Callable[[object], Tensor], left_out: Collection[StepKey] = ()
     ) -> list[Tensor]:
         """What `read` makes of the network's output without these steps, batch by batch."""
         observer = LeavesOut(left_out)
@@ -80,7 +80,7 @@ def run_on(network: nn.Module, samples: Sequence[Sample]) -> Tensor:
     return torch.cat([flat_answers(call(network, each.inputs), each.number) for each in samples])
 
 
-def flat_answers(output: Any, number: int) -> Tensor:
+def flat_answers(output: object, number: int) -> Tensor:
     """All numbers that a network returned for each of `number` inputs, side by side."""
     parts = [tensor for _, tensor in leaves(output) if is_number(tensor)]
     if not parts or any(part.ndim == 0 or len(part) != number for part in parts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,7 @@ class Captured(Observer):
     def __len__(self) -> int:
         return len(self.plan.spans)
 
-    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         """Forget the last forward."""
         self._found.clear()
         self._gates.clear()

@@ -9,7 +9,7 @@ sums are float64, so one, two or four processes give the same result.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -38,7 +38,7 @@ class StiffnessMetric(Metric):
     inputs: Tensor
     skipped: Tensor
 
-    def __init__(self, stages: Stages, **options: Any) -> None:
+    def __init__(self, stages: Stages, **options: object) -> None:
         super().__init__(**options)
         self.register_buffer("stages", stages.detach().long().clone(), persistent=False)
         self.add_state("inputs", torch.tensor(0), dist_reduce_fx="sum")
@@ -108,7 +108,10 @@ class NeuralStiffnessIndex(StiffnessMetric):
     counts: Tensor
 
     def __init__(
-        self, stages: Stages, probabilities: tuple[float, ...] = (0.05, 0.5, 0.95), **options: Any
+        self,
+        stages: Stages,
+        probabilities: tuple[float, ...] = (0.05, 0.5, 0.95),
+        **options: object,
     ) -> None:
         super().__init__(stages, **options)
         self.probabilities = probabilities
@@ -160,7 +163,7 @@ class TotalNeuralStiffness(StiffnessMetric):
     sum: Tensor
     squares: Tensor
 
-    def __init__(self, stages: Stages, **options: Any) -> None:
+    def __init__(self, stages: Stages, **options: object) -> None:
         super().__init__(stages, **options)
         self.add_state("sum", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
@@ -185,7 +188,7 @@ class GridMetric(StiffnessMetric):
     absolute: Tensor
     counts: Tensor
 
-    def __init__(self, stages: Stages, grid: Grid | None = None, **options: Any) -> None:
+    def __init__(self, stages: Stages, grid: Grid | None = None, **options: object) -> None:
         super().__init__(stages, **options)
         grid = regular_grid() if grid is None else grid
         self.register_buffer("relative", grid.relative.clone(), persistent=False)
@@ -223,7 +226,7 @@ class StiffnessProportion(GridMetric):
 
     integral: Tensor
 
-    def __init__(self, stages: Stages, grid: Grid | None = None, **options: Any) -> None:
+    def __init__(self, stages: Stages, grid: Grid | None = None, **options: object) -> None:
         super().__init__(stages, grid, **options)
         self.add_state("integral", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -253,7 +256,7 @@ class StiffestStepCounter(StiffnessMetric):
     shares: Tensor
     shared: Tensor
 
-    def __init__(self, stages: Stages, **options: Any) -> None:
+    def __init__(self, stages: Stages, **options: object) -> None:
         super().__init__(stages, **options)
         counts = torch.zeros(len(stages), dtype=torch.int64)
         self.add_state("counts", counts, dist_reduce_fx="sum")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from attnlab._errors import OptionError
 from attnlab.instruments.stiffness import figures
@@ -146,7 +146,7 @@ class StiffnessResult(Result):
         title += f"; {self.plan}, the first {self.granularity} of every stage is not counted"
         return Table(columns, rows, title, names=2)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """One dictionary per step."""
         return [asdict(step) for step in self.nsi]
 

@@ -87,16 +87,7 @@ def step_indices(
     if of not in ("branch", "state"):
         raise unknown_name("map", of, ("branch", "state"))
     model = uncompiled(model)
-    training = [
-        name
-        for name, module in model.named_modules()
-        if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm)
-    ]
-    if training:
-        raise InputError(
-            f"Expected the network in eval mode but {training[0]!r} is a BatchNorm in training "
-            f"mode, whose output for one input depends on all others. Call model.eval() first."
-        )
+    _check_eval(model)
     found = plan_steps(model, images[:1] if example is None else example)
     rectified = [step for step in found.steps if found.activations[step.key] is torch.relu]
     if of == "state" and rectified and not accept_artefact:
@@ -110,6 +101,15 @@ def step_indices(
         model(images.detach().clone().requires_grad_(True))
     unseen = "the network does not make it on these images"
     return [_index(step, seen.maps.get(step.key, unseen), vectors, seed) for step in found.steps]
+
+
+def _check_eval(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise InputError(
+                f"Expected the network in eval mode but {name!r} is a BatchNorm in training mode, "
+                f"whose output for one input depends on all others. Call model.eval() first."
+            )
 
 
 def _index(step: Step, taken: StepMap | str, vectors: int, seed: int) -> StepIndex:

@@ -7,8 +7,6 @@ tokens are such tokens too.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
@@ -110,7 +108,7 @@ class _FirstState(Observer):
             self.state = seen.shortcut.detach().clone()
 
 
-def _other_values(leaf: Any) -> Any:
+def _other_values(leaf: object) -> object:
     """Another input: noise in place of real numbers, the number next to each of a token."""
     if not isinstance(leaf, Tensor):
         return leaf
@@ -122,7 +120,7 @@ def _other_values(leaf: Any) -> Any:
     return torch.where(leaf > 0, leaf - 1, leaf + 1)
 
 
-def _has_real_numbers(tree: Any) -> bool:
+def _has_real_numbers(tree: object) -> bool:
     found: list[bool] = []
     tree_map(lambda v: found.append(isinstance(v, Tensor) and v.is_floating_point()), tree)
     return any(found)

@@ -223,17 +223,7 @@ def _table(
     at: str,
     looked: bool,
 ) -> tuple[StudyTable, dict[str, int | None]]:
-    read = {
-        "last": lambda values: values[-1],
-        "best": lambda values: values[metric.best(values)],
-    }
-    of = {
-        kind: {
-            row: [float(value(p.log.columns[metric.label])) for p in own]
-            for row, own in rows.items()
-        }
-        for kind, value in read.items()
-    }
+    of = {kind: _values(metric, rows, kind) for kind in ("last", "best")}
     seeds = {row: [each.seed for each in own] for row, own in rows.items()}
     compared, by_best = (
         judge_differences(
@@ -258,6 +248,17 @@ def _table(
         planned=every,
     )
     return table, _needed(compared, looked)
+
+
+def _values(
+    metric: Metric, rows: Mapping[str, Sequence[PlacedLog]], at: str
+) -> dict[str, list[float]]:
+    """The last or the best value of every run, by row."""
+    columns = {row: [each.log.columns[metric.label] for each in own] for row, own in rows.items()}
+    return {
+        row: [float(own[-1 if at == "last" else metric.best(own)]) for own in each]
+        for row, each in columns.items()
+    }
 
 
 def _differences(

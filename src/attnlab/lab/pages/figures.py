@@ -212,13 +212,6 @@ def curves_figure(
     first curve is the plain network's."""
     if colours is None:
         colours = row_colours((curve.module, n == 0) for n, curve in enumerate(curves))
-    x = {
-        "field": "epoch",
-        "type": "quantitative",
-        "title": "epoch",
-        "axis": {"grid": False, "tickMinStep": 1},
-        "scale": {"nice": False, "zero": False},
-    }
     y = {
         "field": "mean",
         "type": "quantitative",
@@ -226,9 +219,10 @@ def curves_figure(
         "scale": {"zero": False},
     }
     colour = _curve_colour({curve.module: colours[curve.module] for curve in curves})
-    both = {"x": x, "color": colour}
+    both = {"x": _EPOCHS, "color": colour}
+    opacity = 0.2 if len(curves) < 4 else 0.1  # of many areas, one on the other, lighter ones
     ranges = {
-        "mark": {"type": "area", "opacity": 0.2 if len(curves) < 4 else 0.1, "aria": False},
+        "mark": {"type": "area", "opacity": opacity, "aria": False},
         "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
     }
     means = {
@@ -242,6 +236,15 @@ def curves_figure(
         "data": {"values": _curve_values(curves, metric)},
         "layer": [_drop_layer(drops), ranges, means],
     }
+
+
+_EPOCHS: Spec = {
+    "field": "epoch",
+    "type": "quantitative",
+    "title": "epoch",
+    "axis": {"grid": False, "tickMinStep": 1},
+    "scale": {"nice": False, "zero": False},
+}
 
 
 def _drop_layer(drops: Sequence[int]) -> Spec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnlab.page.parts import Chip, Tone
 from attnlab.results import Metric
@@ -68,7 +68,7 @@ def _look_chips(record: StudyRecord) -> list[Chip]:
     return [Chip(f"{looked}: anytime-valid intervals", "warn")]
 
 
-def _deviation_chips(found: Sequence[tuple[str, Any, Any]]) -> list[Chip]:
+def _deviation_chips(found: Sequence[tuple[str, object, object]]) -> list[Chip]:
     if not found:
         return [Chip("no deviation from the recipe", "good")]
     texts = [f"{setting} {before} → {after}" for setting, before, after in found]

@@ -78,6 +78,14 @@ def paired_difference(
     if std == 0 or np.ptp(differences) <= 1e-9 * max(float(np.abs(pairs).max()), 1e-300):
         note = "the same difference for every seed: no spread to make an interval from"
         return _without_interval(mean, seeds, note, cannot_tell)
+    return _with_intervals(differences, std, seeds, level, cannot_tell)
+
+
+def _with_intervals(
+    differences: np.ndarray, std: float, seeds: tuple[int, ...], level: float, cannot_tell: str
+) -> PairedDifference:
+    """Student's interval, and the one that stays right for whoever looks and adds seeds."""
+    mean = float(differences.mean())
     error, freedom = std / math.sqrt(len(seeds)), len(seeds) - 1
     fixed = upper_quantile((1 - level) / 2, freedom) * error
     around = radius(differences.tolist(), level)

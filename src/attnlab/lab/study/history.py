@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from attnlab.lab.study.looking import Looks, compared_elsewhere, looks_at, row_key, share_of
 from attnlab.lab.study.store import Store, is_finished
@@ -284,5 +283,5 @@ def runs_with_other_threads(store: Store, entries: Sequence[RunEntry]) -> Counte
     return found
 
 
-def _without_threads(identity: dict[str, Any]) -> str:
+def _without_threads(identity: dict[str, object]) -> str:
     return run_id_of({name: value for name, value in identity.items() if name != "threads"})

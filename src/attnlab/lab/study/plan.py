@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -118,9 +117,9 @@ def extended_seeds(store: Store, study: Study) -> Study:
     return study.with_seeds(last) if last[: len(study.seeds)] == study.seeds else study
 
 
-def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, Any, Any]]:
+def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, object, object]]:
     """(setting, as the named recipe has it, as the study has it)."""
-    found: dict[tuple[str, str], tuple[str, Any, Any]] = {}
+    found: dict[tuple[str, str], tuple[str, object, object]] = {}
     for run in {run.cell: run for run in runs}.values():  # seeds do not differ in these
         config = run.config
         if config.recipe.name not in list_recipes():

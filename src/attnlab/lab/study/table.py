@@ -24,7 +24,7 @@ from attnlab.lab.statistics.paired import (
 from attnlab.lab.study.beside import beside, by_corruption
 from attnlab.lab.study.claims import EquivalenceConfig, Paper
 from attnlab.lab.study.history import History, stale_reasons, study_history
-from attnlab.lab.study.looking import row_key, share_of
+from attnlab.lab.study.looking import Looks, row_key, share_of
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
 from attnlab.results import Metric, RunResult, StoredRun
@@ -368,23 +368,27 @@ def _family(
             found.setdefault(row_key(entry), {})[entry.seed] = value
         return found
 
-    def differences(by_row: dict[str, dict[int, float]]) -> dict[str, PairedDifference]:
-        return {
-            key: _difference(tuple(own.items()), tuple(plain.items()), why)
-            for key, own in by_row.items()
-            if own.keys() & plain.keys()
-        }
-
     group = cells[0].group
     gone = (entry for runs in history.looks[group].gone.values() for entry in runs)
     elsewhere = (entry for entry in history.elsewhere[group] if row_key(entry) not in values)
     return _Family(
-        rows=differences(values),
+        rows=_differences(values, plain, why),
         labels=labels,
-        gone=differences(of(gone)),
-        elsewhere=differences(of(elsewhere)),
+        gone=_differences(of(gone), plain, why),
+        elsewhere=_differences(of(elsewhere), plain, why),
         better=metric.better,
     )
+
+
+def _differences(
+    by_row: Mapping[str, Mapping[int, float]], plain: Mapping[int, float], why: str
+) -> dict[str, PairedDifference]:
+    """The difference of every row that shares a seed with the plain network."""
+    return {
+        key: _difference(tuple(own.items()), tuple(plain.items()), why)
+        for key, own in by_row.items()
+        if own.keys() & plain.keys()
+    }
 
 
 def _agreed(mildly: Comparison, strictly: Comparison) -> Comparison:
@@ -445,10 +449,7 @@ def _equivalences(
             if row != asked.to and own.keys() & other.keys()
         }
 
-    gone: dict[int, dict[str, dict[int, float]]] = {}
-    for key, entries in looks.gone.items():
-        own = {e.seed: metric.shown(store.run(e).result.value) for e in entries}
-        gone.setdefault(looks.batches.get(key, 0), {})[key] = own
+    gone = _gone_by_batch(looks, metric, store)
     judged: dict[str, Equivalence] = {}
     for batch in sorted(set(batches.values())):
         sequential = history.sequential or batch > 0
@@ -456,6 +457,17 @@ def _equivalences(
         also = tested(gone.get(batch, {}), sequential)
         judged |= judge(tested(rows, sequential), also=also, share=share_of(batch))
     return judged
+
+
+def _gone_by_batch(
+    looks: Looks, metric: Metric, store: Store
+) -> dict[int, dict[str, dict[int, float]]]:
+    """The results of rows that are in the study no longer, by the look that showed them first."""
+    gone: dict[int, dict[str, dict[int, float]]] = {}
+    for key, entries in looks.gone.items():
+        own = {e.seed: metric.shown(store.run(e).result.value) for e in entries}
+        gone.setdefault(looks.batches.get(key, 0), {})[key] = own
+    return gone
 
 
 def _late_reference(row: str, batches: Mapping[str, int]) -> str:

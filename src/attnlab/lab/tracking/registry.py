@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from pydantic import field_validator, model_validator
 
@@ -36,7 +35,7 @@ class TrackConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _written_short(cls, given: Any) -> Any:
+    def _written_short(cls, given: object) -> object:
         return {"name": given} if isinstance(given, str) else given
 
     @field_validator("name")
@@ -48,7 +47,7 @@ class TrackConfig(Strict):
 
     @model_validator(mode="after")
     def _takes(self) -> TrackConfig:
-        build: Callable[..., Any] = TRACKERS[self.name].__init__
+        build: Callable[..., object] = TRACKERS[self.name].__init__
         check_options(f"Tracker {self.name!r}", build, self.options, skip=("run",))
         return self
 

@@ -24,7 +24,7 @@ class RunConfig(NetworkConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _written_short(cls, given: Any) -> Any:
+    def _written_short(cls, given: object) -> object:
         if not isinstance(given, Mapping):
             return given
         settings = dict(given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,8 @@ class NonFiniteLossError(AttnlabError, ArithmeticError):
 
 def non_finite_loss(
     network: nn.Module,
-    inputs: Any,
-    again: Callable[[], Any],
+    inputs: object,
+    again: Callable[[], object],
     loss: float,
     epoch: int,
     step: int,
@@ -34,7 +33,7 @@ def non_finite_loss(
     )
 
 
-def offending_layer(network: nn.Module, inputs: Any, again: Callable[[], Any]) -> str:
+def offending_layer(network: nn.Module, inputs: object, again: Callable[[], object]) -> str:
     """One sentence on the first layer, in the order of execution, that makes a non-finite value."""
     tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
@@ -56,8 +55,8 @@ def offending_layer(network: nn.Module, inputs: Any, again: Callable[[], Any]) -
     return "Every layer's output is finite: only the loss itself is not."
 
 
-def _watch(found: list[str], name: str, module: nn.Module) -> Any:
-    def hook(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+def _watch(found: list[str], name: str, module: nn.Module) -> object:
+    def hook(_: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         if found or not isinstance(output, Tensor) or torch.isfinite(output).all():
             return
         kind = type(module).__name__

@@ -101,7 +101,7 @@ class Recipe(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _rounds(cls, given: Any) -> Any:
+    def _rounds(cls, given: object) -> object:
         """Count the rounds of a budget in steps."""
         if not isinstance(given, Mapping) or given.get("steps") is None:
             return given

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -261,7 +260,7 @@ def _weights_file(path: str | Path) -> Path:
     return path
 
 
-def _read(content: Any, file: Path) -> Description:
+def _read(content: object, file: Path) -> Description:
     from pydantic import TypeAdapter, ValidationError
 
     if not isinstance(content, dict):

@@ -86,14 +86,14 @@ def _calls(
     seen: dict[str, Calls] = {name: [] for name in blocks}
 
     def before(name: str) -> Callable[..., None]:
-        def hook(_module: nn.Module, args: Any, kwargs: Any) -> None:
+        def hook(_module: nn.Module, args: object, kwargs: object) -> None:
             given = tree_map(_kept, (args, kwargs))  # copied: a block may write into its input
             seen[name].append((*given, None))
 
         return hook
 
     def after(name: str) -> Callable[..., None]:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> None:
+        def hook(_module: nn.Module, _args: object, output: object) -> None:
             args, kwargs, _ = seen[name][-1]
             seen[name][-1] = (args, kwargs, tree_map(_kept, output))
 
@@ -107,7 +107,7 @@ def _calls(
     return seen
 
 
-def _kept(leaf: Any) -> Any:
+def _kept(leaf: object) -> object:
     return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
 
@@ -149,7 +149,7 @@ def _change(block: nn.Module, args: Any, kwargs: Any, expected: Any) -> float:
     return float("inf") if largest is None else relative_to(largest, size)
 
 
-def _numbers(tree: Any) -> Iterator[Tensor]:
+def _numbers(tree: object) -> Iterator[Tensor]:
     for leaf in tree_leaves(tree):
         if isinstance(leaf, Tensor) and leaf.is_floating_point():
             yield leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +125,7 @@ def check_cost(cost: object, data: Halves | None = None) -> None:
 
 def _numbers(model: nn.Module, part: Part, calls: tuple[Call, ...]) -> tuple[Tensor, ...]:
     """What is compared of an answer, in float64."""
-    output: Any
+    output: object
     if calls:
         tensors = list(answer(model, part.inputs, calls).seen.values())
     else:

@@ -50,6 +50,10 @@ class Flow:
             for index in dict.fromkeys(reads(node)):
                 self.readers[index].append(node.index)
 
+    def operand(self, node: Node, name: str) -> Node:
+        """The tensor that the call takes as its argument `name`."""
+        return self.nodes[arguments(node)[name].index]
+
     def matters(self, index: int) -> bool:
         """Whether anything reads the values of this tensor after it was read."""
         node = self.nodes[index]

@@ -40,22 +40,20 @@ def _norm(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def _convolution(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
+    weight = flow.operand(node, "weight")
     axis = len(node.shape) - 1 - spatial_axes(node)
     vector = channel_vector(asked[0], axis)
     found = [_affine(node, vector, along(vector, 0, weight.shape))]
-    source = flow.nodes[given["input"].index]
+    source = flow.operand(node, "input")
     depthwise = weight.shape[1] == 1 and weight.shape[0] == source.shape[axis]
-    if depthwise and given.get("bias") is None:
+    if depthwise and arguments(node).get("bias") is None:
         found.append(Way({source.index: along(vector, axis, source.shape)}))
     return found
 
 
 def _transposed_convolution(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
-    groups = given.get("groups", 1)
+    weight = flow.operand(node, "weight")
+    groups = arguments(node).get("groups", 1)
     vector = channel_vector(asked[0], len(node.shape) - 1 - spatial_axes(node))
     inputs, outputs = weight.shape[0] // groups, weight.shape[1]
     table = vector.view(groups, 1, outputs).expand(groups, inputs, outputs).reshape(-1, outputs)
@@ -64,16 +62,15 @@ def _transposed_convolution(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def _linear(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    given = arguments(node)
-    weight = flow.nodes[given["weight"].index]
+    weight = flow.operand(node, "weight")
     try:
         vector = channel_vector(asked[0], len(node.shape) - 1)
         return [_affine(node, vector, along(vector, 0, weight.shape))]
     except Refusal:
-        if given.get("bias") is not None:
+        if arguments(node).get("bias") is not None:
             raise Refusal("has a bias on another axis than the gate") from None
     # Without a bias it mixes along its own axis only; the gate, on another one, passes.
-    source = flow.nodes[given["input"].index]
+    source = flow.operand(node, "input")
     return [Way({source.index: _constant_along(asked[0], -1, source.shape)})]
 
 
@@ -108,8 +105,7 @@ def _matrix_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 def _biased_product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
     """`bias + input @ weight`, the linear layer of GPT-2: its outputs are the weight's columns."""
-    given = arguments(node)
-    weight, bias = (flow.nodes[given[name].index] for name in ("weight", "bias"))
+    weight, bias = (flow.operand(node, name) for name in ("weight", "bias"))
     vector = channel_vector(asked[0], 1)
     ids = {weight.index: along(vector, 1, weight.shape)}
     return [Way({**ids, bias.index: broadcast_from(asked[0], bias.shape)})]
@@ -146,29 +142,27 @@ def _zeros(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def _attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    value = flow.nodes[arguments(node)["value"].index]
+    value = flow.operand(node, "value")
     if value.shape[:-2] != node.shape[:-2]:
         raise Refusal("shares its values between heads")
     return [Way({value.index: _constant_along(asked[0], -2, value.shape)})]
 
 
 def _multi_head_attention(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    """Into the output projection: behind the value projection, channels are mixed once more."""
-    given = arguments(node)
+    """Into the output projection: after the value projection, channels are mixed once more."""
     if set(asked) != {0}:
         raise Refusal("hands out its attention matrix as well")
-    weight, bias = given["out_proj_weight"], given.get("out_proj_bias")
+    weight, bias = flow.operand(node, "out_proj_weight"), arguments(node).get("out_proj_bias")
     vector = channel_vector(asked[0], len(node.shape) - 1)
-    ids = {weight.index: along(vector, 0, flow.nodes[weight.index].shape)}
+    ids = {weight.index: along(vector, 0, weight.shape)}
     if isinstance(bias, Ref):
         ids[bias.index] = vector
     return [Way(ids)]
 
 
 def _weight_norm(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    length = arguments(node)["g"]
-    shape = flow.nodes[length.index].shape
-    return [Way({length.index: broadcast_from(asked[0], shape)})]
+    length = flow.operand(node, "g")
+    return [Way({length.index: broadcast_from(asked[0], length.shape)})]
 
 
 LAYER_RULES: dict[str, Rule] = {

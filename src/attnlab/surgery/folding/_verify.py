@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +58,7 @@ class _Keeps(Taps):
     def behind(self, module: str) -> Callable[..., None]:
         """A hook that shows the module's output."""
 
-        def hook(_module: nn.Module, _arguments: Any, output: Tensor) -> None:
+        def hook(_module: nn.Module, _arguments: object, output: Tensor) -> None:
             self.passed(module, output.detach())
 
         return hook
@@ -152,11 +151,11 @@ class _FloatTypes(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         del types
         output = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(output):
@@ -250,7 +249,7 @@ def _counting(network: nn.Module, calls: Counter[str]) -> Iterator[None]:
     """Count in `calls` how often each module of `network` is called."""
     names = {id(module): name for name, module in network.named_modules()}
 
-    def count(module: nn.Module, _arguments: Any) -> None:
+    def count(module: nn.Module, _arguments: object) -> None:
         if id(module) in names:
             calls[names[id(module)]] += 1
 

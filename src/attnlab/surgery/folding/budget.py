@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from torch import nn
 
@@ -25,7 +24,7 @@ _IN_EXAMPLE = 4
 
 def cost_curve(
     model: nn.Module,
-    images: Iterable[Any],
+    images: Iterable[object],
     *,
     cost: CostName = "output",
     gates: OwnGates | None = None,
@@ -44,7 +43,7 @@ def cost_curve(
 
 def choice_of(
     model: nn.Module,
-    images: Iterable[Any],
+    images: Iterable[object],
     cost: CostName,
     example: Example | None,
     gates: OwnGates | None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import torch
 from torch import nn
@@ -118,7 +118,7 @@ def fold(
 
 def fold_constants(
     model: nn.Module,
-    images: Iterable[Any],
+    images: Iterable[object],
     *,
     tolerance: float = 0.1,
     gates: OwnGates | None = None,
@@ -155,7 +155,7 @@ def fold_constants(
 
 def fold_budget(
     model: nn.Module,
-    images: Iterable[Any],
+    images: Iterable[object],
     budget: Budget,
     *,
     cost: CostName = "output",
@@ -192,7 +192,9 @@ def fold_budget(
     return _within_budget(model, checked, choice, budget, repair)
 
 
-def _begin(model: nn.Module, function: Callable[..., Any], options: Mapping[str, object]) -> float:
+def _begin(
+    model: nn.Module, function: Callable[..., object], options: Mapping[str, object]
+) -> float:
     """Refuse what is not a network that can be folded; the time at which the work begins."""
     check_module(model)
     check_values(function.__name__, function, options)

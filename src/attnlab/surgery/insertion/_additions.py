@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -59,10 +58,10 @@ def discard(additions: list[GatedAddition], gone: Collection[int]) -> None:
 def run_additions(
     owner: nn.Module,
     additions: list[GatedAddition],
-    forward: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    forward: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
     """`forward(*args, **kwargs)` with the additions gated; another number of them is an error."""
     seen = [0] * len(additions)
     with _AdditionMode(additions, seen):
@@ -98,11 +97,11 @@ class _AdditionMode(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         del types
         added = addends(function, args, kwargs)
         # A compiled graph asks nobody in between; there adapters come before gates.

@@ -174,11 +174,11 @@ def without_padding(network: nn.Module, arguments: tuple[Any, ...], keywords: An
     return argument.replaced(arguments, keywords, torch.ones_like)
 
 
-def _is_text(leaf: Any) -> bool:
+def _is_text(leaf: object) -> bool:
     return isinstance(leaf, Tensor) and leaf.ndim == 2 and not leaf.is_floating_point()
 
 
-def _changes(arguments: Any) -> Iterator[Callable[[int], Any]]:
+def _changes(arguments: object) -> Iterator[Callable[[int], object]]:
     """For every input that may be a sequence: the arguments with its first (0) or last (-1) place
     changed. Masks and kinds of tokens, numbers of 0 and 1 alone, are none."""
     leaves, form = tree_flatten(arguments)
@@ -188,7 +188,7 @@ def _changes(arguments: Any) -> Iterator[Callable[[int], Any]]:
         if not leaf.is_floating_point() and (leaf.dtype == torch.bool or int(leaf.max()) <= 1):
             continue
 
-        def change(place: int, number: int = number, leaf: Tensor = leaf) -> Any:
+        def change(place: int, number: int = number, leaf: Tensor = leaf) -> object:
             other = leaf.clone()
             if leaf.ndim == 4 and leaf.is_floating_point():
                 other[:, :, place, place] += MUCH

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from torch import nn
 from torch._compile import _disable_dynamo
@@ -47,7 +46,7 @@ class Guard:
         """... and those children."""
         self.passed: list[nn.Module] = []
         """The modules on these ways ..."""
-        self.forwards: list[Any] = []
+        self.forwards: list[object] = []
         """... and the forwards that tools gave to single ones of them."""
         self.doubted = False
         """Whether the ways changed since a run showed that every gate acts."""
@@ -158,8 +157,8 @@ class Guard:
     # torch._dynamo with this file: 0.85 s of every command. This does so in the first call.
     @_disable_dynamo
     def prove(
-        self, network: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+        self, network: nn.Module, forward: Callable[..., object], *args: object, **kwargs: object
+    ) -> object:
         """`forward(*args, **kwargs)` of `network`, in which every gate has to act.
 
         That all gates are still in the network does not say that they run: a module may have two
@@ -169,7 +168,7 @@ class Guard:
         guarded = [*gates, *self.norms.values()]
         acted: set[int] = set()
 
-        def note(module: nn.Module, arguments: Any) -> None:
+        def note(module: nn.Module, arguments: object) -> None:
             del arguments
             acted.add(id(module))
 

@@ -42,7 +42,7 @@ class OutputHook:
         self.in_graph = False
         """Whether a graph that torch.fx traced calls the gates as well."""
 
-    def __call__(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+    def __call__(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         del module, arguments
         if not self.live:
             return output
@@ -64,7 +64,7 @@ class OutputHook:
             hand_over(self.attachments, output)
         return output
 
-    def record(self, output: Any) -> Any:
+    def record(self, output: object) -> object:
         """The gates as nodes of the graph that is being traced, behind `output`."""
         for attachment in self.attachments:
             output = attachment(output)
@@ -117,10 +117,10 @@ def count_call(hook: OutputHook) -> None:
 def each_once(
     keeper: nn.Module,
     outputs: dict[str, OutputHook],
-    forward: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+    forward: Callable[..., object],
+    *args: object,
+    **kwargs: object,
+) -> object:
     """`forward(*args, **kwargs)` of a keeper that was rebuilt; every hook must act once in it."""
     for hook in outputs.values():
         hook.counted = True
@@ -141,8 +141,8 @@ def each_once(
 
 
 def on_its_own(
-    outputs: dict[str, OutputHook], forward: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
+    outputs: dict[str, OutputHook], forward: Callable[..., object], *args: object, **kwargs: object
+) -> object:
     """`forward(*args, **kwargs)` of the network itself, not of a graph traced from it."""
     try:
         return forward(*args, **kwargs)

@@ -83,7 +83,7 @@ class _Probe(TokenStates):
         return branch
 
 
-def _joined(network: nn.Module, probe: _Probe, arguments: Any, before: _States) -> set[StepKey]:
+def _joined(network: nn.Module, probe: _Probe, arguments: object, before: _States) -> set[StepKey]:
     """The steps whose sequence grows when the batch does."""
     leaves, form = tree_flatten(arguments)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]

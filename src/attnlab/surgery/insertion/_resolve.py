@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -32,7 +31,7 @@ class Resolved:
 
 
 def resolve(
-    gate: str | Callable[[int], nn.Module], options: Mapping[str, Any]
+    gate: str | Callable[[int], nn.Module], options: Mapping[str, object]
 ) -> tuple[Resolved, ...]:
     """The gates to build, with every option checked before anything is touched."""
     if not isinstance(gate, str):
@@ -52,7 +51,7 @@ def resolve(
     )
 
 
-def _without_trainable(options: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def _without_trainable(options: Mapping[str, object]) -> tuple[dict[str, object], bool]:
     """The options of the gate itself, and whether it trains: that is the same for every gate."""
     given = dict(options)
     trainable = given.pop("trainable", True)
@@ -72,7 +71,7 @@ def _check_class(gate: object) -> None:
         raise OptionError(f"Expected a gate by name, such as 'se', or as a class but got {gate!r}.")
 
 
-def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> None:
+def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, object]) -> None:
     valid = list(dict.fromkeys(name for spec in specs for name in spec.options))
     if any(spec.form == "step" for spec in specs):
         valid.append("include_first")
@@ -93,7 +92,7 @@ def _check(gate: str, specs: tuple[GateSpec, ...], given: Mapping[str, Any]) -> 
             spec.build(64, **options)
 
 
-def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Module]:
+def _builder(spec: GateSpec, given: Mapping[str, object]) -> Callable[[Site], nn.Module]:
     def build(site: Site) -> nn.Module:
         options = {name: value for name, value in given.items() if name in spec.options}
         if spec.asr and len(site.shape) == 3:  # tokens: the paper's settings for ViT
@@ -103,7 +102,7 @@ def _builder(spec: GateSpec, given: Mapping[str, Any]) -> Callable[[Site], nn.Mo
     return build
 
 
-def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, Any]) -> Resolved:
+def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, object]) -> Resolved:
     name = getattr(build, "__name__", type(build).__name__)
     given, trainable = _without_trainable(options)
     include_first = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -33,7 +32,7 @@ class NoiseGuard:
         self.ends: list[nn.Module] = []
         """... and themselves."""
 
-    def __call__(self, network: nn.Module, args: Any) -> None:
+    def __call__(self, network: nn.Module, args: object) -> None:
         del args
         if [parent._modules.get(name) for parent, name in self.ways] != self.ends or not all(
             map(adds_noise, self.norms.values())

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +61,8 @@ class Progress:
 def identity_of(
     network: nn.Module,
     moving: Iterable[nn.Parameter],
-    inputs: Sequence[Any],
-    answers: Sequence[Any],
+    inputs: Sequence[object],
+    answers: Sequence[object],
     settings: object,
 ) -> dict[str, str]:
     """What decides the result of a repair that is about to start."""
@@ -81,7 +80,7 @@ def identity_of(
     }
 
 
-def _check_identity(folder: Path, found: Any, expected: dict[str, str]) -> None:
+def _check_identity(folder: Path, found: object, expected: dict[str, str]) -> None:
     if not isinstance(found, dict):
         raise InputError(
             f"The checkpoints in {str(folder)!r} are not of a repair. Expected another folder."
@@ -97,7 +96,7 @@ def _check_identity(folder: Path, found: Any, expected: dict[str, str]) -> None:
     )
 
 
-def _checksum(values: Any) -> str:
+def _checksum(values: object) -> str:
     """SHA-256 of all tensors in `values`, with their type and shape, and of what else is there."""
     leaves, structure = tree_flatten(values)
     whole = hashlib.sha256(repr(structure).encode())

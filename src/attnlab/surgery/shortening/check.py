@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +81,7 @@ def _impossible(chosen: Sequence[Step], reason: str) -> ShortenError:
     )
 
 
-def _times_zero(network: nn.Module, chosen: Sequence[Step], example: Example | None) -> Any:
+def _times_zero(network: nn.Module, chosen: Sequence[Step], example: Example | None) -> object:
     observer = LeavesOut({step.key for step in chosen})
     with evaluating(network), watching(network, observer, example):
         return call(network, example)

@@ -305,7 +305,7 @@ def _handed_out(graph: Graph, name: str) -> int:
     return sum(not inside.issuperset(graph.readers(index)) for index in inside)
 
 
-def _word_for(given: tuple[Any, ...], named: dict[str, Any], output: Any) -> str:
+def _word_for(given: tuple[object, ...], named: dict[str, object], output: object) -> str:
     """What answers in the form in which a module of a branch did."""
     if isinstance(output, list):
         return "identity:list"

@@ -32,7 +32,7 @@ class PassOn(nn.Identity):
     def forward(self, *given: Any, **named: Any) -> Any:
         return self._returned(first_tensor(given, named))
 
-    def _returned(self, first: Tensor) -> Any:
+    def _returned(self, first: Tensor) -> object:
         if self.in_list:
             return [first]
         return (first, *[None] * (self.results - 1)) if self.results else first
@@ -52,7 +52,7 @@ class Nothing(PassOn):
         return self._returned(first.new_zeros((*first.shape[:-1], self.channels)))
 
 
-def first_tensor(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+def first_tensor(given: tuple[object, ...], named: dict[str, object]) -> Tensor:
     """The first tensor among the arguments of a call."""
     for value in (*given, *named.values()):
         if isinstance(value, Tensor):
