@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -21,7 +20,7 @@ from attnlab.instruments.stiffness.section import nsi_cells
 from attnlab.instruments.stripe import GateHistory
 from attnlab.instruments.stripe.figures import gates_figure
 from attnlab.instruments.stripe.result import StripeResult
-from attnlab.lab.measures.epoch import epoch_record
+from attnlab.lab.measures.epoch import EpochMeasure
 from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.lab.pages.figures import forest_figure
 from attnlab.lab.pages.help import forest_rows
@@ -45,7 +44,7 @@ def make_runs(out: Path) -> None:
     """Train what is not trained yet; the same again does nothing."""
     study = load_study(HERE / "gallery.toml")
     run_study(study, out, LocalExecutor(slots=2), report=print)
-    train(LONG, long_run(out), each_epoch=partial(epoch_record, MeasureConfig()))
+    train(LONG, long_run(out), each_epoch=EpochMeasure(MeasureConfig()))
 
 
 def long_run(out: Path) -> Path:

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt, StrictBool, model_validator
 
+from attnlab._errors import OptionError
 from attnlab._strict import Strict
 from attnlab.results.base import Result
 
@@ -22,8 +23,20 @@ class MeasureConfig(Strict):
     images: NonNegativeInt = 256
     """On how many test images TNS, NSI and the gates are measured; 0 leaves them out, and the
     confusion of classes, which is over all test images, as well."""
-    every_epoch: bool = False
-    """Whether TNS and the mean gates are also measured after every epoch, while a run trains."""
+    every_epoch: StrictBool | PositiveInt = False
+    """Whether states, NSI, TNS, gates and attention are also measured after every epoch (of a
+    recipe in steps: every interval), while a run trains; a number says on how many test images,
+    else it is as many as `images`."""
+
+    @model_validator(mode="after")
+    def _on_something(self) -> MeasureConfig:
+        if self.every_epoch is True and not self.images:
+            raise OptionError(
+                "every_epoch = true measures on as many images as `images` says, and that is 0. "
+                "Say on how many: every_epoch = 16."
+            )
+        return self
+
     inference_images: NonNegativeInt = 256
     """Test images in the batch on which the networks of a study are timed, interleaved, at its end,
     at most as many as are tested at a time; 0 leaves it out."""

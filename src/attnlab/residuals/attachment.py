@@ -258,11 +258,15 @@ class CarryAttachment(StepAttachment):
             constant = gate(ones, ones).flatten()
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
-    def carried(self, shortcut: Tensor) -> Tensor:
-        """`carry − 1`, broadcastable to the shortcut."""
+    def carry(self) -> Tensor:
+        """What the state is multiplied by, one value per channel."""
         gate = self.gate_module
         assert isinstance(gate, CarryGate)
-        beyond = (gate.carry() - 1).to(shortcut.dtype)
+        return gate.carry()
+
+    def carried(self, shortcut: Tensor) -> Tensor:
+        """`carry − 1`, broadcastable to the shortcut."""
+        beyond = (self.carry() - 1).to(shortcut.dtype)
         sizes = [1] * shortcut.ndim
         sizes[self.site.channel_axis] = -1
         return beyond.view(sizes)

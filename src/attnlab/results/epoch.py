@@ -38,6 +38,18 @@ class EpochRecord(BaseModel):
     """The mean gates of some channels by the name of the gate, if they are measured."""
     image_gates: dict[str, list[float]] | None = None
     """The same of the first test image alone."""
+    state_norm: dict[str, float] | None = None
+    """‖x_t‖ by step, if it is measured; all that follow are means over test images."""
+    nsi: dict[str, float] | None = None
+    """By step."""
+    gate_mean: dict[str, float] | None = None
+    """Of the gates that act at the end of a branch, by step: over channels and tokens as well."""
+    gate_spread: dict[str, float] | None = None
+    """Their standard deviation over images, channels and tokens."""
+    carry: dict[str, float] | None = None
+    """What the state is multiplied by, by step, where a gate scales it."""
+    sink: dict[str, float] | None = None
+    """The share of attention that the first token gets, by the module that computes it."""
 
     def with_more(self, found: Mapping[str, object]) -> EpochRecord:
         """The same with what else was measured of the epoch."""

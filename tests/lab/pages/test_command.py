@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -237,7 +236,7 @@ def test_stripe_command_and_its_page(tmp_path, capsys):
 def test_stripe_of_a_run(tmp_path, capsys):
     from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
-    from attnlab.lab.measures.epoch import epoch_record
+    from attnlab.lab.measures.epoch import EpochMeasure
     from attnlab.lab.training import RunConfig, load_network, train
 
     config = RunConfig(
@@ -247,8 +246,7 @@ def test_stripe_of_a_run(tmp_path, capsys):
         recipe={"name": "digits", "epochs": 2},
     )
     measure = MeasureConfig(images=8, inference_images=0)
-    every_epoch = partial(epoch_record, measure)
-    train(config, tmp_path, progress=lambda _: None, each_epoch=every_epoch)
+    train(config, tmp_path, progress=lambda _: None, each_epoch=EpochMeasure(measure))
     measure_run(tmp_path, measure)
     main(["stripe", str(tmp_path), "--limit", "16"])
     printed = capsys.readouterr().out

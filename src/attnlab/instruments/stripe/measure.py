@@ -25,7 +25,7 @@ from attnlab.residuals import GateSource, Observer, SeenGate, watchable
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.gates import has_gates
 from attnlab.residuals.inputs import Batches, head, inputs_of, number_of_inputs
-from attnlab.residuals.watching import watching
+from attnlab.residuals.watching import Watchable, watching
 from attnlab.subject import Source, Subject, subject_of
 
 
@@ -143,35 +143,43 @@ def stripe(
     return subject.sign(found)
 
 
-def gate_values(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
+def gate_values(
+    network: nn.Module, batches: Batches, *, found: Watchable | None = None
+) -> dict[str, Tensor]:
     """Every gate that `stripe` sees by its module's name: a tensor (images, channels) in float32,
     averaged over space, with one row if the gate is the same for every image.
 
-    Runs in eval mode without gradients and keeps the gates of all images.
+    Runs in eval mode without gradients and keeps the gates of all images. `found` is what
+    `watchable` returned, if it was called.
     """
     check_module(network)
     check_batches(batches)
-    seen, _ = _watched(network, batches, sys.maxsize)
+    seen, _ = _watched(network, batches, sys.maxsize, found)
     return {name: _values(stream) for name, stream in seen.streams.items()}
 
 
-def gate_means(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
+def gate_means(
+    network: nn.Module, batches: Batches, *, found: Watchable | None = None
+) -> dict[str, Tensor]:
     """The mean over images of every gate that `stripe` sees, by its module's name: one number per
-    channel, in float64 with all digits."""
+    channel, in float64 with all digits. `found` is what `watchable` returned, if it was called."""
     check_module(network)
     check_batches(batches)
-    seen, _ = _watched(network, batches, 1)
+    seen, _ = _watched(network, batches, 1, found)
     return {name: stream.mean for name, stream in seen.streams.items()}
 
 
-def _watched(model: nn.Module, batches: Batches, sample: int) -> tuple[GateStreams, list[str]]:
+def _watched(
+    model: nn.Module, batches: Batches, sample: int, found: Watchable | None = None
+) -> tuple[GateStreams, list[str]]:
     """The gates of `model` over `batches`, with the values of `sample` images; and notes on the
     gates that are left out."""
     inputs = (each for batch in batches for each in inputs_of(batch, model))
     first = next(inputs, None)
     if first is None:
         raise InputError("Expected a loader with at least one batch but got an empty one.")
-    found = watchable(model, head(first, 1))  # an error if its values are not finite
+    if found is None:
+        found = watchable(model, head(first, 1))  # an error if its values are not finite
     gates, notes = usable_gates(model, found.gates)
     seen = GateStreams(gates, sample)
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attnlab._spread import evenly_spread
+from attnlab.instruments.block_figures import heat_figure
 from attnlab.instruments.classes.result import ClassesResult
 from attnlab.instruments.classes.section import run_classes_section
 from attnlab.instruments.stiffness import StiffnessResult
@@ -25,7 +27,9 @@ from attnlab.page.parts import (
     Section,
     Text,
 )
+from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results import Metric, StoredRun
+from attnlab.results.epoch import EpochRecord
 from attnlab.results.study import StudyInvocation
 from attnlab.surgery.folding import FoldReceipt
 
@@ -38,7 +42,7 @@ def is_run(folder: Path) -> bool:
 def run_page(folder: Path) -> Page:
     """What the directory of a run says."""
     run = StoredRun(folder)
-    sections = [_way(run), *_stiffness(run), *_gates(run), *_fold(run)]
+    sections = [_way(run), *_depth(run), *_stiffness(run), *_gates(run), *_fold(run)]
     sections += run_classes_section(run.measured_result(ClassesResult))
     sections += [_alerts(run), _reproduce(run)]
     config = run.config
@@ -123,6 +127,57 @@ def _way(run: StoredRun) -> Section:
         "rise, the network learns its training images by heart."
     )
     return Section(title, "", [Row(figures)], answer, to_do)
+
+
+_DEPTH = (
+    ("state_norm", "‖x‖"),
+    ("nsi", "NSI"),
+    ("gate_mean", "gate"),
+    ("gate_spread", "spread of the gate"),
+    ("carry", "gain of the state"),
+)
+"""What is shown of every step: the name in `EpochRecord`, and the head of the column."""
+_MOST_ROWS = 24
+"""Epochs that are drawn of a long run."""
+
+
+def _depth(run: StoredRun) -> list[Section]:
+    """How norms, NSI, gates and attention moved while it trained, if that was measured."""
+    history = [record for record in run.history if record.state_norm]
+    if not history:
+        return []
+    last = history[-1]
+    assert last.state_norm is not None
+    cells = [
+        (f"epoch {record.epoch}", label, value)
+        for record in (history[place] for place in evenly_spread(len(history), _MOST_ROWS))
+        for label, value in (record.state_norm or {}).items()
+    ]
+    figure = Figure(heat_figure(cells, legend="‖x‖"), "Norm of the state in front of every step.")
+    norms = list(last.state_norm.values())
+    answer = (
+        f"After epoch {last.epoch} the state is {norms[0]:.3g} long in front of the first step and "
+        f"{norms[-1]:.3g} in front of the last."
+    )
+    parts: list[Part | Folded] = [figure, _depth_table(last), words("step", "NSI")]
+    if last.sink:
+        share = max(last.sink.values())
+        name = max(last.sink, key=lambda each: last.sink[each] if last.sink else 0.0)
+        answer += f" The first token gets at most {100 * share:.0f} % of the attention ({name})."
+        rows = [[Cell(name), number_cell(value, "{:.3f}")] for name, value in last.sink.items()]
+        parts.insert(2, Table(["attention", "share of the first token"], rows))
+    return [Section("What moved inside while it trained?", "", parts, answer)]
+
+
+def _depth_table(record: EpochRecord) -> Table:
+    """A row per step, of the columns that were measured."""
+    found = [(head, getattr(record, name)) for name, head in _DEPTH if getattr(record, name)]
+    labels = list(record.state_norm or {})
+    rows = [
+        [Cell(label), *(number_cell(values.get(label), "{:.4g}") for _, values in found)]
+        for label in labels
+    ]
+    return Table(["step", *(head for head, _ in found)], rows, f"After epoch {record.epoch}")
 
 
 def _stiffness(run: StoredRun) -> list[Section]:

@@ -106,7 +106,7 @@ def work(job: Job, starter: int | None = None) -> Outcome:
 def _train_and_measure(job: Job, directory: Path) -> None:
     from attnlab.instruments.measurement import MeasureConfig
     from attnlab.lab.measures import measure_run
-    from attnlab.lab.measures.epoch import epoch_record
+    from attnlab.lab.measures.epoch import EpochMeasure
     from attnlab.lab.tracking import TrackConfig
     from attnlab.lab.training import RunConfig, identify, train
 
@@ -122,7 +122,7 @@ def _train_and_measure(job: Job, directory: Path) -> None:
                 f"{job.label} was planned as run {job.run_id} and is {now} now: its data, weights "
                 f"or classes changed meanwhile. Run the study again, which plans it anew."
             )
-        every_epoch = partial(epoch_record, measure) if measure.every_epoch else None
+        every_epoch = EpochMeasure(measure) if measure.every_epoch else None
         train_source = partial(train, threads=job.threads, each_epoch=every_epoch)
         source = _finish_source(config, directory, train_source, job.threads)
         train(
