@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from abc import ABC, abstractmethod
 from typing import Any
@@ -13,6 +12,7 @@ from torch.fx import Proxy
 
 from attnlab._errors import SiteError
 from attnlab.gates import BranchGate, CarryGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.padding import of_valid_tokens, padding_now
 from attnlab.residuals.recorder import RecordedWhole
@@ -84,7 +84,7 @@ class Attachment(RecordedWhole, ABC):
         if not isinstance(self.gate_module, ConstantGate):
             return None
         with torch.no_grad():
-            constant = copy.deepcopy(self.gate_module).cpu().double().constant().detach()
+            constant = deep_copy(self.gate_module).cpu().double().constant().detach()
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
     def forward(

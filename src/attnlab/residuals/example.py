@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from attnlab._errors import InputError
 from attnlab._tokens import example_tokens
@@ -55,6 +55,17 @@ class Run:
     input_shape: tuple[int, ...]
 
 
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Without torch's fused transformer layers."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 class MacCounter(TorchDispatchMode):
     """Counts the multiply-accumulates of convolutions, matrix products and attention while entered,
     by torch's own formulas; see `macs`.
@@ -79,8 +90,8 @@ class MacCounter(TorchDispatchMode):
         return self._operations // 2
 
     def __enter__(self) -> MacCounter:
-        self._fused = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
+        self._fused = ExitStack()
+        self._fused.enter_context(unfused())
         super().__enter__()
         return self
 
@@ -90,7 +101,7 @@ class MacCounter(TorchDispatchMode):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        torch.backends.mha.set_fastpath_enabled(self._fused)
+        self._fused.close()
         super().__exit__(kind, error, traceback)
 
     def __torch_dispatch__(
@@ -104,8 +115,31 @@ class MacCounter(TorchDispatchMode):
         output = function(*args, **(kwargs or {}))
         formula = flop_registry.get(function._overloadpacket)
         if formula is not None:
-            self._operations += formula(*args, **(kwargs or {}), out_val=output)
+            self._operations += _operations(formula, args, kwargs or {}, output)
         return output
+
+
+_OF_SHAPES = shape_wrapper(lambda: 0).__code__
+
+
+def _operations(
+    formula: Callable[..., int], args: Arguments, keywords: Keywords, output: object
+) -> int:
+    """What torch's formula says of a call. Most take shapes, which torch finds by its pytrees: that
+    takes longer than a small convolution, so here they are read off."""
+    given = (output, *args, *keywords.values())
+    lists = [each for each in given if type(each) in (list, tuple)]
+    nested = any(isinstance(each, Tensor) for several in lists for each in several)  # type: ignore[attr-defined]
+    if nested or getattr(formula, "__code__", None) is not _OF_SHAPES:
+        return formula(*args, **keywords, out_val=output)
+    of_shapes = formula.__wrapped__  # type: ignore[attr-defined]
+    shapes = [_shape(each) for each in args]
+    named = {name: _shape(each) for name, each in keywords.items()}
+    return int(of_shapes(*shapes, **named, out_shape=_shape(output)))
+
+
+def _shape(value: object) -> object:
+    return value.shape if isinstance(value, Tensor) else value
 
 
 def run_once(model: nn.Module, example: Example | None = None) -> Run:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor, equal, nn, no_grad
@@ -14,7 +14,7 @@ from torch import Tensor, equal, nn, no_grad
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.example import Example, MacCounter, Run, call, evaluating
+from attnlab.residuals.example import Example, MacCounter, Run, call, evaluating, unfused
 from attnlab.residuals.selection import Call, before_selection, returns_sets, work_depends_on_values
 
 
@@ -40,10 +40,9 @@ def answer(
     counter = MacCounter()
     gates = _Gates(counter)
     with ExitStack() as hooks:
-        for module in modules.values():
-            if isinstance(module, Attachment | InstanceEnhancementBatchNorm):
-                hooks.enter_context(module.register_forward_pre_hook(gates.entered))
-                hooks.enter_context(module.register_forward_hook(gates.left))
+        for module in gate_modules(model) if counted else ():
+            hooks.enter_context(module.register_forward_pre_hook(gates.entered))
+            hooks.enter_context(module.register_forward_hook(gates.left))
         for name in dict.fromkeys(name for name, _ in calls):
             if name in modules:
                 keep = _keep(name, set(calls), seen)
@@ -52,6 +51,35 @@ def answer(
         with evaluating(model), counter if counted else nullcontext():
             output = call(model, example)
     return Answer(output, counter.macs, gates.macs, seen)
+
+
+def answer_with(
+    model: nn.Module,
+    example: Example | None,
+    calls: Sequence[Call],
+    before: Answer,
+    came: Sequence[nn.Module],
+) -> Answer:
+    """The answer of a network that was `before`, now that modules `came` into it: they compute what
+    it did not compute then, and multiply-accumulates are counted in them alone."""
+    counter = MacCounter()
+    within = _Within(counter)
+    with ExitStack() as hooks:
+        hooks.callback(within.stop)
+        for module in came:
+            hooks.enter_context(module.register_forward_pre_hook(within.entered))
+            hooks.enter_context(module.register_forward_hook(within.left))
+        hooks.enter_context(unfused())
+        plain = answer(model, example, calls, counted=False)
+    return replace(
+        plain, macs=before.macs + counter.macs, gate_macs=before.gate_macs + counter.macs
+    )
+
+
+def gate_modules(model: nn.Module) -> list[nn.Module]:
+    """The gates in `model`, and its norms with a gate inside."""
+    kinds = Attachment | InstanceEnhancementBatchNorm
+    return [module for module in model.modules() if isinstance(module, kinds)]
 
 
 def answer_of_run(
@@ -117,6 +145,31 @@ def same_answers(one: nn.Module, other: nn.Module, images: Tensor) -> bool:
     return first.keys() == second.keys() and all(
         equal(first[place], second[place]) for place in first
     )
+
+
+class _Within:
+    """Counts while one of some modules runs. A counter sees every operation, which doubles the time
+    of a network of small ones."""
+
+    def __init__(self, counter: MacCounter) -> None:
+        self.counter = counter
+        self.running = 0
+
+    def entered(self, _module: nn.Module, _arguments: Any) -> None:
+        if not self.running:
+            self.counter.__enter__()
+        self.running += 1
+
+    def left(self, _module: nn.Module, _arguments: Any, _output: Any) -> None:
+        self.running -= 1
+        if not self.running:
+            self.counter.__exit__(None, None, None)
+
+    def stop(self) -> None:
+        """Leave it, if a module raised."""
+        if self.running:
+            self.running = 1
+            self.left(nn.Module(), None, None)
 
 
 class _Gates:

@@ -3,13 +3,12 @@ surgery is right to 1e-8."""
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, example_input
 
 MOST_PARAMETERS = 500_000_000
@@ -19,7 +18,7 @@ MOST_PARAMETERS = 500_000_000
 def copied(network: nn.Module) -> nn.Module:
     """A copy of `network`, which shares only what says where its gates are: that never changes, and
     copying it takes as long as copying the network."""
-    return copy.deepcopy(network, _sites(network))
+    return deep_copy(network, _sites(network))
 
 
 def double_copy(network: nn.Module) -> nn.Module:
@@ -33,7 +32,10 @@ def double_copy(network: nn.Module) -> nn.Module:
             memo[id(tensor)] = nn.Parameter(exact, tensor.requires_grad)
         elif type(tensor) is Tensor:
             memo[id(tensor)] = exact
-    return copy.deepcopy(network, memo).double()
+    exact = deep_copy(network, memo)
+    tensors = (*exact.parameters(), *exact.buffers())
+    casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
+    return exact.double() if casts else exact
 
 
 def _sites(network: nn.Module) -> dict[int, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypedDict
@@ -10,7 +11,7 @@ from torch import nn
 
 from attnlab.residuals.example import Example, Run, run_once
 from attnlab.residuals.selection import Call, work_depends_on_values
-from attnlab.surgery.answer import Answer, answer, answer_of_run, calls_to_compare
+from attnlab.surgery.answer import Answer, answer, answer_of_run, answer_with, calls_to_compare
 from attnlab.surgery.change import change_between
 from attnlab.surgery.receipt import count_parameters
 
@@ -56,6 +57,10 @@ class Original:
     def answer_of(self, network: nn.Module) -> Answer:
         """What the changed network answers to the same example."""
         return answer(network, self.example, self.calls)
+
+    def answer_with(self, network: nn.Module, came: Sequence[nn.Module]) -> Answer:
+        """The same of the network as it was and modules that `came` into it since."""
+        return answer_with(network, self.example, self.calls, self.answer, came)
 
     def figures(self, network: nn.Module, after: Answer, macs_after: int | None) -> Figures:
         """Both compared; without `macs_after`, no MACs: the two did not compute the same."""

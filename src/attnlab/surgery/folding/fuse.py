@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from time import perf_counter
 
 from torch import nn
@@ -11,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from attnlab._checked import check_module, check_values
 from attnlab._errors import FoldError
 from attnlab.residuals.example import Example
+from attnlab.surgery.double import copied
 from attnlab.surgery.folding._checks import check_foldable
 from attnlab.surgery.folding._fuse import Merged, merge_in_double
 from attnlab.surgery.folding._surgery import decide
@@ -52,7 +52,7 @@ def fuse(
     nothing = decide(model, graph, [], example, partial=False, may_add_affine=False)
     _, change, notes = check_exact(model, nothing, original, fuse=True)
     norms, layers = _norms(model), _layers(model)
-    network = model if inplace else copy.deepcopy(model)
+    network = model if inplace else copied(model)
     record_start(network, example)
     merged = merge_in_double(network, example)
     record_event(network, FoldedOrFused(fused=True))

@@ -102,16 +102,17 @@ class Guard:
 
     def look(self, network: nn.Module) -> None:
         """Let gates follow the modules where they act, and find all gates wherever they are now."""
-        for module in network.modules():
+        modules = list(network.modules())
+        for module in modules:
             hosted = hosted_by(module)
             if hosted is not None:
                 hosted.look(module)
-        lost = lost_gates(network, self.gates)
+        lost = lost_gates(modules, self.gates)
         if lost:
             raise _lost_error(network, lost)
-        for name in self._lost_norms(network):
+        for name in self._lost_norms(modules):
             raise _lost_norm_error(network, name)
-        self._find_ways(network)
+        self._find_ways(modules)
 
     def without(self, network: nn.Module, gone: Collection[int]) -> Guard | None:
         """The guard when gates with these ids were taken off; None if there is nothing to guard."""
@@ -125,31 +126,29 @@ class Guard:
 
     def forget_lost_norms(self, network: nn.Module) -> None:
         """Go on without the norms with a gate inside that are not in `network` any more."""
-        for name in self._lost_norms(network):
+        for name in self._lost_norms(list(network.modules())):
             del self.norms[name]
 
-    def _lost_norms(self, network: nn.Module) -> list[str]:
-        there = {id(module) for module in network.modules()}
+    def _lost_norms(self, modules: Sequence[nn.Module]) -> list[str]:
+        there = {id(module) for module in modules}
         return [name for name, norm in self.norms.items() if id(norm) not in there]
 
-    def _find_ways(self, network: nn.Module) -> None:
+    def _find_ways(self, modules: Sequence[nn.Module]) -> None:
         # New lists, not changed ones: other threads may be reading the old.
-        self.carriers = [module for module in network.modules() if hosted_by(module) is not None]
+        self.carriers = [module for module in modules if hosted_by(module) is not None]
         self.carried = [hosted for each in self.carriers if (hosted := hosted_by(each)) is not None]
         ends = [*self.gates, *self.norms.values(), *self.carriers]
-        ways = _ways(network, {id(each) for each in (*ends, *self._hosts_with_two_names(network))})
+        ways = _ways(modules, {id(each) for each in (*ends, *self._hosts_with_two_names(modules))})
         self.ways = ways
         self.ends = [parent._modules[name] for parent, name in ways]
         self.passed = list({id(parent): parent for parent, _ in ways}.values())
         self.forwards = [module.__dict__.get("forward") for module in self.passed]
         self.looked = True
 
-    def _hosts_with_two_names(self, network: nn.Module) -> list[nn.Module]:
+    def _hosts_with_two_names(self, modules: Sequence[nn.Module]) -> list[nn.Module]:
         """A gate follows the one name of its host that it knows, and the other may be the one that
         runs. Hosts with one name need no watching, so that to exchange a norm costs nothing."""
-        names = Counter(
-            id(child) for module in network.modules() for child in module._modules.values()
-        )
+        names = Counter(id(child) for module in modules for child in module._modules.values())
         hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
         return [hook.host for hook in hooks if names[id(hook.host)] > 1]
 
@@ -186,10 +185,10 @@ class Guard:
         return output
 
 
-def _ways(network: nn.Module, ends: Collection[int]) -> list[tuple[nn.Module, str]]:
-    """Every module of `network`, with the name of every child, that leads to one of these ends."""
+def _ways(modules: Sequence[nn.Module], ends: Collection[int]) -> list[tuple[nn.Module, str]]:
+    """Every one of `modules`, with the name of every child, that leads to one of these ends."""
     parents: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
-    for module in network.modules():
+    for module in modules:
         for name, child in module._modules.items():
             parents[id(child)].append((module, name))
     ways: list[tuple[nn.Module, str]] = []
@@ -204,10 +203,10 @@ def _ways(network: nn.Module, ends: Collection[int]) -> list[tuple[nn.Module, st
     return ways
 
 
-def lost_gates(network: nn.Module, gates: list[Attachment]) -> list[Attachment]:
-    """Those of `gates` that are not in `network` any more, or act nowhere in it."""
-    there = {id(module) for module in network.modules()}
-    acting = {id(gate) for module in network.modules() for gate in acting_in(module)}
+def lost_gates(modules: Sequence[nn.Module], gates: list[Attachment]) -> list[Attachment]:
+    """Those of `gates` that are not among the modules of a network any more, or act in none."""
+    there = {id(module) for module in modules}
+    acting = {id(gate) for module in modules for gate in acting_in(module)}
     return [
         gate
         for gate in gates

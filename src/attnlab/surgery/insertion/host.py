@@ -90,7 +90,7 @@ def remove(
     check_optimizer(optimizer, inplace=True)
     with following(optimizer, network):
         found = _all_gates(network)
-        gone = lost_gates(network, found) if only_lost else found
+        gone = lost_gates(list(network.modules()), found) if only_lost else found
         if not only_lost:
             plain_norms(network)
         for module in network.modules():

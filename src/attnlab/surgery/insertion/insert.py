@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import traceback
 from collections import Counter
@@ -20,10 +19,11 @@ from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab._imported import is_path
 from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
+from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.where import Where, parse_where
-from attnlab.surgery.answer import Answer
+from attnlab.surgery.answer import gate_modules
 from attnlab.surgery.history import Inserted, record_event, record_start
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
 from attnlab.surgery.insertion._norms import replace_norms
@@ -186,12 +186,14 @@ def _operate(
     """Attach the gates to `network` itself, and compare it with what it was."""
     trains = all(item.trainable for item in resolved)
     notes = _notes(network, kept, trains)
+    there = {id(module) for module in gate_modules(network)}
     sites, more = _attach(network, original, resolved, how)
+    came = [module for module in gate_modules(network) if id(module) not in there]
     try:
-        after = original.answer_of(network)
+        after = original.answer_with(network, came)
     except Exception as error:
         raise _gate_failed(error, resolved) or error from error
-    figures = original.figures(network, after, _macs_after(original, after))
+    figures = original.figures(network, after, after.macs)
     if not trains:
         added = figures["parameters_after"] - original.parameters
         more.append(
@@ -225,14 +227,6 @@ def _gate_failed(error: Exception, resolved: Sequence[Resolved]) -> InputError |
         f"The gate {own[0]!r} fails when the network runs: {type(cause).__name__}: {first}{at}. A "
         f"gate is given the branch, and returns what broadcasts to it."
     )
-
-
-def _macs_after(original: Original, after: Answer) -> int:
-    """MACs with the gates. A network that computes the more the more it finds is counted on what it
-    found without them, or the gates' own cost would drown in the difference."""
-    if original.work_depends_on_values:
-        return original.answer.macs + after.gate_macs - original.answer.gate_macs
-    return after.macs
 
 
 def _attach(
@@ -367,7 +361,7 @@ def _refused(refused: list[Site], total: int) -> SiteError:
 
 def _copied(model: nn.Module) -> nn.Module:
     try:
-        return copy.deepcopy(model)
+        return deep_copy(model)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise InputError(
             f"{type(model).__name__} cannot be copied ({error}). Insert with inplace=True, which "

@@ -1,0 +1,75 @@
+"""Copies of networks as `copy.deepcopy` makes them, in a fraction of its time.
+
+A module holds some twenty dictionaries and numbers, most of them empty, and `copy.deepcopy` asks
+each how it wants to be copied: on a deep network of small layers that takes as long as three
+forwards (ResNet-164), here one. A module is what its class and its state say; only what else is in
+there is asked.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import torch
+from torch import nn
+
+from attnlab.residuals.classes import OWN_CLASSES
+
+_Module = TypeVar("_Module", bound=nn.Module)
+_ATOMS: Final = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.Size)
+)
+_CONTAINERS: Final = frozenset((dict, OrderedDict, set, list))
+_REGISTERED: Final = frozenset(("_parameters", "_buffers", "_modules"))
+"""Of a module's state, dictionaries from names to what is registered."""
+
+
+def deep_copy(module: _Module, memo: dict[int, object] | None = None) -> _Module:
+    """`copy.deepcopy(module, memo)`."""
+    memo = {} if memo is None else memo
+    inside = [each for each in module.modules() if id(each) not in memo]
+    if not all(_is_plain(type(each)) for each in inside):
+        # A graph of torch.fx builds itself anew from children that must be whole by then.
+        return copy.deepcopy(module, memo)
+    # All before any is filled: whatever refers to a module finds its copy.
+    made = [(each, type(each).__new__(type(each))) for each in inside]
+    memo |= {id(old): new for old, new in made}
+    for old, new in made:
+        new.__setstate__(_copied_items(old.__getstate__(), memo))
+    found: _Module = memo[id(module)]  # type: ignore[assignment]
+    return found
+
+
+def _is_plain(own: type[nn.Module]) -> bool:
+    """Whether a module of this class is copied by its state alone; some say themselves how."""
+    return (
+        not hasattr(own, "__deepcopy__")
+        and (own.__reduce_ex__ is object.__reduce_ex__ or own in OWN_CLASSES)
+        and own.__reduce__ is object.__reduce__
+        and own.__getstate__ is nn.Module.__getstate__
+        and own.__new__ is object.__new__
+    )
+
+
+def _copied_items(items: Mapping[str, object], memo: dict[int, object]) -> dict[str, object]:
+    """Copies of the values of a module's state, or of one of the dictionaries in it."""
+    copies: dict[str, object] = {}
+    for name, value in items.items():
+        kind = type(value)
+        known = id(value)
+        if kind in _ATOMS:
+            copies[name] = value
+        elif known in memo:
+            copies[name] = memo[known]
+        elif kind in _CONTAINERS and not value:
+            copies[name] = memo[known] = kind()
+        elif kind is dict and name in _REGISTERED:
+            copies[name] = memo[known] = _copied_items(value, memo)  # type: ignore[arg-type]
+        elif kind is nn.Parameter:
+            copies[name] = value.__deepcopy__(memo)  # type: ignore[attr-defined]
+        else:
+            copies[name] = copy.deepcopy(value, memo)
+    return copies

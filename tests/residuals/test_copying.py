@@ -1,0 +1,120 @@
+"""`deep_copy` against `copy.deepcopy`."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import attnlab
+from attnlab.residuals.copying import deep_copy
+
+IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Odd(nn.Module):
+    """One of everything that a module can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.twice = self.conv
+        self.norm = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1))
+        whole = torch.arange(8.0)
+        self.register_buffer("first", whole[:4])
+        self.register_buffer("rest", whole[4:])
+        self.register_buffer("unsaved", torch.ones(2), persistent=False)
+        self.register_buffer("missing", None)
+        self.tied = self.conv.bias
+        self.inside = [nn.Linear(2, 2), {"head": self.conv}]
+        self.drop = nn.Dropout(0.5)
+        self.several = {"a": (1, [2.0])}
+        self.conv.register_forward_hook(Named(self.norm))
+        self.eval()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        seen = self.norm(self.twice(images)) * self.first.view(1, 4, 1, 1)
+        return self.drop(seen).flatten(1)
+
+
+class Named:
+    """A hook that knows another module."""
+
+    def __init__(self, other: nn.Module) -> None:
+        self.other = other
+
+    def __call__(self, module, arguments, output):
+        return output + self.other.bias.view(1, -1, 1, 1)
+
+
+def gated() -> nn.Module:
+    plain = attnlab.create("resnet20").eval()
+    return attnlab.insert(attnlab.insert(plain, "step", example=IMAGES)[0], "dia")[0]
+
+
+BUILDS = {
+    "odd": Odd,
+    "gated": gated,
+    "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval(),
+    "graph": lambda: torch.fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())).eval(),
+    "lazy": lambda: nn.Sequential(nn.LazyConv2d(4, 1)),
+}
+"""A graph of torch.fx and lazy layers say themselves how they are copied."""
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_it_is_what_deepcopy_makes(name):
+    torch.manual_seed(0)
+    network = BUILDS[name]()
+    ours, theirs = deep_copy(network), copy.deepcopy(network)
+    assert [n for n, _ in ours.named_modules()] == [n for n, _ in theirs.named_modules()]
+    for (path, mine), (_, other) in zip(ours.named_modules(), theirs.named_modules(), strict=True):
+        assert type(mine).__qualname__ == type(other).__qualname__, path
+        assert mine.__dict__.keys() == other.__dict__.keys(), path
+        assert mine.training is other.training
+        assert mine is not network.get_submodule(path)
+    if name == "lazy":
+        return
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for key, tensor in ours.state_dict(keep_vars=True).items():
+        original = network.state_dict(keep_vars=True)[key]
+        assert torch.equal(tensor, original)
+        assert tensor.data_ptr() != original.data_ptr()
+        assert type(tensor) is type(original)
+        assert tensor.requires_grad is original.requires_grad
+    given = torch.randn(2, 5, 8) if name == "transformer" else IMAGES
+    with torch.no_grad():
+        before = network(given)
+        assert torch.equal(ours(given), before)
+        for parameter in network.parameters():
+            parameter.add_(1)
+        assert torch.equal(ours(given), before)
+
+
+def test_what_is_shared_stays_shared_and_nothing_with_the_original():
+    network = Odd()
+    made = deep_copy(network)
+    assert made.twice is made.conv
+    assert made.tied is made.conv.bias
+    assert made.inside[1]["head"] is made.conv
+    assert made.inside[0] is not network.inside[0]
+    assert made.several == network.several
+    assert made.several["a"][1] is not network.several["a"][1]
+    (hook,) = made.conv._forward_hooks.values()
+    assert hook.other is made.norm
+    assert made.first.untyped_storage().data_ptr() == made.rest.untyped_storage().data_ptr()
+    made.conv.register_forward_pre_hook(lambda module, arguments: None)
+    assert not network.conv._forward_pre_hooks
+    made.register_buffer("another", torch.ones(1), persistent=False)
+    assert "another" not in network._non_persistent_buffers_set
+
+
+def test_what_the_memo_has_is_taken():
+    network, shared = Odd(), [1, 2]
+    network.shared = shared
+    other = nn.Parameter(torch.zeros(4))
+    made = deep_copy(network, {id(shared): shared, id(network.conv.bias): other})
+    assert made.shared is shared
+    assert made.conv.bias is made.tied is other
