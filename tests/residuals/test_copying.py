@@ -45,7 +45,7 @@ class Named:
     def __init__(self, other: nn.Module) -> None:
         self.other = other
 
-    def __call__(self, module, arguments, output):
+    def __call__(self, _module, _arguments, output):
         return output + self.other.bias.view(1, -1, 1, 1)
 
 
@@ -105,7 +105,7 @@ def test_what_is_shared_stays_shared_and_nothing_with_the_original():
     (hook,) = made.conv._forward_hooks.values()
     assert hook.other is made.norm
     assert made.first.untyped_storage().data_ptr() == made.rest.untyped_storage().data_ptr()
-    made.conv.register_forward_pre_hook(lambda module, arguments: None)
+    made.conv.register_forward_pre_hook(lambda *_: None)
     assert not network.conv._forward_pre_hooks
     made.register_buffer("another", torch.ones(1), persistent=False)
     assert "another" not in network._non_persistent_buffers_set
