@@ -52,7 +52,7 @@ class Rules(NamedTuple):
     """`data/additions.toml`, by place."""
 
     steps: dict[str, list[tuple[str, str]]]
-    """Start of the expression, and the condition for an identity shortcut."""
+    """Start of the expression, and the condition for an identity shortcut, or another kind."""
     not_steps: dict[str, list[str]]
     """Starts of expressions."""
     other: dict[tuple[str, str], tuple[list[str], str]]
@@ -92,7 +92,7 @@ class Addition:
     owner: str
     """The module that made it."""
     kind: str
-    """identity, projection, or none: not a step."""
+    """identity, projection, mixed, or none: not a step."""
     elements: int
     """Per sample."""
 
@@ -146,7 +146,8 @@ class Listener(TorchFunctionMode):
         for start, condition in rules().steps.get(place, []):
             if text.startswith(start):
                 values = {"passes": passes, **frame.f_locals}
-                return "identity" if eval(condition, values) else "projection"
+                kind = eval(condition, values)
+                return kind if isinstance(kind, str) else ("identity" if kind else "projection")
         if any(text.startswith(start) for start in rules().not_steps.get(place, [])):
             return "none"
         if place.startswith("transformers.") and text in rules().texts:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnlab import testing as testing
     from attnlab._errors import AttnlabError as AttnlabError
     from attnlab.instruments import dynamics as dynamics
+    from attnlab.instruments.forms.measure import describe_steps as describe_steps
     from attnlab.instruments.maps.measure import maps as maps
     from attnlab.instruments.noise.measure import noise_response as noise_response
     from attnlab.instruments.place.measure import place as place
@@ -74,6 +75,7 @@ _NAMES = {
     "remove": "attnlab.surgery.insertion.host",
     "steps": "attnlab.residuals.steps",
     "latency": "attnlab.timing",
+    "describe_steps": "attnlab.instruments.forms.measure",
     "maps": "attnlab.instruments.maps.measure",
     "noise_response": "attnlab.instruments.noise.measure",
     "place": "attnlab.instruments.place.measure",

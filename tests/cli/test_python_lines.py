@@ -126,6 +126,11 @@ TABLE = [
         "assert len(result.chosen) == 3",
     ),
     Entry(
+        "steps resnet20 --gate se --data digits --limit 9 --out st",
+        "import json; assert [step.gain for step in result.steps][0] == "
+        "json.load(open('st/steps.json'))['steps'][0]['gain'] == 1",
+    ),
+    Entry(
         "trajectory resnet20 --data digits --limit 12 --out tr",
         "import json; assert [step.nsi for step in result.steps] == [step['nsi'] for step in "
         "json.load(open('tr/trajectory.json'))['steps']]",

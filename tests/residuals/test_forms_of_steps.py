@@ -280,6 +280,6 @@ def test_a_matrix_made_from_the_streams_carries_them() -> None:
     state = torch.randn(2, 5, 4, 8)
     network = nn.Sequential(Streams(), Streams())
     found = attnlab.steps(network, state)
-    assert [(step.owner, step.kind) for step in found] == [("0", "projection"), ("1", "projection")]
+    assert [(step.owner, step.kind) for step in found] == [("0", "mixed"), ("1", "mixed")]
     with pytest.raises(StepsNotFoundError):
         attnlab.steps(nn.Sequential(Attended()), torch.randn(2, 3, 5, 8))

@@ -92,6 +92,14 @@ INSTRUMENTS: dict[str, Instrument] = {
             function="noise_response",
         ),
         Instrument(
+            "steps",
+            "attnlab.instruments.forms.measure",
+            "what each step carries, reads, writes; its own gates",
+            "attnlab steps resnet20 --gate se --data digits",
+            ("loader", "name"),
+            function="describe_steps",
+        ),
+        Instrument(
             "trajectory",
             "attnlab.instruments.trajectory.measure",
             "where the states of a network go, step by step",

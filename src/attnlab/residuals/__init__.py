@@ -8,6 +8,9 @@ from attnlab._folders import handed_on
 if TYPE_CHECKING:
     from attnlab.residuals.attachment import Attachment as Attachment
     from attnlab.residuals.choose import find_sites as find_sites
+    from attnlab.residuals.form import Multiplier as Multiplier
+    from attnlab.residuals.form import ProductKey as ProductKey
+    from attnlab.residuals.form import StepForm as StepForm
     from attnlab.residuals.gates import GateSource as GateSource
     from attnlab.residuals.site import Site as Site
     from attnlab.residuals.steps import Step as Step
@@ -22,6 +25,7 @@ __getattr__, __dir__ = handed_on(
     __name__,
     attachment=("Attachment",),
     choose=("find_sites",),
+    form=("Multiplier", "ProductKey", "StepForm"),
     gates=("GateSource",),
     site=("Site",),
     steps=("Step", "StepKey"),

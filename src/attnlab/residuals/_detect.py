@@ -36,7 +36,7 @@ from attnlab.residuals._update import (
 )
 from attnlab.residuals.graph import Graph, Node
 
-Kind = Literal["identity", "projection", "merge"]
+Kind = Literal["identity", "projection", "mixed", "merge"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Detection:
                     and not is_read_elsewhere(graph, branch, node.index)
                     and self._is_update(node, state, branch)
                 ):
-                    return Addition(node.index, "projection", state, shortcut, branch)
+                    return Addition(node.index, "mixed", state, shortcut, branch)
         return None
 
     def _is_merge(self, node: Node, found: Projection) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,12 +11,23 @@ from torch import nn
 
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.form import Multiplier, Role
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.library import GateAt, OwnGates, gate_at
 from attnlab.residuals.site import Position, position_of
 from attnlab.residuals.steps import Step
+from attnlab.residuals.where import lies_in
 
-GateKind = Literal["inserted", "own", "norm"]
+GateKind = Literal["inserted", "own", "norm", "product"]
+
+
+_POSITIONS: dict[Role, Position] = {
+    "size": "end",
+    "write": "end",
+    "inside": "inside",
+    "read": "inside",
+    "carry": "elsewhere",
+}
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class GateSource:
     """Its module in the network: an attachment of ours, the network's own attention, or a norm."""
     kind: GateKind
     """`inserted` by attnlab, the network's `own` (squeeze-and-excitation of timm or torchvision),
-    or in a `norm` (IEBN)."""
+    in a `norm` (IEBN), or what the network multiplies by in a `product` of its own."""
     module: nn.Module = field(repr=False)
     """What computes its value."""
     channel_axis: int
@@ -37,6 +49,8 @@ class GateSource:
     """For each of its calls in one forward, from 0: the step on whose branch it acts, and where."""
     submodule: str = ""
     """What of the module returns its value; of the network's own only."""
+    multipliers: tuple[Multiplier, ...] = ()
+    """Of a product: what multiplies, and where; one for each of its calls."""
 
 
 def find_gates(
@@ -67,7 +81,34 @@ def find_gates(
             module = module.gate_module
         label = next((step.label for step, _ in calls.values() if step is not None), label)
         found[kind].append(GateSource(name, kind, module, axis, label, calls, submodule))
-    return tuple(source for sources in found.values() for source in sources)
+    known = tuple(source for sources in found.values() for source in sources)
+    return (*known, *_products(model, steps, [source.name for source in known]))
+
+
+def _products(
+    model: nn.Module, steps: Sequence[Step], known: Sequence[str]
+) -> Iterator[GateSource]:
+    """What the network itself multiplies by in its steps, but for the gates that are `known`."""
+    named: dict[str, list[tuple[Step, Multiplier]]] = defaultdict(list)
+    for step in steps:
+        for each in step.form.gates:
+            assert each.key is not None
+            if not any(
+                lies_in(place, name) for place in (each.key.owner, each.name) for name in known
+            ):
+                named[f"{each.name}:{each.role}"].append((step, each))
+    for name, found in named.items():
+        step, first = found[0]
+        assert first.key is not None
+        yield GateSource(
+            name,
+            "product",
+            model.get_submodule(first.key.owner),
+            -1,
+            step.label,
+            {number: (step, _POSITIONS[each.role]) for number, (step, each) in enumerate(found)},
+            multipliers=tuple(each for _, each in found),
+        )
 
 
 def has_gates(model: nn.Module) -> bool:

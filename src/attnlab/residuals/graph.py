@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from operator import index
 from typing import SupportsIndex, cast
@@ -20,6 +21,9 @@ from torch.utils._pytree import tree_map_only
 from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals import operations
 
+_OF_NORMS = frozenset(("rsqrt", "pow", "square", "sqrt", "var", "var_mean")) | frozenset(
+    ("batch_norm", "layer_norm", "rms_norm", "group_norm")
+)
 _LAST_AXIS_NORMS = frozenset(("layer_norm", "rms_norm", "fast_layer_norm", "fast_rms_norm"))
 
 
@@ -66,6 +70,8 @@ class Node:
     """Whether the tensor holds real or complex numbers; token numbers and masks do not."""
     random: bool = False
     """Whether the call drew random numbers."""
+    written_out: bool = False
+    """Whether the call was not made: it stands for a part of an addition with a sign or factor."""
     data: bool = False
     """Whether the tensor depends on the network's input."""
     data_inputs: tuple[int, ...] = ()
@@ -205,6 +211,27 @@ class Graph:
     def computed_from_constant(self, index: int, ancestor: int) -> bool:
         """Whether `index` was computed from `ancestor`, which need not depend on the input."""
         return bool((self._ancestors[index] >> ancestor) & 1)
+
+    @cached_property
+    def norm_calls(self) -> frozenset[tuple[str, int]]:
+        """The module calls that compute what a norm computes: a parameter that multiplies there is
+        a norm's weight."""
+        return frozenset(
+            (node.owner, node.call) for node in self.nodes if node.operation in _OF_NORMS
+        )
+
+    @cached_property
+    def _direct_calls(self) -> dict[tuple[str, int, str], list[Node]]:
+        found: dict[tuple[str, int, str], list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            if not node.written_out and node.place is None:
+                found[node.owner, node.call, node.operation].append(node)
+        return found
+
+    def direct_calls(self, node: Node) -> list[Node]:
+        """All calls of the operation of `node` that the same call of its module makes itself, not
+        the modules in it."""
+        return self._direct_calls[node.owner, node.call, node.operation]
 
     def between(self, start: int, end: int) -> list[Node]:
         """The data nodes on the paths from `start` (excluded; -1: outside) to `end` (included)."""

@@ -209,7 +209,7 @@ class _Recorder(TorchFunctionMode):
         """A node of a call that was not made, of the shape of a tensor that was."""
         inputs = tuple(each.index for each in arguments if isinstance(each, Ref))
         node = self._new(_function_name(function), like, inputs)
-        node.function, node.arguments = function, arguments
+        node.function, node.arguments, node.written_out = function, arguments, True
         return node.index
 
     def _new(self, operation: str, tensor: Tensor, inputs: tuple[int, ...] = ()) -> Node:

@@ -19,6 +19,7 @@ from attnlab._errors import StepsNotFoundError
 from attnlab.residuals._detect import Addition, Kind, additions
 from attnlab.residuals._update import block_name
 from attnlab.residuals.example import Example, Run, run_once, uncompiled
+from attnlab.residuals.form import StepForm, form_of
 from attnlab.residuals.graph import Graph, Node
 
 _WRITES = re.compile(r"(add|sub|subtract|addcmul|lerp)_\(")
@@ -67,7 +68,8 @@ class StepKey:
 
 @dataclass(frozen=True)
 class Step:
-    """One residual update `x_{t+1} = x_t + f(x_t)` of a network."""
+    """One residual update `X' = carry(X) + write(Δt ⊗ f(read(X)))` of a network; the plain one is
+    `x_{t+1} = x_t + f(x_t)`."""
 
     stage: int
     """From 1. A stage is a run of steps whose states have the same number of elements."""
@@ -76,7 +78,8 @@ class Step:
     part: int
     """From 0, within the block: 0 is a transformer block's attention, 1 its MLP."""
     kind: Kind
-    """`identity`: the shortcut is x_t itself. `projection`: a convolution, pool, ... of it."""
+    """`identity`: the shortcut is x_t itself. `projection`: a convolution, pool, ... of it.
+    `mixed`: streams that a matrix mixes, as hyper-connections carry them."""
     name: str
     """The block's module name, e.g. `layer1.0`."""
     key: StepKey
@@ -101,6 +104,8 @@ class Step:
     """What is applied to the sum before anything else sees it (`relu`), or an empty string."""
     source: str
     """File and line of the addition."""
+    form: StepForm
+    """What carries the state, reads from it and writes to it, and what multiplies the branch."""
     graph_node: int
     """The addition's node in the recorded graph, with its state, shortcut and branch nodes."""
     state_node: int
@@ -128,7 +133,7 @@ class Step:
     def __str__(self) -> str:
         return (
             f"{self.label:7} {self.kind:10} {self.name:24} "
-            f"{'×'.join(map(str, self.shape[1:])):14} {self.source}"
+            f"{'×'.join(map(str, self.shape[1:])):14} {self.form!s:14} {self.source}"
         )
 
 
@@ -148,9 +153,9 @@ def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
     return found
 
 
-def find_steps(graph: Graph, kinds: Sequence[Kind] = ("identity", "projection")) -> list[Step]:
+def find_steps(graph: Graph) -> list[Step]:
     """The steps of a recorded graph; an empty list where there are none."""
-    found = [_describe(graph, addition) for addition in additions(graph) if addition.kind in kinds]
+    found = [_describe(graph, each) for each in additions(graph) if each.kind != "merge"]
     return _numbered(found)
 
 
@@ -203,6 +208,9 @@ def _describe(graph: Graph, addition: Addition) -> Step:
     node = graph.nodes[addition.node]
     shortcut, branch = graph.nodes[addition.shortcut], graph.nodes[addition.branch]
     axis = (branch if shortcut.channel_axis is None else shortcut).channels_on
+    form, axis = form_of(
+        graph, node, addition.kind, addition.state, addition.shortcut, addition.branch, axis
+    )
     plain = not node.first_goes_on
     key = StepKey(node.owner, node.call, len(node.shape), axis, node.shape[axis], 0, plain)
     similar = key.candidates(graph)
@@ -222,6 +230,7 @@ def _describe(graph: Graph, addition: Addition) -> Step:
         shape=node.shape,
         activation=_activation_after(graph, node),
         source=node.source,
+        form=form,
         graph_node=addition.node,
         state_node=addition.state,
         shortcut_node=addition.shortcut,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,11 @@ from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, Run, run_once, running_eagerly
+from attnlab.residuals.form import Multiplier
 from attnlab.residuals.gates import GateSource, find_gates
 from attnlab.residuals.library import OwnGates, check_own_gates
 from attnlab.residuals.operations import Addends, add_up, addends, is_in_place
+from attnlab.residuals.products import Teller, ToldProduct, replace_method, watch_products
 from attnlab.residuals.site import Position
 from attnlab.residuals.steps import Step, find_steps
 
@@ -60,12 +62,27 @@ class SeenGate(NamedTuple):
 
     def by_channel(self) -> Tensor:
         """The value as (rows, channels, places): one row where all inputs have the same."""
+        if self.gate.multipliers:
+            return _by_numbers(self.gate.multipliers[0], self.value.detach())
         values = self.value.detach().movedim(self.gate.channel_axis, 1)
         return values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)
 
 
+def _by_numbers(multiplier: Multiplier, value: Tensor) -> Tensor:
+    if multiplier.origin == "parameter":
+        return value.reshape(1, -1, 1)
+    if not multiplier.channel_axes:
+        return value.reshape(len(value), 1, -1)
+    first = tuple(range(1, 1 + len(multiplier.channel_axes)))
+    moved = value.movedim(multiplier.channel_axes, first).flatten(1, len(first))
+    return moved.reshape(*moved.shape[:2], -1)
+
+
 class Observer(ABC):  # noqa: B024
     """Told of a network's calls, steps and gates by `watching`. Override what you need."""
+
+    sees_products: ClassVar[bool] = False
+    """Whether to be told of what the network multiplies by itself: its own gates and matrices."""
 
     def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:  # noqa: B027
         """A forward of the whole network begins."""
@@ -136,10 +153,23 @@ def watching(
         cleaning.enter_context(model.register_forward_hook(watch.end))
         for owner, steps in owners.items():
             module = model.get_submodule(owner)
-            _replace_method(cleaning, module, "forward", watch.owner_forward(module, steps))
+            replace_method(cleaning, module, "forward", watch.owner_forward(module, steps))
         for gate in found.gates:
-            _watch_gate(cleaning, model.get_submodule(gate.name), gate, watch.gate_teller(gate))
+            if gate.kind != "product":
+                module = model.get_submodule(gate.name)
+                _watch_gate(cleaning, module, gate, watch.gate_teller(gate))
+        if observer.sees_products:
+            watch_products(cleaning, model, _told_products(watch, found.gates))
         yield found
+
+
+def _told_products(watch: _Watch, gates: Sequence[GateSource]) -> Iterator[ToldProduct]:
+    for gate in gates:
+        if gate.kind == "product":
+            tell = watch.gate_teller(gate)
+            for each in gate.multipliers:
+                assert each.key is not None
+                yield ToldProduct(each.key, tell)
 
 
 class _Watch:
@@ -178,7 +208,7 @@ class _Watch:
 
         return forward
 
-    def gate_teller(self, gate: GateSource) -> _Teller:
+    def gate_teller(self, gate: GateSource) -> Teller:
         def tell(value: Tensor, branch: Tensor | None) -> Tensor:
             if not self.running:
                 return value
@@ -191,11 +221,7 @@ class _Watch:
         return tell
 
 
-_Teller = Callable[[Tensor, Tensor | None], Tensor]
-"""Given a gate's value and what it multiplies, answers with the value to use."""
-
-
-def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: _Teller) -> None:
+def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: Teller) -> None:
     """What gates and observers add must not be counted among the network's own additions."""
     if isinstance(module, Attachment):
         original = module.step_size
@@ -204,7 +230,7 @@ def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: 
             with torch._C.DisableTorchFunction():
                 return tell(original(branch, shortcut), branch)
 
-        _replace_method(cleaning, module, "step_size", step_size)
+        replace_method(cleaning, module, "step_size", step_size)
         return
     scale = module.gate_scale if isinstance(module, InstanceEnhancementBatchNorm) else None
     inner = module.get_submodule("gate" if scale is not None else gate.submodule)
@@ -219,18 +245,6 @@ def _watch_gate(cleaning: ExitStack, module: nn.Module, gate: GateSource, tell: 
             return told if scale is None else told / scale
 
     cleaning.enter_context(inner.register_forward_hook(hook))
-
-
-def _replace_method(
-    cleaning: ExitStack, module: nn.Module, name: str, method: Callable[..., object]
-) -> None:
-    """Give one object its own method; taken off again, and what was there before put back."""
-    attributes = module.__dict__
-    if name in attributes:
-        cleaning.callback(attributes.__setitem__, name, attributes[name])
-    else:
-        cleaning.callback(attributes.pop, name)
-    attributes[name] = method
 
 
 class _AdditionWatch(TorchFunctionMode):

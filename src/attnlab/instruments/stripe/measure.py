@@ -41,9 +41,10 @@ def usable_gates(
     found = [gate for gate in gates if len(gate.calls) == 1]
     if not gates:
         raise StepsNotFoundError(
-            f"{type(model).__name__} has no gate to watch: no gate that attnlab inserted, and no "
-            f"squeeze-and-excitation module of timm or torchvision. Insert one first, for example "
-            f"attnlab.insert(model, 'se'), or on the command line --gate se."
+            f"{type(model).__name__} has no gate to watch: no gate that attnlab inserted, no "
+            f"squeeze-and-excitation module of timm or torchvision, and nothing that multiplies in "
+            f"its steps (LayerScale, gated attention, hyper-connections). Insert one first, for "
+            f"example attnlab.insert(model, 'se'), or on the command line --gate se."
         )
     if not found:
         raise StepsNotFoundError(
@@ -56,9 +57,12 @@ def usable_gates(
 class GateStreams(Observer):
     """One stream per gate, of which images samples are kept, and how many of them differ."""
 
+    sees_products = True
+
     def __init__(self, gates: Sequence[GateSource], sample: int) -> None:
         self.gates = gates
-        self.streams = {gate.name: GateStream(gate.channel_axis) for gate in gates}
+        axes = {gate.name: 1 if gate.multipliers else gate.channel_axis for gate in gates}
+        self.streams = {name: GateStream(axis) for name, axis in axes.items()}
         self.reservoir = Reservoir(sample)
         self.different = DifferentInputs()
         self._batch = 0
@@ -72,7 +76,8 @@ class GateStreams(Observer):
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.name in self.streams:
-            self.streams[seen.gate.name].see(seen.value, self._batch, self._chosen)
+            value = seen.by_channel() if seen.gate.multipliers else seen.value
+            self.streams[seen.gate.name].see(value, self._batch, self._chosen)
 
     def call_ended(self, output: object) -> None:
         del output
@@ -117,8 +122,8 @@ def stripe(
     does not grow with the data: moments per channel are kept of all images, values of some.
 
     Args:
-        network: a network with gates that attnlab inserted, or squeeze-and-excitation of its own,
-            as for `attnlab.open`.
+        network: a network with gates that attnlab inserted or with its own (squeeze-and-excitation,
+            gated attention, LayerScale, hyper-connections), as for `attnlab.open`.
         loader: batches in the place of the network's own images: a tensor, a tuple whose first
             element is one or, for detectors, a list of images of any sizes, or a dictionary of
             inputs.

@@ -27,7 +27,8 @@ class SiteStripe:
     """The block of the step on whose branch it lies, or its module's name."""
     name: str
     kind: str
-    """`inserted`, the network's `own`, or in a `norm`."""
+    """`inserted`, the network's `own`, in a `norm`, or a `product` that the network makes, such as
+    LayerScale, gated attention and hyper-connections."""
     channels: int
     mean: Number
     smallest: Number

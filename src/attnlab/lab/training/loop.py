@@ -474,7 +474,7 @@ def _result(job: _Job, state: State, task: Task) -> RunResult:
 
 
 def _sites(network: nn.Module, inputs: Any) -> int:
-    return sum(gate.kind != "own" for gate in watchable(network, inputs).gates)
+    return sum(gate.kind in ("inserted", "norm") for gate in watchable(network, inputs).gates)
 
 
 def _scaled(config: RunConfig) -> str:

@@ -21,11 +21,9 @@ from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.site import Site, position_of
 from attnlab.residuals.steps import Step, find_steps
 from attnlab.surgery.double import exchange
-from attnlab.surgery.folding._flow import Flow, names, replayed
+from attnlab.surgery.folding._flow import Flow, replayed
 from attnlab.surgery.folding._ids import Refusal
 
-_OF_NORMS = names("rsqrt pow square sqrt var var_mean batch_norm layer_norm rms_norm group_norm")
-"""A module that computes one of these and multiplies by a parameter is a norm with its weight."""
 _CONFIGURED = {"residual_scale": ("scale_depth", lambda config: sqrt(config.num_hidden_layers))}
 """Of numbers that a layer does not have under the name of its configuration (MiniCPM3): the name
 there, and the value with which the layer's is 1."""
@@ -104,7 +102,7 @@ def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]
         if node.operation != "mul" or len(node.data_inputs) != 1:
             continue
         (source,) = node.data_inputs
-        if graph.nodes[source].shape != node.shape or _in_norm(graph, node):
+        if graph.nodes[source].shape != node.shape or (node.owner, node.call) in graph.norm_calls:
             continue
         step, position = position_of(graph, node, steps)
         if step is None or position != "end":
@@ -113,12 +111,6 @@ def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]
         if constant is not None and bool((constant[1] != 1).any()):
             scale, value = constant
             yield scale, _site(step, scale), value.detach().cpu().double().flatten()
-
-
-def _in_norm(graph: Graph, node: Node) -> bool:
-    """Whether the multiplication is the last of a norm, whose weight is no gate."""
-    call = (node.owner, node.call)
-    return any(n.operation in _OF_NORMS for n in graph.nodes if (n.owner, n.call) == call)
 
 
 def _constant(

@@ -188,6 +188,8 @@ def why_not(network: nn.Module, found: Watchable, step: Step) -> str:
             "its shortcut projects: it changes the shape or the channels of the state, which the "
             "network needs"
         )
+    if step.kind == "mixed":
+        return "a matrix mixes the streams of its state, which the network needs"
     nodes = branch_nodes(found.run.graph, step)
     if not nodes:
         return "something besides its addition reads its branch"
