@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
 
+from torch import Tensor
+
 from attnlab.residuals.graph import Graph, Node, Ref
 
 Role = Literal["carry", "read", "write", "size", "inside"]
@@ -93,6 +95,13 @@ class StepForm:
     stream_axis: int
     """Of the state, where it has an axis for them; -1 where they lie in its channels, or for 1."""
     multipliers: tuple[Multiplier, ...]
+
+    def by_stream(self, state: Tensor, channel_axis: int) -> Tensor:
+        """A state as (inputs, streams, ...), its channels last."""
+        features = state.movedim(channel_axis, -1)
+        if self.stream_axis < 0:
+            return features.unflatten(-1, (self.streams, -1)).movedim(-2, 1)
+        return features.movedim(self.stream_axis, 1)
 
     def having(self, *roles: Role) -> tuple[Multiplier, ...]:
         """The multipliers of these roles, in the order of execution."""

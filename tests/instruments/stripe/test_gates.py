@@ -241,9 +241,10 @@ def test_nothing_stays_on_the_network():
     [
         (
             lambda: stripe(attnlab.create("resnet20", 10), [IMAGES]),
-            "ResNet has no gate to watch: no gate that attnlab inserted, and no "
-            "squeeze-and-excitation module of timm or torchvision. Insert one first, for example "
-            "attnlab.insert(model, 'se'), or on the command line --gate se.",
+            "ResNet has no gate to watch: no gate that attnlab inserted, no "
+            "squeeze-and-excitation module of timm or torchvision, and nothing that multiplies in "
+            "its steps (LayerScale, gated attention, hyper-connections). Insert one first, for "
+            "example attnlab.insert(model, 'se'), or on the command line --gate se.",
         ),
         (
             lambda: stripe(_with_gate("se"), []),

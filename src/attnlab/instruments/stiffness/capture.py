@@ -26,6 +26,15 @@ from attnlab.residuals.padding import named_arguments, valid_tokens
 from attnlab.residuals.watching import watching
 
 
+class StreamNorms(NamedTuple):
+    """The norms of one step, each (inputs, streams)."""
+
+    shortcut: Tensor
+    """Of what carries each stream on: (C X)_i."""
+    update: Tensor
+    """Of what is added to each."""
+
+
 class CapturedStep(NamedTuple):
     """One step of the last forward, or one block of steps; norms are per input."""
 
@@ -45,6 +54,8 @@ class CapturedStep(NamedTuple):
     gate: Tensor | None
     """Δt, (inputs, channels): the product of these gates, averaged over space where it varies
     there; None without one, and for a block of several steps."""
+    streams: StreamNorms | None
+    """The same norms stream by stream, of a state of several streams (hyper-connections)."""
     mutated: bool
     """Whether x_t was changed in place between the owner's entry and the addition. The norms are
     those of what is really added; the state that the previous step left is another one."""
@@ -174,7 +185,20 @@ class Captured(Observer):
         gates = self._gates.pop(step.key, [])
         gate = gate_product(gates, inputs, self._counted) if gates else None
         branch = self._branches.pop(step.key, update)
-        return CapturedStep(step, state, branch, update, change, normed, gate, seen.mutated)
+        streams = self._streams(seen) if step.form.streams > 1 else None
+        return CapturedStep(
+            step, state, branch, update, change, normed, gate, streams, seen.mutated
+        )
+
+    def _streams(self, seen: SeenStep) -> StreamNorms:
+        step = seen.step
+        norms = []
+        for features in (seen.shortcut, seen.branch):
+            if self._counted is not None:
+                features = of_tokens(features, self._counted, f"the state of step {step.label}")
+            by_stream = step.form.by_stream(features, step.channel_axis)
+            norms.append(norm(by_stream.flatten(0, 1), len(by_stream) * step.form.streams))
+        return StreamNorms(*(each.unflatten(0, (-1, step.form.streams)) for each in norms))
 
     def _block_seen(self, seen: SeenStep, span: Span) -> None:
         block = self._sum(span)
@@ -186,7 +210,7 @@ class Captured(Observer):
         norms = [self._norm(features, what) for features in sums.features()]
         state, branch, update, change, normed = norms
         self._found[span.first.key] = CapturedStep(
-            span.first, state, branch, update, change, normed, None, block.mutated
+            span.first, state, branch, update, change, normed, None, None, block.mutated
         )
         del self._sums[span.first.key]
 

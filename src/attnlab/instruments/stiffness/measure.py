@@ -30,7 +30,7 @@ from attnlab.residuals.inputs import Inputs, head, inputs_of
 from attnlab.subject import Source, subject_of
 
 if TYPE_CHECKING:
-    from attnlab.instruments.stiffness.meters import MeteredStiffness
+    from attnlab.instruments.stiffness.meters import MeteredStiffness, MeteredStreams
 
 
 def batches(
@@ -96,7 +96,8 @@ def stiffness(
         name: of the network, for the report.
         progress: show a progress bar; on a terminal when None.
     """
-    from attnlab.instruments.stiffness.meters import Meters  # torchmetrics takes seconds to import
+    # torchmetrics takes seconds to import.
+    from attnlab.instruments.stiffness.meters import Meters, StreamMeters
 
     started = time.perf_counter()
     _check_options(convention, granularity, tokens, si, grid)
@@ -115,15 +116,17 @@ def stiffness(
     ):
         if convention == "normed":
             _check_passed_on(steps.plan)
-        meters = Meters(steps.stages, grid)
+        meters, streams = Meters(steps.stages, grid), StreamMeters(steps.plan)
         for batch in chain([first], inputs):
             call(model, batch)
             meters.update(nsi(steps.norms, convention).cpu())
+            streams.update([step.streams for step in steps])
             mutated.update(step.step.label for step in steps if step.mutated)
     found = meters.compute()
     indices = _indices(model, first, si, example) if si else []
     total = found.total.mean.item()
-    results = _step_results(steps.plan, found, indices)
+    per_stream = streams.compute()
+    results = _step_results(steps.plan, found, indices, per_stream)
     measured = StiffnessResult(
         network=name or subject.name,
         convention=convention,
@@ -143,8 +146,13 @@ def stiffness(
         surface=tuple(map(tuple, found.surface.tolist())),
         proportion=tuple(map(tuple, found.proportion.values.tolist())),
         proportion_integral=found.proportion.integral.item(),
+        stream_tns=per_stream.tns,
         seconds=time.perf_counter() - started,
-        notes=(*_notes(steps.plan, convention, mutated, total), *_token_notes(steps)),
+        notes=(
+            *_notes(steps.plan, convention, mutated, total),
+            *_token_notes(steps),
+            *_carry_notes(steps.plan),
+        ),
     )
     return subject.sign(measured)
 
@@ -169,7 +177,7 @@ def _check_options(
 
 
 def _step_results(
-    plan: Plan, found: MeteredStiffness, indices: list[StepIndex]
+    plan: Plan, found: MeteredStiffness, indices: list[StepIndex], streams: MeteredStreams
 ) -> tuple[StepResult, ...]:
     values = found.nsi
     low, middle, high = values.quantiles.tolist()
@@ -191,6 +199,7 @@ def _step_results(
             quantile_95=high[n],
             maximum=values.maximum[n].item(),
             stiffest_share=shares[n],
+            streams=streams.nsi.get(span.first.key, ()),
             si=spectral[n].value.mean().item() if n in spectral else None,
             si_residual=spectral[n].residual.max().item() if n in spectral else None,
         )
@@ -245,6 +254,16 @@ def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) 
         yield (
             f"x_t is changed in place before it is added, in {', '.join(sorted(mutated)[:5])}: "
             f"norms are those of the tensor that is really added."
+        )
+
+
+def _carry_notes(plan: Plan) -> Iterator[str]:
+    carried = [step for step in plan.steps if step.form.carry in ("matrix", "factor")]
+    if carried:
+        yield (
+            f"{len(carried)} of {len(plan.steps)} steps carry their state on changed "
+            f"({carried[0].form}): NSI is what is added relative to what is carried, not to the "
+            f"state before. What the carries do themselves says attnlab steps."
         )
 
 

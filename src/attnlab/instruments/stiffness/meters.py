@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,11 @@ from attnlab.instruments.stiffness import metrics
 from attnlab.instruments.stiffness.conventions import PerStep
 from attnlab.instruments.stiffness.grid import Grid
 from attnlab.instruments.stiffness.stages import Stages, kept_members
+from attnlab.residuals import StepKey
+
+if TYPE_CHECKING:
+    from attnlab.instruments.stiffness.capture import StreamNorms
+    from attnlab.instruments.stiffness.plan import Plan
 
 
 class MeteredStiffness(NamedTuple):
@@ -68,3 +74,60 @@ class Meters:
             self.proportion.compute(),
             stiffest,
         )
+
+
+class MeteredStreams(NamedTuple):
+    """What was found stream by stream."""
+
+    nsi: dict[StepKey, tuple[float, ...]]
+    """Of every step with streams: mean over inputs."""
+    tns: tuple[float, ...]
+    """Of every stream; empty where not all steps have the same number of them."""
+
+
+class StreamMeters:
+    """NSI of every stream of every step, and TNS of every stream: each stream is a trajectory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.steps = [span.first for span in plan.spans]
+        self.stages = plan.stages
+        numbers = {step.form.streams for step in self.steps}
+        self.number = numbers.pop() if len(numbers) == 1 else 1
+        self.nsi = [
+            metrics.NeuralStiffnessIndex(torch.zeros(step.form.streams, dtype=torch.int64))
+            if step.form.streams > 1
+            else None
+            for step in self.steps
+        ]
+        self.total = [
+            metrics.TotalNeuralStiffness(self.stages)
+            for _ in range(self.number if self.number > 1 else 0)
+        ]
+
+    def update(self, norms: Sequence[StreamNorms | None]) -> None:
+        """Add a batch of inputs: of every step its norms, None of one with a single stream."""
+        ratios = [None if each is None else _ratio(each) for each in norms]
+        for metric, ratio in zip(self.nsi, ratios, strict=True):
+            if metric is not None and ratio is not None:
+                metric.update(ratio)
+        known = [ratio for ratio in ratios if ratio is not None]
+        for stream, total in enumerate(self.total):
+            if len(known) == len(self.steps):
+                total.update(torch.stack([ratio[:, stream] for ratio in known], 1))
+
+    def compute(self) -> MeteredStreams:
+        """The results over all inputs."""
+        nsi = {
+            step.key: tuple(metric.compute().mean.tolist())
+            for step, metric in zip(self.steps, self.nsi, strict=True)
+            if metric is not None and metric.inputs
+        }
+        tns = tuple(each.compute().mean.item() for each in self.total if each.inputs)
+        return MeteredStreams(nsi, tns)
+
+
+def _ratio(norms: StreamNorms) -> Tensor:
+    """(inputs, streams); NaN where a stream is zero."""
+    shortcut, update = norms.shortcut.cpu(), norms.update.cpu()
+    defined = shortcut > 0
+    return torch.where(defined, update / torch.where(defined, shortcut, 1.0), torch.nan)

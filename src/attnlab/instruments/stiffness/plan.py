@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_module
-from attnlab._errors import StepsNotFoundError
+from attnlab._errors import OptionError, StepsNotFoundError
 from attnlab.instruments.stiffness.after import activation_after, norms_after
 from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.granularity import Span, check_granularity, spans
@@ -92,6 +92,13 @@ def plan_steps(
             f"states and no stiffness: NSI compares a state with the next one of the same shape. "
             f"(VGG has no shortcut; DenseNet concatenates instead of adding.) Seen in one run on "
             f"an input of shape {found.run.input_shape}."
+        )
+    carried = next((s for s in found.steps if s.form.carry in ("matrix", "factor")), None)
+    if granularity == "block" and carried is not None:
+        raise OptionError(
+            f"granularity='block' adds up what the steps of a block add, and step {carried.label} "
+            f"({carried.name}) carries its state on changed ({carried.form}), so that is not what "
+            f"the block does. Measure single steps: granularity='step'."
         )
     graph = found.run.graph
     return Plan(

@@ -13,7 +13,7 @@ from attnlab.instruments.stiffness.choices import Convention, Granularity, Token
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
-from attnlab.results.base import Number, Result
+from attnlab.results.base import Number, Numbers, Result
 
 if TYPE_CHECKING:
     import pandas
@@ -41,6 +41,8 @@ class StepResult:
     maximum: Number
     stiffest_share: Number
     """Share of the inputs of which it is the stiffest step."""
+    streams: Numbers = ()
+    """NSI of every stream, of a state of several (hyper-connections): mean over inputs."""
     si: float | None = None
     """Mean SI of the branch over the sampled inputs."""
     si_residual: float | None = None
@@ -102,6 +104,8 @@ class StiffnessResult(Result):
     """What one step is: a residual addition, or all additions of a block."""
     tokens: Tokens = "all"
     """Which tokens of a transformer's states were counted."""
+    stream_tns: Numbers = ()
+    """TNS of every stream, where all steps have the same streams."""
 
     def slim(self) -> StiffnessResult:
         """Without the surfaces."""
@@ -140,7 +144,16 @@ class StiffnessResult(Result):
         has_si = any(step.si is not None for step in self.nsi)
         columns = ["step", "module", "NSI", "spread", "5 %", "median", "95 %", "stiffest of"]
         columns += ["SI", "residual"] if has_si else []
-        rows = [[*_cells(step), *(_si_cells(step) if has_si else ())] for step in self.nsi]
+        streams = max((len(step.streams) for step in self.nsi), default=0)
+        columns += [f"stream {number + 1}" for number in range(streams)]
+        rows = [
+            [
+                *_cells(step),
+                *(_si_cells(step) if has_si else ()),
+                *_stream_cells(step, streams),
+            ]
+            for step in self.nsi
+        ]
         title = f"{self.network}, NSI by convention {self.convention!r}"
         title += f", {self.tokens} tokens" if self.tokens != "all" else ""
         title += f"; {self.plan}, the first {self.granularity} of every stage is not counted"
@@ -196,6 +209,11 @@ def _cells(step: StepResult) -> list[Cell]:
         *(number_cell(value, "{:.3f}") for value in values),
         share if step.kept else Cell("not counted", tone="quiet"),
     ]
+
+
+def _stream_cells(step: StepResult, number: int) -> list[Cell]:
+    values = (*step.streams, *([None] * (number - len(step.streams))))
+    return [number_cell(value, "{:.3f}") for value in values]
 
 
 def _si_cells(step: StepResult) -> list[Cell]:

@@ -62,14 +62,16 @@ def chosen_tokens(
 
 
 def of_tokens(features: Tensor, counted: Tensor, what: str) -> Tensor:
-    """`features`, (inputs, tokens, channels), with zeros in the tokens that are not counted."""
-    if features.ndim != 3 or features.shape[:2] != counted.shape:
+    """`features`, (inputs, tokens, channels) or (inputs, tokens, streams, channels), with zeros in
+    the tokens that are not counted."""
+    if features.ndim not in (3, 4) or features.shape[:2] != counted.shape:
         raise InputError(
             f"Expected {what} to have the shape (inputs, tokens, channels) with {len(counted)} "
             f"inputs and {counted.shape[1]} tokens, of which some are not counted, but got shape "
             f"{tuple(features.shape)}."
         )
-    return features.masked_fill(~counted.to(features.device).unsqueeze(2), 0.0)
+    left_out = ~counted.to(features.device)
+    return features.masked_fill(left_out[(...,) + (None,) * (features.ndim - 2)], 0.0)
 
 
 def check_same_tokens(valid: Tensor, chosen: Tensor) -> None:
