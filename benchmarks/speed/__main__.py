@@ -29,6 +29,8 @@ COMMANDS = {
     "language": "language:language",
     "memory": "memory:memory",
     "memory-part": "memory:memory_part",
+    "loaders": "loaders:loaders",
+    "loader-memory": "loaders:loader_memory",
     "studies": "studies:studies",
     "studies-part": "studies:studies_part",
 }

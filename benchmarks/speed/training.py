@@ -71,7 +71,7 @@ def _ours(config: RunConfig) -> Epoch:
 def _ready_batches(config: RunConfig) -> list[tuple[Tensor, Tensor]]:
     """Make one epoch's batches beforehand."""
     data = load_data(config.data)
-    chunks = training_chunks(data.facts.train, config.recipe, 0, 0)
+    chunks = training_chunks(data.order(0, 0), config.recipe)
     return [tuple(batch) for batch in data.training(chunks, 0, 0, torch.device("cpu"))]
 
 

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from attnlab._errors import InputError
-from attnlab.data.batches import check_batch_size, evaluation_chunks, training_chunks
+from attnlab.data.batches import (
+    check_batch_size,
+    evaluation_chunks,
+    shuffled,
+    training_chunks,
+)
 from attnlab.lab.training import Recipe
 
 
@@ -15,9 +20,9 @@ def recipe(batch_size: int, drop_last: bool = False) -> Recipe:
 
 
 def test_every_image_once_in_an_order_of_its_epoch() -> None:
-    first = torch.cat([c.images for c in training_chunks(103, recipe(16), 0, 0)])
-    again = torch.cat([c.images for c in training_chunks(103, recipe(25), 0, 0)])
-    later = torch.cat([c.images for c in training_chunks(103, recipe(16), 0, 1)])
+    first = torch.cat([c.images for c in training_chunks(shuffled(103, 0, 0), recipe(16))])
+    again = torch.cat([c.images for c in training_chunks(shuffled(103, 0, 0), recipe(25))])
+    later = torch.cat([c.images for c in training_chunks(shuffled(103, 0, 1), recipe(16))])
     assert sorted(first.tolist()) == list(range(103))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -25,8 +30,9 @@ def test_every_image_once_in_an_order_of_its_epoch() -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_share_one_processs_batches(processes: int) -> None:
-    alone = training_chunks(103, recipe(16), 5, 2)
-    shared = [training_chunks(103, recipe(16), 5, 2, rank, processes) for rank in range(processes)]
+    alone = training_chunks(shuffled(103, 5, 2), recipe(16))
+    order = shuffled(103, 5, 2)
+    shared = [training_chunks(order, recipe(16), rank, processes) for rank in range(processes)]
     losses = torch.rand(103, dtype=torch.float64)
     for batch, *parts in zip(alone, *shared, strict=True):
         assert torch.equal(torch.cat([part.images for part in parts]), batch.images)
@@ -36,8 +42,8 @@ def test_processes_share_one_processs_batches(processes: int) -> None:
 
 
 def test_drop_last_drops_the_incomplete_batch() -> None:
-    assert [len(c.images) for c in training_chunks(20, recipe(8), 0, 0)] == [8, 8, 4]
-    assert [len(c.images) for c in training_chunks(20, recipe(8, True), 0, 0)] == [8, 8]
+    assert [len(c.images) for c in training_chunks(shuffled(20, 0, 0), recipe(8))] == [8, 8, 4]
+    assert [len(c.images) for c in training_chunks(shuffled(20, 0, 0), recipe(8, True))] == [8, 8]
 
 
 def test_evaluation_covers_every_image_once() -> None:

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Data, DataConfig, data_checksum, load_data, stream
 from attnlab.data import folder as folders
-from attnlab.data.batches import training_chunks
+from attnlab.data.batches import shuffled, training_chunks
 from attnlab.data.known import CIFAR
 from attnlab.lab.training import Recipe
 
@@ -50,7 +50,7 @@ def test_digits() -> None:
 def test_size_and_subset() -> None:
     data = load(name="digits", size=16, train_subset=50, test_subset=20)
     assert (data.facts.train, data.facts.test, data.facts.shape) == (50, 20, (3, 16, 16))
-    chunks = training_chunks(50, RECIPE, 0, 0)
+    chunks = training_chunks(shuffled(50, 0, 0), RECIPE)
     images, labels = next(data.training(chunks, 0, 0, CPU))
     assert images.shape == (4, 3, 16, 16)
     assert images.dtype == torch.float32
@@ -202,7 +202,7 @@ def test_stl10_trains_on_crops_and_tests_whole(crop: int, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(datasets, "STL10", Small)
     data = load(name="stl10", stl_crop=crop)
-    images, _ = next(data.training(training_chunks(20, RECIPE, 0, 0), 0, 0, CPU))
+    images, _ = next(data.training(training_chunks(shuffled(20, 0, 0), RECIPE), 0, 0, CPU))
     assert images.shape == (4, 3, crop, crop)
     assert next(data.testing([torch.arange(2)], CPU))[0].shape == (2, 3, 96, 96)
 
@@ -229,14 +229,14 @@ def test_a_folder_too_large_for_memory_gives_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures(tmp_path)
-    monkeypatch.setattr(stream.os, "cpu_count", lambda: 1)  # read in this process
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # read in this process
     whole = load(name="folder", root=str(tmp_path), size=12)
     monkeypatch.setattr(folders, "MEMORY_LIMIT", 0)
     streamed = load(name="folder", root=str(tmp_path), size=12)
     assert isinstance(streamed, stream.StreamData)
     assert np.array_equal(pixels_of(whole, 4), pixels_of(streamed, 4))
     resized = load(name="folder", root=str(tmp_path), size=12, augmentation={"crop": "resized"})
-    chunks = training_chunks(8, RECIPE, 0, 0)
+    chunks = training_chunks(shuffled(8, 0, 0), RECIPE)
     first, again, later = (
         torch.cat([images for images, _ in resized.training(chunks, 0, epoch, CPU)])
         for epoch in (0, 0, 1)

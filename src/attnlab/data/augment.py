@@ -75,6 +75,9 @@ class TransformedData(Data):
         self.facts = data.facts
         self._data, self._transform = data, transform
 
+    def order(self, seed: int, epoch: int) -> Tensor:
+        return self._data.order(seed, epoch)
+
     def training(
         self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
     ) -> Iterator[Batch]:

@@ -41,19 +41,31 @@ def batches_per_epoch(images: int, recipe: Batching) -> int:
     return whole if recipe.drop_last else -(-images // recipe.batch_size)
 
 
+def shuffled(
+    images: int, seed: int, epoch: int, groups: Tensor | None = None, together: int = 1
+) -> Tensor:
+    """The numbers of all images in an order that depends on the seed and the epoch alone.
+
+    If `groups` says in which file each image lies, the files are shuffled, and then the images of
+    `together` files at a time: so many files have to be at hand at once.
+    """
+    numbers = stream(seed, "order", epoch)
+    order = torch.randperm(images, generator=numbers)
+    if groups is None:
+        return order
+    place = torch.randperm(int(groups.max()) + 1, generator=numbers)
+    return order[torch.argsort(place[groups[order]] // together, stable=True)]
+
+
 def training_chunks(
-    images: int,
+    order: Tensor,
     recipe: Batching,
-    seed: int,
-    epoch: int,
     rank: int = 0,
     processes: int = 1,
     some: slice = slice(None),
 ) -> list[Chunk]:
-    """The batches of an epoch, or some of them, in an order that depends on the seed and the epoch
-    alone."""
-    order = torch.randperm(images, generator=stream(seed, "order", epoch))
-    batches = order.split(recipe.batch_size)[: batches_per_epoch(images, recipe)][some]
+    """The batches of an epoch, or some of them, if images come in this order."""
+    batches = order.split(recipe.batch_size)[: batches_per_epoch(len(order), recipe)][some]
     parts = [batch.tensor_split(processes)[rank] for batch in batches]
     return [
         Chunk(part, len(part) * processes / len(batch))
@@ -158,6 +170,10 @@ class Data(ABC):
     facts: Facts
     divided: ClassVar[bool] = True
     """Whether training and test images are different images."""
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        """The numbers of all training images as they come in an epoch."""
+        return shuffled(self.facts.train, seed, epoch)
 
     @abstractmethod
     def training(

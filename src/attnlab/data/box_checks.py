@@ -16,7 +16,7 @@ from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
 from attnlab.data.boxes import BoxImage, as_target
-from attnlab.data.pictures import opened_first
+from attnlab.data.samples import read_first
 
 _SHOWN = 5
 """Problems that a message spells out."""
@@ -142,7 +142,7 @@ def check_files(images: Sequence[FoundImage], what: str) -> None:
         raise InputError(
             f"{what}: {len(missing)} of {len(images)} images are not there:\n{spelled_out(missing)}"
         )
-    looked = opened_first(images)
+    looked = read_first(images)
     damaged = [reason for image in looked if (reason := _damage(image))]
     if damaged:
         raise InputError(

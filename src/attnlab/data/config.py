@@ -25,6 +25,7 @@ NAMES = (
     "stl10",
     "npz",
     "folder",
+    "shards",
     "hf",
     "shapes",
     "coco",
@@ -43,8 +44,8 @@ MASKS = ("shape-masks", "masks", "voc-masks")
 """The data sets that know the class of every pixel."""
 TEXT = ("stdlib", "text", "tokens")
 """The data sets that are text."""
-_WITH_OPTIONS = (*BOXES[1:], *MASKS[1:], *TEXT)
-_KINDS = ("folder", "npz", "hf", "masks", "text", "tokens")
+_WITH_OPTIONS = (*BOXES[1:], *MASKS[1:], *TEXT, "shards")
+_KINDS = ("folder", "shards", "npz", "hf", "masks", "text", "tokens")
 """Names that say how images are stored, not which they are."""
 
 
@@ -62,7 +63,7 @@ class Augmentation(Strict):
 
     crop: Literal["none", "padded", "resized"] = "padded"
     """`padded`: a random crop of the image padded with black; `resized`: a random part of random
-    aspect, resized (image folders)."""
+    aspect, resized (`folder` and `shards`)."""
     crop_padding: NonNegativeInt = 4
     flip: bool = True
     """Mirror half of the training images."""
@@ -90,9 +91,10 @@ class DataConfig(Strict):
     """`digits` is scikit-learn's 8×8 digits, `digit-pairs` two of them side by side (which digits
     are there?), `digit-angles` digits that are turned (by how much?), `photos` photographs of which
     nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
-    train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/), `hf` a
-    data set of the Hugging Face hub or a folder that `datasets` can read. With boxes: `shapes` is
-    made in code, `coco`, `voc` and `yolo` are folders in these formats. With a class for every
+    train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/),
+    `shards` tar archives of WebDataset, `hf` a data set of the Hugging Face hub or a folder that
+    `datasets` can read. With boxes: `shapes` is made in code, `coco`, `voc` and `yolo` are folders
+    in these formats. With a class for every
     pixel: `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
     and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Text: `stdlib` is
     Python's own library, `text` a file or folder of text, `tokens` a folder with files of tokens.
@@ -100,13 +102,18 @@ class DataConfig(Strict):
     options: dict[str, Value] = {}
     """The options of your own data set, or where those with boxes or masks have what below `root`;
     `bad` says whether boxes that cannot be used are an "error" or are left out ("drop"). Of text:
-    `context`, the tokens of a window, and what `docs/language.md` lists."""
+    `context`, the tokens of a window, and what `docs/language.md` lists. Of `shards`: `train` and
+    `test`, how they are called, `label`, how the member with the class ends, `together`, of how
+    many shards images are shuffled at a time (of all when it is not given)."""
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
-    (scikit-learn's two sample photographs when None), file of `npz`, name of `hf`, file or folder
-    of `text`, folder of `tokens`."""
+    (scikit-learn's two sample photographs when None), folder or address (`s3://bucket/folder`) of
+    `shards`, file of `npz`, name of `hf`, file or folder of `text`, folder of `tokens`."""
     download: bool = False
     """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
+    hash_all: bool = False
+    """Of more than 20,000 images that are read while they are used: whether the content of all, and
+    not of 2,000 beside every name and size, tells them from other images."""
     train_subset: PositiveInt | None = None
     """How many training images, the same share of every class, or windows of text, evenly spread;
     all when None."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError, OptionError
@@ -25,10 +25,10 @@ from attnlab.data.pictures import (
     decoded,
     find_images,
     left_out,
-    opened_first,
     verify,
 )
-from attnlab.data.stream import StreamData, fitted
+from attnlab.data.samples import FileSamples, read_first, sampled_note
+from attnlab.data.stream import StreamData, fitted, test_fit
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 MEMORY_LIMIT = 4 * 2**30
@@ -47,10 +47,19 @@ class FolderFiles(NamedTuple):
     notes: tuple[str, ...]
     """What was left out, and which classes a part lacks."""
 
-    def checksum(self) -> str:
+    def checksum(self, every: bool) -> str:
         """Return a checksum of the names below the folder, which tell the class, and of all
-        content."""
-        return files_checksum(self.root, [path for path, _ in self.all])
+        content; of many images, of all names and sizes and of some content."""
+        read = [path for path, _ in read_first(self.all, every)]
+        found = files_checksum(self.root, read)
+        if len(read) == len(self.all):
+            return found
+        whole = hashlib.sha256(found.encode())
+        for path, _ in sorted(self.all):
+            name = unicodedata.normalize("NFC", path.relative_to(self.root).as_posix())
+            line = f"{name}\t{path.stat().st_size}\n"
+            whole.update(line.encode("utf-8", "surrogateescape"))
+        return whole.hexdigest()
 
     @property
     def all(self) -> list[_File]:
@@ -78,7 +87,7 @@ def load_folder(
             statistics,
             notes=files.notes,
         )
-    verify([path for path, _ in opened_first(files.all)])
+    verify([path for path, _ in read_first(files.all, config.hash_all)])
     counts = len(files.train), len(files.test)
     facts = Facts(
         config.title,
@@ -89,10 +98,11 @@ def load_folder(
         known.mean,
         known.std,
         checksum,
-        notes=files.notes,
+        notes=(*files.notes, *sampled_note(len(files.all), config.hash_all)),
         chance=commonest_share(_labels(files.test)),
     )
-    return StreamData(facts, _Images(files.train), _Images(files.test), config.augmentation)
+    train, test = (FileSamples(part) for part in (files.train, files.test))
+    return StreamData(facts, train, test, config.augmentation, test_fit(known, config.augmentation))
 
 
 def find_files(config: DataConfig) -> FolderFiles:
@@ -201,14 +211,3 @@ def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
 
 def _labels(files: Sequence[_File]) -> Tensor:
     return torch.tensor([label for _, label in files])
-
-
-class _Images(Dataset[tuple[Image.Image, int]]):
-    """Image files that are opened when they are asked for."""
-
-    def __init__(self, files: list[_File]) -> None:
-        self.files = files
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        path, label = self.files[index]
-        return decoded(path), label

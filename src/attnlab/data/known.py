@@ -108,7 +108,7 @@ def read_archive(path: Path, keys: tuple[str, ...]) -> list[np.ndarray]:
 def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     """Training and test split (or validation), decoded into memory, and the number of classes."""
     try:
-        import datasets  # type: ignore[import-not-found,unused-ignore]
+        import datasets
     except ImportError:
         raise OptionError(
             "Data 'hf' needs the package datasets, which is not installed: pip install datasets."

@@ -30,12 +30,14 @@ from attnlab.data.memory import (
     channel_statistics,
     check_pixels,
     lacking_classes,
+    number_of_classes,
     pixel_checksum,
     subset,
 )
 from attnlab.data.own import load_own
 from attnlab.data.photos import photos, photos_checksum
 from attnlab.data.pictures import resized
+from attnlab.data.shards import find_shards, load_shards, shards_checksum
 from attnlab.data.stream import UndividedData
 from attnlab.data.text import load_text, text_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
@@ -55,6 +57,8 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
         return load_masks(config, preprocessing)
     if config.name in TEXT:
         return load_text(config)
+    if config.name == "shards":
+        return with_transform(load_shards(config, preprocessing), config.augmentation)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config), preprocessing)
         return with_transform(data, config.augmentation)
@@ -65,8 +69,8 @@ def _load_pixels(config: DataConfig, preprocessing: Preprocessing | None) -> Dat
     """The images of a source that is held in memory."""
     if config.augmentation.crop == "resized":
         raise OptionError(
-            "crop = 'resized' cuts from the original photographs: it is for data 'folder' only. "
-            "Use crop = 'padded' or 'none'."
+            "crop = 'resized' cuts from the original photographs: it is for data 'folder' and "
+            "'shards'. Use crop = 'padded' or 'none'."
         )
     train, test, outputs = read_pixels(config, preprocessing)
     check_pixels(train, outputs, f"{config.title} (training)")
@@ -138,7 +142,9 @@ def data_checksum(config: DataConfig) -> str:
     if config.name == "npz":
         return file_checksum(_file(config))
     if config.name == "folder":
-        return find_files(config).checksum()
+        return find_files(config).checksum(config.hash_all)
+    if config.name == "shards":
+        return shards_checksum(config)
     if config.name == "photos":
         return photos_checksum(config)
     if config.name == "digit-angles":
@@ -206,7 +212,7 @@ def _resized(pixels: Pixels, sides: tuple[int, int]) -> Pixels:
     return replace(pixels, images=torch.cat(parts))
 
 
-_PHOTOGRAPHS = ("folder", "photos")
+_PHOTOGRAPHS = ("folder", "shards", "photos")
 """Kinds that have no size of their own."""
 
 
@@ -249,7 +255,7 @@ def load_named(
         if preprocessing is None:
             raise InputError(f"The photographs in {str(data)!r} need a size: pass size=224.")
         return UndividedData(Path(data), preprocessing)
-    if config.name == "folder" and preprocessing is not None:
+    if config.name in ("folder", "shards") and preprocessing is not None:
         config = config.model_copy(update={"size": preprocessing.size[1]})
     return load_data(config, preprocessing)
 
@@ -266,4 +272,6 @@ def outputs_of(data: str | Path, root: str | Path | None = None) -> int | None:
         return load_text(config).facts.outputs
     if config.name == "folder":
         return len(find_files(config.model_copy(update={"size": 1})).classes)
+    if config.name == "shards":
+        return number_of_classes(find_shards(config).train.labels, f"{config.title} (training)")
     return read_pixels(config)[2] or None

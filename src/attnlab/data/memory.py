@@ -197,15 +197,21 @@ def number_of_outputs(train: Pixels, what: str) -> int:
     """How many classes, labels or values there are, by the training images."""
     if train.kind != "class":
         return int(train.targets.shape[1])
-    largest = int(train.targets.max()) if len(train) else -1
-    if largest >= len(train) and len(train):
+    return number_of_classes(train.targets, what)
+
+
+def number_of_classes(targets: Tensor, what: str) -> int:
+    """How many classes there are, by the classes of the training images."""
+    images = len(targets)
+    largest = int(targets.max()) if images else -1
+    if largest >= images and images:
         raise InputError(
-            f"{what}: label {largest} of image {int(train.targets.argmax())} would mean "
-            f"{largest + 1:,} classes, more than the {len(train):,} images. Expected classes that "
+            f"{what}: label {largest} of image {int(targets.argmax())} would mean "
+            f"{largest + 1:,} classes, more than the {images:,} images. Expected classes that "
             f"are numbered from 0, each with at least one image."
         )
-    found = train.targets.unique()
-    if len(train) and int(found[0]) >= 0 and len(found) <= largest:
+    found = targets.unique()
+    if images and int(found[0]) >= 0 and len(found) <= largest:
         there = set(found.tolist())
         free = [number for number in range(largest) if number not in there]
         raise InputError(

@@ -19,7 +19,6 @@ from attnlab._errors import InputError
 from attnlab._words import counted, listed
 
 Looked = TypeVar("Looked")
-Item = TypeVar("Item")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
@@ -71,7 +70,7 @@ def left_out(root: Path, part: str, found: Sequence[FoundImages]) -> list[str]:
 
 def decoded(path: Path, mode: str = "RGB") -> Image.Image:
     """The image in `path` with 8 bits per channel."""
-    return _opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
+    return opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
 
 
 def image_bytes(image: Tensor | Path) -> Tensor:
@@ -83,7 +82,7 @@ def image_bytes(image: Tensor | Path) -> Tensor:
 
 def class_numbers(path: Path) -> np.ndarray:
     """The numbers in a mask (H, W) as bytes: what its file stores, not the colours of a palette."""
-    return _opened(path, lambda image: _numbers(image, path))
+    return opened(path, lambda image: _numbers(image, path))
 
 
 def _numbers(image: Image.Image, path: Path) -> np.ndarray:
@@ -95,16 +94,10 @@ def _numbers(image: Image.Image, path: Path) -> np.ndarray:
     return np.asarray(image).astype(np.uint8)
 
 
-def opened_first(files: Sequence[Item]) -> Sequence[Item]:
-    """The files that are opened before training: all of them up to 20,000, which takes seconds;
-    of more, about as many, evenly spread."""
-    return files[:: max(1, len(files) // 20_000)]
-
-
 def verify(paths: Sequence[Path]) -> None:
     """Look into each file; the first that is not an image is an error."""
     for path in paths:
-        _opened(path, lambda image: image.verify())
+        opened(path, lambda image: image.verify())
 
 
 def eight_bits(image: Image.Image, what: str) -> Image.Image:
@@ -120,19 +113,21 @@ def eight_bits(image: Image.Image, what: str) -> Image.Image:
     return image
 
 
-def _opened(path: Path, look: Callable[[Image.Image], Looked]) -> Looked:
+def opened(source: Path | bytes, look: Callable[[Image.Image], Looked], name: str = "") -> Looked:
+    """What `look` finds in an image: in a file, or in its content, which errors call `name`."""
+    what, file = (name, io.BytesIO(source)) if isinstance(source, bytes) else (str(source), source)
     try:
         with warnings.catch_warnings():
             # So large that it may be made to fill the memory: an error that names the file.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
+            with Image.open(file) as image:
                 return look(image)
     except InputError:
         raise
     except Exception as error:  # on arbitrary bytes the readers fail with any type of error
         raise InputError(
-            f"{str(path)!r} is not a readable image ({error}). Repair it or take it out of the "
-            f"folder."
+            f"{what!r} is not a readable image ({error}). Repair it or take it out of the "
+            f"{'data' if isinstance(source, bytes) else 'folder'}."
         ) from error
 
 

@@ -1,25 +1,27 @@
-"""Images that are read while they are used: divided folders by worker processes, undivided ones to
+"""Images that are read while they are used: divided ones by worker processes, undivided ones to
 measure a network on, not to train it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
 from attnlab._seeds import derive
 from attnlab.data.augment import normalised
-from attnlab.data.batches import Batch, Chunk, Data, Facts
+from attnlab.data.batches import Batch, Chunk, Data, Facts, shuffled
 from attnlab.data.config import Augmentation
+from attnlab.data.decoding import drawing, random_part, whole_picture
 from attnlab.data.pictures import SUFFIXES, FoundImages, decoded, find_images, left_out
+from attnlab.data.samples import Samples
+from attnlab.data.workers import Workers, loader, number_of_workers
 from attnlab.networks.preprocessing import Interpolation, Preprocessing
 
 _TEST_CROP = 0.875
@@ -30,8 +32,6 @@ is usual on ImageNet."""
 Item = TypeVar("Item")
 Fit = Callable[[Image.Image], Tensor]
 """Makes an image (C, H, W) of bytes of Pillow's."""
-Opened = Dataset[tuple[Image.Image, int]]
-"""Images with their class."""
 
 
 def read_batches(
@@ -39,60 +39,111 @@ def read_batches(
 ) -> Iterator[list[Item]]:
     """One list of items for each chunk of their numbers, read by worker processes unless they are
     in memory already."""
-    # With a generator of its own a loader draws no number of the network's, which a run that is
-    # taken up in the middle of an epoch would draw a second time.
-    return iter(
-        DataLoader(
-            items,
-            batch_sampler=[chunk.tolist() for chunk in chunks],
-            num_workers=0 if in_memory else _workers(),
-            collate_fn=list,
-            generator=torch.Generator(),
-        )
-    )
-
-
-def _workers() -> int:
-    """One core is left to the training; more than eight readers wait for the disk."""
-    return min(8, (os.cpu_count() or 2) - 1)
+    workers = 0 if in_memory else number_of_workers()
+    asked = [chunk.tolist() for chunk in chunks]
+    return iter(loader(items, asked, workers=workers, collate=list))
 
 
 class StreamData(Data):
-    """Images with their class, opened when they are used."""
+    """Images with their class, read and decoded when they are used, by processes that live as long
+    as these data."""
 
     def __init__(
-        self, facts: Facts, train: Opened, test: Opened, augmentation: Augmentation
+        self,
+        facts: Facts,
+        train: Samples,
+        test: Samples,
+        augmentation: Augmentation,
+        tested: Fit,
+        together: int | None = None,
     ) -> None:
+        """`tested` makes a test image; `together` is of how many files images are shuffled at a
+        time, None of all."""
         self.facts = facts
-        self._train, self._test, self._augmentation = train, test, augmentation
+        self._train, self._test, self._together = train, test, together
+        self._workers: Workers[_Wanted, list[Tensor]] = Workers(
+            _Decoded(train, test, augmentation, tested, (facts.shape[1], facts.shape[2])), _stacked
+        )
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        groups = None if self._together is None else self._train.groups()
+        return shuffled(len(self._train), seed, epoch, groups, self._together or 1)
 
     def training(
         self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
     ) -> Iterator[Batch]:
-        transform = _augmented(self._augmentation, self.facts.shape[1])
-        view = _View(self._train, transform, derive(seed, "image", epoch))
-        return self._batches(view, [chunk.images.tolist() for chunk in chunks], device)
+        drawn = derive(seed, "image", epoch)
+        wanted = [[_Wanted(n, drawn) for n in chunk.images.tolist()] for chunk in chunks]
+        return self._batches(wanted, device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        share = _TEST_CROP if self._augmentation.crop == "resized" else 1.0
-        size = self.facts.shape[1]
-        view = _View(self._test, fitted(size, round(size / share)), 0)
-        return self._batches(view, [chunk.tolist() for chunk in chunks], device)
-
-    def _batches(
-        self, view: _View, chunks: list[list[int]], device: torch.device
-    ) -> Iterator[Batch]:
-        loader = DataLoader(
-            view,
-            batch_sampler=chunks,
-            num_workers=_workers(),
-            pin_memory=device.type == "cuda",
-            generator=torch.Generator(),
+        return self._batches(
+            [[_Wanted(n, None) for n in chunk.tolist()] for chunk in chunks], device
         )
+
+    def _batches(self, wanted: list[list[_Wanted]], device: torch.device) -> Iterator[Batch]:
         mean, std = self.facts.statistics(device)
-        for images, targets in loader:
+        for images, targets in self._workers.read(wanted, pinned=device.type == "cuda"):
             moved = images.to(device, non_blocking=True)
             yield Batch(normalised(moved, mean, std), targets.to(device, non_blocking=True))
+
+
+class _Wanted(NamedTuple):
+    """An image that a worker is asked for."""
+
+    number: int
+    seed: int | None
+    """From which a training image draws; None of a test image."""
+
+
+class _Decoded(Dataset[tuple[Tensor, int]]):
+    """Images as bytes (3, H, W); each draws from its own stream, whichever worker reads."""
+
+    def __init__(
+        self,
+        train: Samples,
+        test: Samples,
+        augmentation: Augmentation,
+        tested: Fit,
+        size: tuple[int, int],
+    ) -> None:
+        self.train, self.test, self.tested = train, test, tested
+        self.parts, self.flip, self.size = augmentation.crop == "resized", augmentation.flip, size
+        self.trained = _augmented(augmentation, tested, size)
+
+    def __getitems__(self, wanted: Sequence[_Wanted]) -> list[tuple[Tensor, int]]:
+        """A whole batch, since an address answers many requests in the time of one."""
+        samples = self.test if wanted[0].seed is None else self.train
+        contents = samples.read([each.number for each in wanted])
+        return [
+            (
+                self._image(samples.name(each.number), each, content),
+                int(samples.labels[each.number]),
+            )
+            for each, content in zip(wanted, contents, strict=True)
+        ]
+
+    def _image(self, name: str, wanted: _Wanted, content: bytes) -> Tensor:
+        if wanted.seed is None:
+            return self.tested(whole_picture(content, name))
+        with drawing(derive(wanted.seed, wanted.number)):
+            if self.parts:
+                return random_part(content, name, self.size, self.flip)
+            return self.trained(whole_picture(content, name))
+
+
+def _stacked(items: list[tuple[Tensor, int]]) -> list[Tensor]:
+    images, targets = zip(*items, strict=True)
+    return [torch.stack(images), torch.tensor(targets)]
+
+
+def test_fit(preprocessing: Preprocessing, augmentation: Augmentation) -> Fit:
+    """How a test image is made: as a network's own `preprocessing` says; if that is the whole image
+    and training cuts random parts, the usual share is cut out."""
+    usual = augmentation.crop == "resized" and preprocessing.crop == 1
+    side = max(preprocessing.size[1:])
+    short = round(side / _TEST_CROP) if usual else preprocessing.short_side
+    return fitted(preprocessing.size[1:], short, preprocessing.interpolation)
 
 
 def fitted(
@@ -110,29 +161,14 @@ def fitted(
     return v2.Compose([resize, v2.CenterCrop(size), v2.PILToTensor()])
 
 
-def _augmented(augmentation: Augmentation, size: int) -> Fit:
+def _augmented(augmentation: Augmentation, fit: Fit, size: tuple[int, int]) -> Fit:
+    """How a training image is made of a whole one."""
     from torchvision.transforms import v2
 
-    if augmentation.crop == "resized":
-        steps: list[Callable] = [v2.RandomResizedCrop(size, antialias=True), v2.PILToTensor()]
-    else:
-        steps = [fitted(size)]
+    steps: list[Callable] = [fit]
     if augmentation.crop == "padded":
         steps.append(v2.RandomCrop(size, padding=augmentation.crop_padding))
     return v2.Compose([*steps, v2.RandomHorizontalFlip(0.5 if augmentation.flip else 0.0)])
-
-
-class _View(Dataset[tuple[Tensor, int]]):
-    """Images through a transform; each draws from its own stream, whichever worker reads."""
-
-    def __init__(self, items: Opened, transform: Fit, seed: int) -> None:
-        self.items, self.transform, self.seed = items, transform, seed
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image, target = self.items[index]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, index))
-            return self.transform(image), target
 
 
 class UndividedData(Data):

@@ -91,7 +91,7 @@ def test_the_scores_are_of_training_images(done) -> None:
     own, measured = runs_of(done, "stiffest")[0], runs_of(done, "plain")[0]
     config = RunConfig.from_json((own.directory / "config.json").read_text())
     data = load_data(config.data)
-    chunks = training_chunks(data.facts.train, config.recipe, config.seed, 0)
+    chunks = training_chunks(data.order(config.seed, 0), config.recipe)
     batches = data.training(chunks, config.seed, 0, torch.device("cpu"))
     images = torch.cat([batch.inputs for batch in batches])
     network = load_network(measured.directory)

@@ -52,7 +52,9 @@ def stepped(start: nn.Module, accumulate: int, task: Any) -> tuple[nn.Module, Lo
     state = build_state(fabric, config, copy.deepcopy(start))
     for group in state.optimizer.param_groups:
         group["lr"] = LR
-    found = loop._step(fabric, config.recipe, state, task, batch(), 1.0, loop._At(1, 1, LR))
+    found = loop._step(
+        fabric, config.recipe, state, task, batch(), 1.0, loop.At(1, 1, LR), loop.LossWatch(1)
+    )
     return state.network, found
 
 

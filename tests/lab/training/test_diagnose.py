@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.lab.training.small import run, small
+from tests.lab.training.small import quiet, run, small
 from torch import nn
 
 from attnlab.lab.training import NonFiniteLossError
@@ -43,8 +43,8 @@ def test_the_layer_whose_weights_are_it() -> None:
     assert isinstance(model[1], nn.Linear)
     model[1].bias.data[0] = float("nan")
     assert offending_layer(model, IMAGES) == (
-        "The first layer that is not finite is '1' (Linear): its bias is not, since the step "
-        "before."
+        "The first layer that is not finite is '1' (Linear): its bias is not, since an earlier "
+        "step."
     )
 
 
@@ -81,6 +81,59 @@ def test_a_run_that_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     saved = [path.name[:10] for path in (tmp_path / "checkpoints").iterdir()]
     assert saved == ["epoch-0001"]
     assert not (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize("save_steps", [None, 1])
+def test_losses_that_are_asked_for_together(
+    save_steps: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an accelerator: the step is named, and what is saved is from before."""
+    rate = loops.learning_rate
+    monkeypatch.setattr(
+        loops, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
+    )
+    monkeypatch.setattr(loops.LossWatch, "of", lambda _: loops.LossWatch(50))
+    with pytest.raises(NonFiniteLossError) as caught:
+        loops.train(small(3), tmp_path, threads=1, progress=quiet, save_steps=save_steps)
+    message = str(caught.value)
+    assert message.startswith("The loss is nan at step 2 of epoch 2 (learning rate 1e+30). ")
+    assert ("It was seen" in message) == (save_steps is None)
+    saved = sorted((tmp_path / "checkpoints").iterdir())
+    for file in saved:
+        weights = torch.load(file, weights_only=True)["network"]
+        assert all(torch.isfinite(each).all() for each in weights.values())
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_the_loop_asks_no_tensor_for_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of times does not grow with the number of steps."""
+    counts = []
+    monkeypatch.setattr(loops.LossWatch, "of", lambda _: loops.LossWatch(50))
+    for number, batch_size in enumerate((30, 6)):
+        asked: list[str] = []
+        with monkeypatch.context() as patch:
+            for name in ("item", "tolist", "__float__", "__bool__", "__int__"):
+                really = getattr(torch.Tensor, name)
+                patch.setattr(
+                    torch.Tensor,
+                    name,
+                    lambda self, really=really, name=name, asked=asked: (
+                        asked.append(name) or really(self)
+                    ),
+                )
+            epoch = loops.train_epoch
+
+            def counted(*given, epoch=epoch, asked=asked):  # type: ignore[no-untyped-def]
+                asked.clear()
+                found = epoch(*given)
+                counts.append(len(asked))
+                return found
+
+            patch.setattr(loops, "train_epoch", counted)
+            run(small(1, {"batch_size": batch_size}), tmp_path / str(number))
+    assert counts[0] == counts[1]
 
 
 def test_outputs_that_are_not_finite_on_test_images_are_said(

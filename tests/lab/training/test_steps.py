@@ -14,11 +14,14 @@ from torch import nn
 
 import attnlab
 from attnlab._errors import OptionError
-from attnlab.data.batches import training_chunks
+from attnlab.data import DataConfig, load_data
+from attnlab.data.batches import shuffled, training_chunks
 from attnlab.lab.training import Recipe, RunConfig, train
 from attnlab.lab.training.rounds import round_of
 from attnlab.lab.training.schedule import rate_of_step, warmup
 from attnlab.lab.training.state import build_optimizer, parameter_groups
+
+TWENTY = load_data(DataConfig(name="fake", train_subset=20))
 
 
 def recipe(**settings: Any) -> Recipe:
@@ -34,11 +37,13 @@ def digits(**settings: Any) -> RunConfig:
 def test_the_rounds_are_the_epochs_one_after_the_other() -> None:
     """20 images in batches of 3: seven steps an epoch, so 25 steps end in the fourth."""
     whole = [
-        c.images.tolist() for epoch in range(4) for c in training_chunks(20, recipe(), 5, epoch)
+        c.images.tolist()
+        for epoch in range(4)
+        for c in training_chunks(shuffled(20, 5, epoch), recipe())
     ]
     found, firsts = [], []
     for number in range(recipe().epochs):
-        each = round_of(recipe(), 20, 5, number)
+        each = round_of(recipe(), TWENTY, 5, number)
         firsts.append(each.first)
         found += [chunk.images.tolist() for chunk in each.chunks]
         for part in each.parts:
@@ -49,9 +54,9 @@ def test_the_rounds_are_the_epochs_one_after_the_other() -> None:
 
 def test_an_epoch_is_a_round_without_steps() -> None:
     plain = Recipe(epochs=2, batch_size=3, lr=0.1)
-    second = round_of(plain, 20, 5, 1)
+    second = round_of(plain, TWENTY, 5, 1)
     assert second.first == 7
-    wanted = [c.images.tolist() for c in training_chunks(20, plain, 5, 1)]
+    wanted = [c.images.tolist() for c in training_chunks(shuffled(20, 5, 1), plain)]
     assert [c.images.tolist() for c in second.chunks] == wanted
 
 

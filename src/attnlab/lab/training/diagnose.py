@@ -23,11 +23,14 @@ def non_finite_loss(
     epoch: int,
     step: int,
     rate: float,
+    later: int = 0,
 ) -> NonFiniteLossError:
-    """The error for a loss at `step` of `epoch`, both from 1, before the weights were changed;
-    `again` computes it once more."""
+    """The error for a loss at `step` of `epoch`, both from 1; `again` computes a loss once more:
+    this one, before the weights were changed, or the one that was at hand when it was seen, some
+    steps `later`."""
+    seen = f" It was seen {later} step{'' if later == 1 else 's'} later." if later else ""
     return NonFiniteLossError(
-        f"The loss is {loss} at step {step} of epoch {epoch} (learning rate {rate:g}). "
+        f"The loss is {loss} at step {step} of epoch {epoch} (learning rate {rate:g}).{seen} "
         f"{offending_layer(network, inputs, again)} The run stopped; the last checkpoint is from "
         f"before. Lower lr, add warmup_epochs or clip, or use precision '32-true'."
     )
@@ -64,7 +67,7 @@ def _watch(found: list[str], name: str, module: nn.Module) -> object:
         if wrong:
             found.append(
                 f"The first layer that is not finite is {name!r} ({kind}): its {wrong[0]} is not, "
-                f"since the step before."
+                f"since an earlier step."
             )
             return
         largest = max(

@@ -25,8 +25,9 @@ from attnlab.data.batches import check_batch_size
 from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_trackers, chosen
 from attnlab.lab.training.accumulation import divided, joined, what_differs
 from attnlab.lab.training.config import RunConfig
-from attnlab.lab.training.diagnose import non_finite_loss
+from attnlab.lab.training.diagnose import NonFiniteLossError, non_finite_loss
 from attnlab.lab.training.evaluate import evaluate, in_layout
+from attnlab.lab.training.finite import At, LossWatch
 from attnlab.lab.training.gate_norms import check_batch_noise, check_gate_norms
 from attnlab.lab.training.identity import Identity, check_stored, identify
 from attnlab.lab.training.midway import LossSums, Midway, random_state
@@ -342,20 +343,21 @@ def train_epoch(
     """One epoch of training, or as many steps as the recipe has between two tests; what is left of
     it if the run was taken up inside of it."""
     recipe, rank = config.recipe, fabric.global_rank
-    round_ = round_of(recipe, data.facts.train, config.seed, epoch, rank, fabric.world_size)
+    round_ = round_of(recipe, data, config.seed, epoch, rank, fabric.world_size)
     steps, midway = len(round_.chunks), state.midway
     done, waited, before = (0, 0.0, 0.0) if midway is None else midway.reached
     left = round_.after(done)
     batches = left.batches(data, config.seed, fabric.device)
     rate = learning_rate(recipe, epoch)
     torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
-    sums = LossSums()
+    sums, watch = LossSums(), LossWatch.of(fabric.device)
     if midway is not None:
         sums = LossSums(midway.own, fabric.device)
         midway.restore_random(fabric.device)
     began = perf_counter() - before
 
     def reached(step: int) -> Midway:
+        watch.look()  # or what is saved could be lost already
         own = {**sums.saved(), **random_state(fabric.device)}
         return Midway(step, steps, perf_counter() - began, waited, own)
 
@@ -371,24 +373,19 @@ def train_epoch(
             rate = rate_of_step(recipe, number)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * factor
-        loss = _step(fabric, recipe, state, task, batch, chunk.share, _At(epoch + 1, step, rate))
+        loss = _step(
+            fabric, recipe, state, task, batch, chunk.share, At(epoch + 1, step, rate), watch
+        )
         sums.add(loss, len(chunk.images))
         show.step(epoch, step, steps)
         if saver is not None:
             saver.after(step, steps, reached)
+    watch.look()
     seconds = perf_counter() - began
     if recipe.steps is not None:  # also if every step was done before
         rate = rate_of_step(recipe, round_.first + steps - 1)
     mean, figures, parts, images = sums.means(fabric)
     return TrainedEpoch(rate, mean, figures, parts, images, seconds, waited)
-
-
-class _At(NamedTuple):
-    """Where a training is, both from 1, and its learning rate."""
-
-    epoch: int
-    step: int
-    rate: float
 
 
 def _step(
@@ -398,7 +395,8 @@ def _step(
     task: Task,
     batch: Batch,
     share: float,
-    at: _At,
+    at: At,
+    watch: LossWatch,
 ) -> Loss:
     """One step of the optimizer; the loss before it."""
     # Not after the step: the heap, freed to its top, would go back to the system and be faulted
@@ -408,7 +406,7 @@ def _step(
     losses = []
     for number, part in enumerate(parts, 1):
         with fabric.no_backward_sync(state.model, enabled=number < len(parts)):
-            losses.append(_backward(fabric, state, task, part.batch, share * part.share, at))
+            losses.append(_backward(fabric, state, task, part.batch, share * part.share, at, watch))
     loss = losses[0] if len(losses) == 1 else joined(losses, [part.share for part in parts])
     if recipe.clip is not None:
         fabric.clip_gradients(
@@ -421,15 +419,16 @@ def _step(
 
 
 def _backward(
-    fabric: Fabric, state: State, task: Task, batch: Batch, share: float, at: _At
+    fabric: Fabric, state: State, task: Task, batch: Batch, share: float, at: At, watch: LossWatch
 ) -> Loss:
     """Add the gradient of a batch, or of a part of one, to that of the parts before it."""
     loss = task.loss(state.model, batch)
-    value = loss.mean.item()
-    if not abs(value) < float("inf"):
-        again = partial(task.loss, state.network, batch)
-        inputs = task.inputs(batch)
-        raise non_finite_loss(state.network, inputs, again, value, at.epoch, at.step, at.rate)
+
+    def wrong(value: float, at: At, later: int) -> NonFiniteLossError:
+        again, inputs = partial(task.loss, state.network, batch), task.inputs(batch)
+        return non_finite_loss(state.network, inputs, again, value, *at, later)
+
+    watch.see(loss.mean, at, wrong)
     fabric.backward(loss.mean * share)
     return loss
 

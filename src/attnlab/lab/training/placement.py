@@ -104,7 +104,7 @@ class _Images:
 
     def __iter__(self) -> Iterator[Any]:
         config, data = self.config, self.data
-        chunks = training_chunks(data.facts.train, config.recipe, config.seed, 0)
+        chunks = training_chunks(data.order(config.seed, 0), config.recipe)
         wanted = -(-IMAGES // config.recipe.batch_size)
         task = build_task(config.task, data.facts)
         for batch in data.training(chunks[:wanted], config.seed, 0, torch.device("cpu")):

@@ -50,12 +50,13 @@ class Round(NamedTuple):
 
 
 def round_of(
-    recipe: Recipe, images: int, seed: int, number: int, rank: int = 0, processes: int = 1
+    recipe: Recipe, data: Data, seed: int, number: int, rank: int = 0, processes: int = 1
 ) -> Round:
-    """The round `number`, from 0, of training on `images`."""
+    """The round `number`, from 0, of training on `data`."""
+    images = data.facts.train
 
     def epoch_of(epoch: int, some: slice = slice(None)) -> list[Chunk]:
-        return training_chunks(images, recipe, seed, epoch, rank, processes, some)
+        return training_chunks(data.order(seed, epoch), recipe, rank, processes, some)
 
     if recipe.steps is None:
         chunks = epoch_of(number)

@@ -1,0 +1,205 @@
+"""Encoded images with their class, read by number while they are used: as files, or as parts of
+larger files, on this machine or at an address of fsspec (`s3://bucket/folder`)."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlab._errors import InputError
+from attnlab._spread import evenly_spread
+
+Item = TypeVar("Item")
+ALL_READ = 20_000
+"""Up to so many images all content is hashed and every image is opened before training: seconds."""
+SOME_READ = 2_000
+"""How many are if there are more, evenly spread: ImageNet's 150 GB would take half an hour."""
+
+
+def read_first(items: Sequence[Item], every: bool = False) -> Sequence[Item]:
+    """The images that are hashed and opened before training: all up to `ALL_READ`, or if `every`;
+    of more, `SOME_READ`."""
+    if every or len(items) <= ALL_READ:
+        return items
+    return [items[number] for number in evenly_spread(len(items), SOME_READ)]
+
+
+def sampled_note(images: int, every: bool) -> list[str]:
+    """What a reader of the results should know of how the data were told from others."""
+    if every or images <= ALL_READ:
+        return []
+    return [
+        f"Told from other data by the name, size and class of every image and the content of "
+        f"{SOME_READ:,} of {images:,}; data.hash_all = true takes the content of all."
+    ]
+
+
+class Packed:
+    """Many names in one piece of memory. A list of a million strings is copied bit by bit into
+    every worker process, because to look at an object of Python's changes it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+        self._ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
+        self._text = np.frombuffer(b"".join(encoded), np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, number: int) -> str:
+        start = int(self._ends[number - 1]) if number else 0
+        return (
+            self._text[start : int(self._ends[number])].tobytes().decode("utf-8", "surrogateescape")
+        )
+
+
+class Samples(ABC):
+    """Encoded images with their class. What lies in memory does not grow while they are read."""
+
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def name(self, number: int) -> str:
+        """What errors call an image."""
+
+    @abstractmethod
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """The content of some images, as it is stored."""
+
+    def groups(self) -> Tensor | None:
+        """In which file each image lies, if many share one."""
+        return None
+
+
+class FileSamples(Samples):
+    """One file for each image."""
+
+    def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
+        self.labels = torch.tensor([label for _, label in files])
+        self._paths = Packed([str(path) for path, _ in files])
+
+    def name(self, number: int) -> str:
+        return self._paths[number]
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        return [_content(self._paths[number]) for number in numbers]
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path!r} cannot be read ({error.strerror}), and was there when the training began."
+        ) from error
+
+
+class Place(NamedTuple):
+    """Where the content of an image lies."""
+
+    file: str
+    start: int
+    size: int
+
+
+class PartSamples(Samples):
+    """Images that are parts of larger files, such as archives."""
+
+    def __init__(
+        self, names: Sequence[str], labels: Tensor, files: Sequence[str], places: np.ndarray
+    ) -> None:
+        """`places` has a row for every image: the number of its file, its start, its size."""
+        self._names, self.labels, self._files = Packed(names), labels, list(files)
+        self.places = places
+
+    def name(self, number: int) -> str:
+        return f"{self._files[int(self.places[number, 0])]}:{self._names[number]}"
+
+    def groups(self) -> Tensor:
+        return torch.from_numpy(self.places[:, 0].copy())
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        rows = self.places[list(numbers)].tolist()
+        places = [Place(self._files[file], start, size) for file, start, size in rows]
+        found = read_places(places)
+        for place, content in zip(places, found, strict=True):
+            if len(content) != place.size:
+                raise InputError(
+                    f"{place.file!r} is shorter than when the training began: {place.size} bytes "
+                    f"at {place.start} were there, and {len(content)} are. Do not write data anew "
+                    f"while they are used."
+                )
+        return found
+
+    def some(self, numbers: Sequence[int]) -> PartSamples:
+        """The images with these numbers."""
+        chosen = list(numbers)
+        names = [self._names[number] for number in chosen]
+        return PartSamples(names, self.labels[chosen], self._files, self.places[chosen])
+
+    def lines(self) -> Iterator[str]:
+        """A line for every image: the file's name, its own, its size and its class."""
+        for number, (file, _, size) in enumerate(self.places.tolist()):
+            path = self._files[file].rpartition("/")[2]
+            yield f"{path}/{self._names[number]}\t{size}\t{int(self.labels[number])}\n"
+
+
+def read_places(places: Sequence[Place]) -> list[bytes]:
+    """The content at these places, asked for at the same time if they are at an address."""
+    if not places:
+        return []
+    if "://" not in places[0].file:
+        return [_part(place) for place in places]
+    import fsspec
+
+    # Made anew in each process: connections do not survive a fork. fsspec remembers it.
+    system, _ = fsspec.core.url_to_fs(places[0].file)
+    ends = [place.start + place.size for place in places]
+    found = system.cat_ranges(
+        [place.file for place in places], [place.start for place in places], ends, on_error="return"
+    )
+    for place, content in zip(places, found, strict=True):
+        if isinstance(content, BaseException):
+            raise InputError(
+                f"{place.file!r} cannot be read at {place.start} ({content}). The run can be taken "
+                f"up when it can be."
+            ) from content
+    return [bytes(content) for content in found]
+
+
+def _part(place: Place) -> bytes:
+    try:
+        with open(place.file, "rb") as file:
+            file.seek(place.start)
+            return file.read(place.size)
+    except OSError as error:
+        raise InputError(
+            f"{place.file!r} cannot be read ({error.strerror}), and was there when the training "
+            f"began."
+        ) from error
+
+
+def parts_checksum(parts: Sequence[PartSamples], every: bool) -> str:
+    """SHA-256 of the names, sizes and classes of all images and the content of those of
+    `read_first`, the same wherever the files lie. Times are not part of it: a copy has others."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(f"{len(part)} images\n".encode())
+        for line in part.lines():
+            whole.update(line.encode("utf-8", "surrogateescape"))
+        numbers = read_first(range(len(part)), every)
+        for start in range(0, len(numbers), 64):
+            for content in part.read(numbers[start : start + 64]):
+                whole.update(hashlib.sha256(content).digest())
+    return whole.hexdigest()

@@ -1,0 +1,239 @@
+"""Images that are read while they are used: the same pixels and the same order whoever reads them,
+by workers that live on."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+
+from attnlab._errors import InputError
+from attnlab.data import Data, DataConfig, data_checksum, load_data, samples
+from attnlab.data.batches import shuffled, training_chunks
+from attnlab.data.decoding import drawing, random_part
+from attnlab.data.samples import Packed
+from attnlab.lab.training import Recipe
+from attnlab.networks.preprocessing import Preprocessing
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(epochs=1, batch_size=5, lr=0.1)
+
+
+def photograph(seed: int, width: int = 60, height: int = 45, mode: str = "RGB") -> Image.Image:
+    """Something smooth with edges, as photographs are."""
+    numbers = np.random.default_rng(seed)
+    small = numbers.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).convert(mode)
+
+
+def encoded(image: Image.Image, kind: str = "JPEG") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def make_folder(root: Path, train: int = 13, test: int = 6) -> None:
+    for part, number in (("train", train), ("val", test)):
+        for index in range(number):
+            file = root / part / f"class{index % 2}" / f"{index}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(encoded(photograph(index)))
+
+
+def streamed(root: Path, **settings: object) -> Data:
+    given = {"size": 16, "augmentation": {"crop": "resized"}, **settings}
+    return load_data(DataConfig(name="folder", root=str(root), **given))
+
+
+def epoch_of(data: Data, seed: int, epoch: int) -> list[Tensor]:
+    chunks = training_chunks(data.order(seed, epoch), RECIPE)
+    return [batch.inputs for batch in data.training(chunks, seed, epoch, CPU)]
+
+
+@pytest.mark.parametrize("size", [(500, 375), (90, 131), (20, 30)])
+@pytest.mark.parametrize(("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB")])
+def test_a_random_part_is_torchvisions(size: tuple[int, int], kind: str, mode: str) -> None:
+    content = encoded(photograph(3, *size, mode), kind)
+    reference = v2.Compose(
+        [v2.RandomResizedCrop(64, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    )
+    for seed in range(8):
+        torch.manual_seed(seed)
+        expected = reference(Image.open(io.BytesIO(content)).convert("RGB")).int()
+        with drawing(seed):
+            found = random_part(content, "x", (64, 64), True).int()
+        assert found.shape == (3, 64, 64)
+        difference = (found - expected).abs()
+        # A part that is at least twice as large as needed is decoded at a half or a quarter of its
+        # size, and its edges lie on whole pixels there.
+        shrunk = size == (500, 375) and kind == "JPEG"
+        assert difference.max() <= 2 or (shrunk and difference.float().mean() < 4)
+
+
+def test_a_jpeg_with_four_channels_is_what_pillow_says() -> None:
+    content = encoded(photograph(3, 40, 30, "CMYK"))
+    with drawing(0):
+        found = random_part(content, "x", (24, 24), False)
+    torch.manual_seed(0)
+    whole = Image.open(io.BytesIO(content)).convert("RGB")
+    expected = v2.Compose([v2.RandomResizedCrop(24, antialias=True), v2.PILToTensor()])(whole)
+    assert (found.int() - expected.int()).abs().max() <= 1
+
+
+def test_drawing_leaves_torchs_numbers_as_they_were() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with drawing(1):
+        torch.rand(7)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_images_and_order_do_not_depend_on_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path)
+    found = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        found.append(torch.cat(epoch_of(streamed(tmp_path), 3, 1)))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_workers_live_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    data = streamed(tmp_path)
+    before = children()
+    first = epoch_of(data, 0, 0)
+    workers = children() - before
+    assert len(workers) == 2
+    tested = [batch.targets for batch in data.testing([torch.arange(6)], CPU)]
+    began = time.perf_counter()
+    again = epoch_of(data, 0, 0)
+    assert time.perf_counter() - began < 1
+    assert children() - before == workers
+    assert torch.equal(torch.cat(first), torch.cat(again))
+    assert tested[0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_second_reading_does_not_get_the_answers_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    data = streamed(tmp_path)
+    expected = epoch_of(data, 0, 0)
+    chunks = training_chunks(data.order(0, 0), RECIPE)
+    reading: Iterator = data.training(chunks, 0, 0, CPU)
+    found = [next(reading).inputs]
+    tests = [batch.targets.tolist() for batch in data.testing([torch.arange(6)], CPU)]
+    found += [batch.inputs for batch in reading]
+    assert tests == [[0, 0, 0, 1, 1, 1]]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    # One that is given up in the middle leaves nothing behind.
+    reading = data.training(chunks, 0, 0, CPU)
+    next(reading)
+    del reading
+    assert all(torch.equal(a, b) for a, b in zip(epoch_of(data, 0, 0), expected, strict=True))
+
+
+def test_data_go_to_other_processes_without_their_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    data = streamed(tmp_path)
+    first = epoch_of(data, 0, 0)
+    copy = pickle.loads(pickle.dumps(data))
+    assert all(torch.equal(a, b) for a, b in zip(first, epoch_of(copy, 0, 0), strict=True))
+
+
+def test_a_network_tests_on_images_as_it_was_trained(tmp_path: Path) -> None:
+    """Also if the images are not read into memory: crop and interpolation are its own."""
+    make_folder(tmp_path)
+    own = Preprocessing((3, 16, 16), (0.0,) * 3, (1.0,) * 3, 0.8, "bicubic")
+    config = DataConfig(
+        name="folder", root=str(tmp_path), size=16, augmentation={"crop": "resized"}
+    )
+    found = next(load_data(config, own).testing([torch.tensor([0])], CPU)).inputs[0] * 255
+    image = Image.open(tmp_path / "val" / "class0" / "0.jpg")
+    wanted = v2.Compose(
+        [
+            v2.Resize(20, interpolation=v2.InterpolationMode.BICUBIC, antialias=True),
+            v2.CenterCrop(16),
+            v2.PILToTensor(),
+        ]
+    )(image)
+    assert torch.equal(found.round().int(), wanted.int())
+
+
+def test_shuffling_over_few_files_keeps_them_together() -> None:
+    groups = torch.arange(60) // 6  # ten files of six images
+    order = shuffled(60, 1, 0, groups, 2)
+    assert sorted(order.tolist()) == list(range(60))
+    for start in range(0, 60, 12):
+        assert len(set(groups[order[start : start + 12]].tolist())) == 2
+    assert not torch.equal(order, shuffled(60, 1, 1, groups, 2))
+    assert torch.equal(order, shuffled(60, 1, 0, groups, 2))
+    firsts = {int(shuffled(60, 1, epoch, groups, 2)[0]) for epoch in range(40)}
+    assert len(firsts) > 20
+
+
+def test_many_images_are_told_apart_by_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path)
+    config = DataConfig(
+        name="folder", root=str(tmp_path), size=16, augmentation={"crop": "resized"}
+    )
+    every = config.model_copy(update={"hash_all": True})
+    whole = data_checksum(config)
+    assert data_checksum(every) == whole  # the same where all are read anyway
+    monkeypatch.setattr(samples, "ALL_READ", 10)
+    monkeypatch.setattr(samples, "SOME_READ", 3)
+    some = data_checksum(config)
+    assert some != whole == data_checksum(every)
+    assert load_data(config).facts.notes == (
+        "Told from other data by the name, size and class of every image and the content of "
+        "3 of 19; data.hash_all = true takes the content of all.",
+    )
+    other = tmp_path / "train" / "class0" / "4.jpg"
+    content = other.read_bytes()
+    other.write_bytes(content + b"\0")  # a size that differs is seen of every file
+    assert data_checksum(config) != some
+    other.write_bytes(content)
+    assert data_checksum(config) == some
+    other.rename(other.with_name("44.jpg"))
+    assert data_checksum(config) != some
+
+
+def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    data = streamed(tmp_path)
+    (tmp_path / "train" / "class0" / "4.jpg").unlink()
+    with pytest.raises(InputError, match=r"4\.jpg' cannot be read \(No such file"):
+        epoch_of(data, 0, 0)
+
+
+def test_packed_names_are_the_names() -> None:
+    names = ["", "a", "ü/b", "c\udcff", "d" * 300, ""]
+    packed = Packed(names)
+    assert [packed[number] for number in range(len(packed))] == names
+
+
+def children() -> set[int]:
+    """The processes that this one started."""
+    own = os.getpid()
+    return {int(each) for each in Path(f"/proc/{own}/task/{own}/children").read_text().split()}
