@@ -112,7 +112,8 @@ def own_folders() -> tuple[str, ...]:
 
 
 def _public_name(base: type) -> str:
-    """Where people import it from: "torch.nn.Module", which is made in torch.nn.modules.module."""
+    """Return where people import it from: "torch.nn.Module", which is made in
+    torch.nn.modules.module."""
     parts = base.__module__.split(".")
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])

@@ -34,7 +34,7 @@ class PlanStudy:
     out: Path = Path("runs")
     """Where the runs are."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
 

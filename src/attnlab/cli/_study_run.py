@@ -49,7 +49,7 @@ class RunStudy:
     out: Path = Path("runs")
     """Where the runs are; shared by all machines."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     until_decided: bool = False
     """Add seeds until every module is better or worse than the plain backbone."""
     max_seeds: int | None = None
@@ -149,7 +149,7 @@ def _print_failed(failed: Sequence[Outcome]) -> None:
 
 
 def _say_stopped(found: Study, out: Path, how: str) -> None:
-    """To standard error, which is there when nobody reads the rest."""
+    """Print to standard error, which is there when nobody reads the rest."""
     from attnlab.lab.study import study_status
 
     status = study_status(found, out)

@@ -40,7 +40,7 @@ class ShowStudy:
     out: Path = Path("runs")
     """Where the runs are."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     markdown: Path | None = None
     """Also write the table to this file."""
     include_stale: bool = False
@@ -67,7 +67,7 @@ class MeasureStudy:
     images: int | None = None
     """On how many test images; as the study says if left out."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
 
 
 def show_command(action: ShowStudy) -> None:

@@ -42,7 +42,7 @@ class ShowStatus:
     out: Path = Path("runs")
     """Where the runs are."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     as_planned: bool = False
     """As it was planned last: faster, but changes of its file, data or classes are not seen."""
     watch: bool = False

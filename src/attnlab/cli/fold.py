@@ -376,7 +376,7 @@ def write_checked(
 
 
 def write_receipt(receipt: Receipt, output: Path, kind: str = "fold", *, say: bool = True) -> None:
-    """As data and as a page, which the file of weights does not depend on."""
+    """Write a receipt as data and as a page, which the file of weights does not depend on."""
     from attnlab._extras import MissingPackageError
     from attnlab.lab.pages.write import write_result_page
 

@@ -169,7 +169,7 @@ def _row(info: GateInfo) -> ModuleRow:
 
 
 def _ranks(info: GateInfo) -> tuple[int, ...]:
-    """Those of the gate with its default options; a norm is torch's own, of images."""
+    """Return the ranks of the gate with its default options; a norm is torch's own, of images."""
     from attnlab.gates import Gate
 
     gate = info.build(SIZES[0][0])

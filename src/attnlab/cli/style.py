@@ -41,7 +41,7 @@ class Train:
     norm: Literal["instance", "batch"] = "instance"
     """Of the network."""
     attention: str = "none"
-    """A gate behind every norm, e.g. asr:se."""
+    """A gate after every norm, e.g. asr:se."""
     width: int = 16
     """Of the network; 32 is usual."""
     blocks: int = 3

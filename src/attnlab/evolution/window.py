@@ -143,7 +143,8 @@ class Window(NamedTuple):
         return out
 
     def shifts(self, *out_size: int) -> Iterator[tuple[EllipsisType | slice, ...]]:
-        """For each tap, the last axis fastest, the part of the zero-padded input that it reads.
+        """Yield, for each tap, the last axis fastest, the part of the zero-padded input that it
+        reads.
 
         An index of a tensor whose last axes are those of the window; `out_size` is the output's.
         """

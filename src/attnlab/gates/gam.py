@@ -21,8 +21,8 @@ KERNEL = 7
 
 
 def _quickly_convolved(features: Features) -> Features:
-    """In the memory order in which it is faster: on a CPU, a channels-last map that is not larger
-    than the kernel takes up to twice as long."""
+    """Convolve in the memory order in which it is faster: on a CPU, a channels-last map that is not
+    larger than the kernel takes up to twice as long."""
     if (
         features.shape[2] * features.shape[3] > KERNEL**2
         or torch.compiler.is_compiling()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def some_of(things: Sequence[T], number: int) -> list[T]:
-    """At most `number` of `things`, equally far apart, the first among them."""
+    """Return at most `number` of `things`, equally far apart, the first among them."""
     return list(things[:: max(1, -(-len(things) // number))])
 
 

@@ -71,6 +71,6 @@ _DEFINITIONS = {
 
 
 def words(*names: str) -> Folded:
-    """The sentences for some words, behind a line that opens them."""
+    """The sentences for some words, which a click on one line opens."""
     entries = [(name, *_DEFINITIONS[name]) for name in names]
     return Folded(f"Words: {', '.join(names)}", [Words(entries)])

@@ -130,7 +130,7 @@ Part = (
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts behind a line that opens them."""
+    """Parts that a click on one line opens."""
 
     title: str
     parts: Sequence[Part]

@@ -88,7 +88,7 @@ def raster_figure(
 
 
 def _ends(grid: np.ndarray, low: float | None, high: float | None) -> tuple[float, float]:
-    """Where the colours begin and end: as given, else at the least and the largest value."""
+    """Return where the colours begin and end: as given, else at the least and the largest value."""
     finite = grid[np.isfinite(grid)]
     least, largest = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     return least if low is None else low, largest if high is None else high

@@ -70,8 +70,8 @@ def _label_layer(side: str, field: str) -> Spec:
 def label_sides(
     points: Sequence[tuple[float, float]], labels: Sequence[str] | None = None
 ) -> list[str]:
-    """For each point the side on which its label is clear of points and earlier labels, or the one
-    that covers least of them."""
+    """Return, for each point, the side on which its label is clear of points and earlier labels,
+    or the one that covers least of them."""
     if not points:
         return []
     lows = [min(v) for v in zip(*points, strict=True)]

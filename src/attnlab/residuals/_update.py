@@ -176,7 +176,7 @@ def _hands_on(node: Node) -> bool:
 
 
 def twins(graph: Graph) -> dict[int, list[int]]:
-    """For each slice of a tensor: all slices that were taken of it in the same way."""
+    """Return, for each slice of a tensor, all slices that were taken of it in the same way."""
     groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     found = {}
     for node in graph.nodes:

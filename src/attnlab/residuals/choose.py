@@ -114,7 +114,7 @@ def _named(model: nn.Module, run: Run, where: Where, module: str) -> Sequence[st
 
 
 def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
-    """For the receipt: which place constant gates have where an activation ends the branch."""
+    """Say for the receipt which place constant gates have where an activation ends the branch."""
     steps = [site for site in sites if site.kind != "output"]
     moved = [site for site in steps if site.position == "inside"]
     if moved:
@@ -135,7 +135,7 @@ def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
 
 
 def frozen_notes(model: nn.Module, sites: Sequence[Site]) -> list[str]:
-    """For the receipt: how many gates sit in blocks that do not train."""
+    """Say for the receipt how many gates sit in blocks that do not train."""
     frozen = 0
     for site in sites:
         parameters = list(model.get_submodule(site.name).parameters())

@@ -262,7 +262,7 @@ def _declared_size(model: nn.Module) -> tuple[int, ...]:
 
 
 def _reads_images(module: nn.Module, channels: int) -> bool:
-    """Whether the first convolution takes images: a patch embedding behind a stem (Visformer) knows
+    """Whether the first convolution takes images: a patch embedding after a stem (Visformer) knows
     the size of the stem's output."""
     first = next((m for m in module.modules() if isinstance(m, nn.Conv2d)), None)
     return first is None or first.in_channels == channels

@@ -93,7 +93,7 @@ def was_handed(attachment: Attachment, branch: Tensor) -> bool:
 
 
 def forget_handed(attachments: Iterable[Attachment]) -> None:
-    """What the network itself ran is no business of a traced graph."""
+    """Do nothing: a traced graph does not see what the network itself ran."""
     for attachment in attachments:
         _handed_over().pop(attachment, None)
 

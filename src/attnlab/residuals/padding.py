@@ -44,7 +44,7 @@ def named_arguments(
 
 
 def signature_of(model: nn.Module) -> inspect.Signature | None:
-    """Of the network's forward; None where Python cannot tell."""
+    """The signature of the network's forward; None if Python cannot tell."""
     try:
         return inspect.signature(model.forward)
     except (TypeError, ValueError):

@@ -88,7 +88,7 @@ class Observer(ABC):  # noqa: B024
         """A forward of the whole network begins."""
 
     def call_ended(self, output: object) -> None:  # noqa: B027
-        """It returned."""
+        """Called when the network has returned."""
 
     def step_seen(self, seen: SeenStep) -> Tensor | None:
         """A step is about to be made. A tensor that this returns is added in the branch's place."""
@@ -114,7 +114,7 @@ def watchable(
     model: nn.Module, example: Example | None = None, own: OwnGates | None = None
 ) -> Watchable:
     """The steps and the gates of `model`, by one run on `example` (or on one made up); `own` names
-    classes of attention of yours, `{"SELayer": "fc"}`: what of a `SELayer` returns its gate."""
+    your own classes of attention, `{"SELayer": "fc"}`: what of a `SELayer` returns its gate."""
     check_module(model)
     if own:
         check_own_gates(model, own)

@@ -33,7 +33,8 @@ def environment() -> dict[str, object]:
 
 
 def _versions() -> dict[str, str]:
-    """Of what is installed: a base install trains nothing, but times networks."""
+    """Return the versions of what is installed: a base install trains nothing, but times
+    networks."""
     found = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -39,7 +39,7 @@ class Identity(Strict):
         return run_id_of(self.model_dump(mode="json"))
 
     def differences(self, now: Identity) -> list[str]:
-        """In words, what is not the same in `now`."""
+        """Say in words what is not the same in `now`."""
         found = [] if self.data == now.data else ["the data changed"]
         if self.weights != now.weights:
             found.append("the file of weights changed")

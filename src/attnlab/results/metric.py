@@ -45,7 +45,7 @@ class Metric(Strict):
 
     @property
     def difference_unit(self) -> str:
-        """Of the difference of two values: points where the values are in percent."""
+        """The unit of the difference of two values: points where the values are in percent."""
         return "pt" if self.unit == "%" else self.unit
 
     def shown(self, value: float) -> float:
@@ -69,12 +69,12 @@ class Metric(Strict):
         return f"{self.signed(difference)} {self.difference_unit}".strip()
 
     def interval_text(self, low: float, high: float) -> str:
-        """Of a difference: `[+0.20, +0.60]`."""
+        """Write the interval of a difference: `[+0.20, +0.60]`."""
         return f"[{self.signed(low)}, {self.signed(high)}]"
 
     @property
     def direction(self) -> str:
-        """To be said beside a figure; empty where more is better, as people expect."""
+        """What is said next to a figure; empty where more is better, as people expect."""
         return "" if self.better == "higher" else "lower is better"
 
     def best(self, values: list[float]) -> int:

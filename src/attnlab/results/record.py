@@ -46,7 +46,7 @@ class RunRecord:
 
     @cached_property
     def result(self) -> RunResult | None:
-        """None while it is not finished."""
+        """The result; None while the run is not finished."""
         return self.stored.result if self.stored.is_trained else None
 
     @cached_property
@@ -90,13 +90,13 @@ class StudyRecord:
 
     @cached_property
     def colours(self) -> dict[str, str]:
-        """Of every row, the same on all figures of the study."""
+        """The colour of every row, the same on all figures of the study."""
         rows = [row for group in self.table.groups for row in group.rows]
         return row_colours((row.label, row.plain) for row in rows)
 
     @property
     def level(self) -> str:
-        """Of the intervals: `95 %`."""
+        """The level of the intervals: `95 %`."""
         return f"{100 * self.table.level:g} %"
 
     @cached_property

@@ -55,7 +55,7 @@ def write_speed(directory: Path, speed: StudySpeed) -> Path:
 
 
 def read_speed(directory: Path) -> StudySpeed | None:
-    """None where nothing was timed together."""
+    """Read the times of a study; None if nothing was timed together."""
     file = directory / FILE
     if not file.is_file():
         return None

@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def low(self) -> float | None:
-        """Of the interval that the verdict is by."""
+        """The lower end of the interval that the verdict is by."""
         return self.difference.figures(self.sequential)[0]
 
     @property
@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def p_value(self) -> float | None:
-        """Of the test that the verdict is by, before correction."""
+        """The p-value of the test that the verdict is by, before correction."""
         return self.difference.figures(self.sequential)[2]
 
     @property
@@ -102,8 +102,8 @@ class Comparison:
 
     @property
     def standing(self) -> Standing:
-        """In the words of the page. "gain" and "loss" are the study's verdicts, after Holm and in
-        the metric's direction."""
+        """The verdict in the words of the page. "gain" and "loss" are the study's verdicts, after
+        Holm and in the metric's direction."""
         if self.low is None or self.high is None:
             return "no interval"
         if self.verdict == "cannot tell":
@@ -138,7 +138,7 @@ class Equivalence:
     verdict: EquivalenceVerdict = "cannot tell"
 
     def judged(self, adjusted: float, alpha: float) -> Equivalence:
-        """With its verdict, given its corrected p-value."""
+        """Return the comparison with its verdict, given its corrected p-value."""
         if self.p_value is None or self.low is None or self.note:
             return self
         shown: EquivalenceVerdict = "equivalent" if adjusted < alpha else "not shown"
@@ -206,9 +206,9 @@ class StudyRow:
     """Images per second, median over seeds; each run is timed alone, so no ratio of these is
     better than the machine was quiet."""
     inference_speed: float | None = None
-    """Images per second in turns with the others; of studies of 0.1 alone, like `train_speed`."""
+    """Images per second, interleaved with the other rows."""
     speed: TimedNetwork | None = None
-    """In turns with the other rows, against the first; None where that was not done."""
+    """Interleaved with the other rows, against the first; None if that was not done."""
     folded_speed: TimedNetwork | None = None
     """The same of the folded network."""
     tns: Summary | None = None

@@ -69,7 +69,7 @@ def _unknown_sentence(plain: str, seeds: int, reasons: Sequence[str]) -> str:
 
 
 def _places_of(verdicts: Verdicts, verdict: Verdict) -> dict[str, list[str]]:
-    """By module, the places where it has this verdict."""
+    """Return, by module, the places where it has this verdict."""
     return {
         module: [place for place, own in found.items() if own == verdict]
         for module, found in verdicts.items()

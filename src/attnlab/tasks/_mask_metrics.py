@@ -46,7 +46,7 @@ def soft_dice(logits: Tensor, masks: Tensor) -> Tensor:
 
 def border(labels: Tensor, number: int) -> Tensor:
     """The pixels of class `number` in (H, W) that have a neighbour of another class, above, below,
-    left or right; pixels that do not count, and those beyond the image, are no other class."""
+    left or right; pixels that do not count, and those beyond the image, are not another class."""
     inside = labels == number
     outside = (~inside & (labels != IGNORED)).float()[None, None]
     row = F.max_pool2d(outside, (1, 3), 1, (0, 1))

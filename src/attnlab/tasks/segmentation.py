@@ -179,7 +179,8 @@ class Segmentation(CreatedTask[Sequence[Tensor]]):
 
 
 def window_starts(length: int, window: int) -> list[int]:
-    """Where windows begin along an axis: they overlap by at least a half and end with the axis."""
+    """Return where windows begin along an axis: they overlap by at least a half and end with the
+    axis."""
     if length <= window:
         return [0]
     number = -(-(length - window) // max(1, window // 2))

@@ -20,7 +20,7 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
 
 def keeps_channels_last(build: Build) -> None:
-    """In channels last, the product with the branch stays so, with the same values."""
+    """Check that, in channels last, the product with the branch stays so, with the same values."""
     for channels in CHANNELS:
         for size in MAPS[:2]:
             probe = GateProbe(build_awake(build, channels)).eval()

@@ -36,7 +36,7 @@ def measure_details(network: Source) -> DetailsResult:
 
 
 class DetailsMeasurement(Measurement):
-    """On all test images, for tasks that show something."""
+    """Is taken on all test images, for tasks that show something."""
 
     name = "details"
 

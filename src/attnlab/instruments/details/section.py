@@ -127,7 +127,7 @@ def details_sections(record: StudyRecord) -> list[Section]:
 
 
 def _alike(found: dict[str, list[DetailsResult]]) -> dict[str, list[DetailsResult]]:
-    """Those that show the same as the first; another task's have no place in one table."""
+    """Return those that show the same as the first; another task's have no place in one table."""
 
     def shown(details: DetailsResult) -> list[str]:
         return [each.title for each in details.breakdowns] + [c.title for c in details.curves]

@@ -125,7 +125,7 @@ def encounters(initial: Array, end: float = END, distance: float = DISTANCE) -> 
 
 
 def _share_below_zero(first: Array, last: Array) -> Array:
-    """Of an interval on which a quantity goes linearly from `first` to `last`."""
+    """Return the share of an interval on which a quantity goes linearly from `first` to `last`."""
     low, high = np.minimum(first, last), np.maximum(first, last)
     with np.errstate(invalid="ignore", divide="ignore"):
         crossing = -low / (high - low)

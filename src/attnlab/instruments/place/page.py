@@ -17,7 +17,7 @@ from attnlab.results.provenance import UNTRAINED
 
 
 def place_page(result: Placement) -> Page:
-    """Where to put gates, and why."""
+    """Make the page that says where to put gates, and why."""
     per_stage = " in every stage" if result.per_stage else ""
     chips = [
         *provenance_chips(result.provenance),

@@ -57,7 +57,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Placement(Result):
-    """Where to put gates, and why."""
+    """Says where to put gates, and why."""
 
     FORMAT: ClassVar[str] = "attnlab place 1"
 

@@ -27,7 +27,7 @@ class PlacedRow:
 
     @property
     def delta(self) -> float:
-        """To the plain backbone."""
+        """The difference to the plain backbone."""
         return self.row.comparison.difference.mean if self.row.comparison else 0.0
 
 
@@ -63,7 +63,7 @@ def _strategy(where: object) -> str:
 
 
 def null_sentence(chosen: PlacedRow, drawn: Sequence[PlacedRow]) -> str:
-    """Where a choice falls among the random ones of the same cost."""
+    """Say where a choice falls among the random ones of the same cost."""
     above = sum(chosen.delta > each.delta for each in drawn)
     p = (1 + sum(each.delta >= chosen.delta for each in drawn)) / (1 + len(drawn))
     return f"above {above} of {len(drawn)} random placements (p = {p:.2g}, one-sided)"
@@ -142,7 +142,7 @@ def answers(record: StudyRecord, rows: Sequence[PlacedRow]) -> list[str]:
 
 
 def placement_answer(record: StudyRecord) -> str:
-    """In a sentence or two: what is as good as all, and whether choosing beats drawing."""
+    """Say in a sentence or two what is as good as all, and whether choosing beats drawing."""
     found = []
     for group in record.table.groups:
         rows = placed_rows(record, group)

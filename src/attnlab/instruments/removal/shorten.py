@@ -167,7 +167,7 @@ class _Operation:
         return f"{name} without {number} of its {steps} residual steps{chosen}"
 
     def _measured(self, shorter: nn.Module, on_example: Change) -> _Measured:
-        """On the images that judge, else on the example alone."""
+        """Measure on the images that judge, else on the example alone."""
         if self.trials is None:
             return _Measured(on_example)
         judged = self.trials.judged
@@ -243,7 +243,7 @@ def _check_without_images(remove: object, by: str, repair: bool) -> None:
 
 
 def named_steps(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:
-    """Those with these labels, or all of the blocks with these names."""
+    """Return the steps with these labels, or all of the blocks with these names."""
     found: dict[str, Step] = {}
     for name in names:
         here = [step for step in steps if name in (step.label, step.name)]

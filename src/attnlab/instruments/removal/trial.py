@@ -51,7 +51,7 @@ class RemovalTrial:
 
     @cached_property
     def labels(self) -> Tensor | None:
-        """Of all images, or None."""
+        """The labels of all images, or None."""
         labels = [sample.labels for sample in self.samples if sample.labels is not None]
         return torch.cat(labels) if labels else None
 

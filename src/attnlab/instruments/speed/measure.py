@@ -105,7 +105,8 @@ def _rows(
     seconds: float,
     device: torch.device,
 ) -> Iterator[SpeedRow]:
-    """Of images of one size and number of classes, so that each network is built once."""
+    """Time the rows of images of one size and number of classes, so that each network is built
+    once."""
     size, classes = images[0].size, images[0].classes
     torch.manual_seed(0)
     plain = create(network, classes).eval().to(device)

@@ -78,7 +78,7 @@ class SpeedRow:
 
 @dataclass(frozen=True)
 class SpeedMachine:
-    """Where the rows were timed."""
+    """The machine on which the rows were timed."""
 
     name: str
     torch: str

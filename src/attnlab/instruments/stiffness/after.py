@@ -1,6 +1,6 @@
 """What a network makes of the sum of a step before the next step reads it: an activation, a norm.
 
-A post-norm network (BERT, the first Transformer) passes on `norm(x + f)`: the norm behind the
+A post-norm network (BERT, the first Transformer) passes on `norm(x + f)`: the norm after the
 addition is the one that makes the next state. In a pre-norm network the next step reads the sum
 itself, and a norm reads it beside.
 """

@@ -28,10 +28,10 @@ class Sums(NamedTuple):
     state: Tensor
     """After the last activation."""
     normed: Tensor
-    """After the norm behind it as well."""
+    """After the norm that follows it as well."""
 
     def features(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """x_t, f, f ⊗ Δt, x_{t+1} − x_t and the same behind the norm."""
+        """x_t, f, f ⊗ Δt, x_{t+1} − x_t and the same after the norm."""
         start, branch, update, state, normed = self
         return start, branch, update, state - start, normed - start
 

@@ -7,7 +7,7 @@ The definition leaves open what x_{t+1} is in a block that ends in a ReLU, and w
 gate of many values means. The choices, each by name (the names are ours):
 
 * `state`: ‖x_{t+1} − x_t‖ / ‖x_t‖ of consecutive block outputs, after the last activation, Δt = 1.
-* `normed`: as `state`, and after the norm that a post-norm network (BERT) puts behind the addition:
+* `normed`: as `state`, and after the norm that a post-norm network (BERT) puts after the addition:
   the states that it really passes on. Where no such norm follows, it is `state`.
 * `branch`: ‖f ⊗ Δt‖ / ‖x_t‖, what is really added, before the last activation.
 * `paper`: ‖f‖ / ‖x_t‖, the branch before its gate, which is what dividing by the gate gives.
@@ -43,7 +43,7 @@ class StepNorms(NamedTuple):
     change: PerStep
     """‖x_{t+1} − x_t‖, after the block's last activation."""
     normed_change: PerStep
-    """‖x_{t+1} − x_t‖, after the norm behind the addition as well, where there is one."""
+    """‖x_{t+1} − x_t‖, after the norm that follows the addition as well, if there is one."""
 
 
 def nsi(norms: StepNorms, convention: Convention = "state") -> PerStep:

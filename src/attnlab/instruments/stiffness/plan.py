@@ -31,7 +31,7 @@ class Plan:
     activations: dict[StepKey, Activation | None]
     """What the network applies to the sum of each step, ready to be applied again."""
     norms: dict[StepKey, Activation | None]
-    """The norm behind the sum that makes the next state of it, in post-norm networks."""
+    """The norm after the sum that makes the next state of it, in post-norm networks."""
     spans: tuple[Span, ...]
     """What is measured as one step: each step, or the steps of a block."""
     granularity: Granularity
@@ -84,7 +84,7 @@ def plan_steps(
     if example is not None:
         valid_tokens(named_arguments(signature, *as_call(model, example)))  # a wrong mask is said
     found = watchable(model, example)
-    inside = trunk(model)  # the sums of a detector's pyramid are no steps of a trajectory
+    inside = trunk(model)  # the sums of a detector's pyramid are not steps of a trajectory
     found = replace(found, steps=tuple(s for s in found.steps if lies_in(s.owner, inside)))
     if not found.steps:
         raise StepsNotFoundError(

@@ -17,8 +17,12 @@ from torch import Tensor
 from attnlab._errors import InputError
 
 FEWEST_VECTORS, MOST_VECTORS = 50, 110
+"""Dimensions of the Krylov space. Of seven steps of an untrained ResNet-20, with four images each,
+one is resolved by 60, one by 80 and two by 110; of the other three the residual says how far."""
 RESOLVED = 1e-2
+"""The residual, relative to the eigenvalue, at which the space grows no further."""
 CHECK_EVERY = 10
+"""Eigenvalues of a small dense matrix are cheap beside ten backward passes."""
 
 
 class SpectralIndex(NamedTuple):

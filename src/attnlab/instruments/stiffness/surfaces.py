@@ -14,7 +14,7 @@ _SHOWN = 6
 
 
 def surface_parts(record: StudyRecord) -> list[Part | Folded]:
-    """δ(M) of the rows of the first group, first seed; p̂(M) behind a line."""
+    """δ(M) of the rows of the first group, first seed; a click opens p̂(M)."""
     networks: dict[str, StiffnessResult] = {}
     group = record.table.groups[0]
     for row in group.rows[:_SHOWN]:
@@ -41,7 +41,7 @@ def surface_parts(record: StudyRecord) -> list[Part | Folded]:
 
 
 def surface_figures(networks: Mapping[str, StiffnessResult], text: str) -> list[Part | Folded]:
-    """Of networks that were measured on the same M."""
+    """Draw δ(M) and p̂(M) of networks that were measured on the same M."""
     images, steps = surface_multiple(networks)
     return [
         Figure(

@@ -10,7 +10,8 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 MAPS = 12
 MAP_SIDE = 24
-"""Spatial maps are kept of no more than this many images and pixels a side."""
+"""Spatial maps are kept of no more than this many images and pixels a side: 27 kB per gate,
+whatever the data set and the size of its images."""
 
 
 class Reservoir:

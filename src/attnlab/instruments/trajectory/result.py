@@ -40,7 +40,7 @@ class TrajectoryResult(Result):
 
     @property
     def verdict(self) -> str:
-        """Where the state changes most."""
+        """Say where the state changes most."""
         kept = self._kept()
         if not kept:
             return f"{self.network} takes one step."

@@ -181,7 +181,7 @@ def _of(file: Path, name: str, rows: Rows) -> Log:
 
 
 def _columns(rows: Rows) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Those of numbers, and those of one word."""
+    """Return the columns of numbers, and those of one word."""
     columns, words = {}, {}
     for head in rows[0]:
         cells: list[object] = [row[head] for row in rows]

@@ -40,7 +40,7 @@ def plan_alerts(record: StudyRecord) -> list[Chip]:
 
 
 def checksums(record: StudyRecord) -> dict[str, list[str]]:
-    """Of the data of the finished runs, by the label of the data."""
+    """Return the checksums of the data of the finished runs, by the label of the data."""
     found: dict[str, set[str]] = {}
     for run in record.finished:
         if run.stored.data is not None:

@@ -1,4 +1,4 @@
-"""The part of a study's page about cost: time in turns, and the way of the training."""
+"""The part of a study's page about cost: time, interleaved, and the way of the training."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def cost_section(record: StudyRecord, doubtful: bool = False) -> Section:
 
 
 def cost_points(group: Group, metric: Metric) -> list[CostPoint]:
-    """The rows that were timed in turns, and their folded forms."""
+    """The rows that were timed interleaved, and their folded forms."""
     points = []
     for row in group.rows:
         value = row.values.get(metric.name)
@@ -269,7 +269,7 @@ def _to_do(record: StudyRecord, doubtful: bool) -> str:
 
 
 def curves_of(record: StudyRecord, group: Group) -> list[MetricCurve]:
-    """Of every module, the plain backbone first."""
+    """Return the curve of every module, the plain backbone first."""
     rows: list[StudyRow] = sorted(group.rows, key=lambda row: not row.plain)
     found = [_curve(row.label, record.of(group, row.label), record.metric) for row in rows]
     return [curve for curve in found if curve is not None]

@@ -63,7 +63,8 @@ def _found(run: StoredRun, name: str) -> dict | None:
 
 
 def _metric(run: StoredRun) -> Metric | None:
-    """Of the result; of a run that is not finished, the first of what it records."""
+    """Return the metric of the result; of a run that is not finished, the first of what it
+    records."""
     if run.is_trained:
         return run.result.metric
     name = next(iter(run.history[0].test), None) if run.history else None

@@ -89,7 +89,7 @@ class Gap(NamedTuple):
 
 
 def baseline_gap(group: Group, metric: Metric) -> Gap | None:
-    """None where the paper or the runs have no figure. Weak is what is worse by more than the
+    """Return None if the paper or the runs have no figure. Weak is what is worse by more than the
     paper's own spread and 0.3 points, for values that are not percentages the spread over seeds."""
     plain = group.plain
     if plain is None or metric.name not in plain.paper or metric.name not in plain.values:

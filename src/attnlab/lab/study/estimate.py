@@ -36,7 +36,7 @@ _FORWARD_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one run of a cell, on this machine."""
+    """What one run of a cell takes on this machine."""
 
     seconds: float | None
     basis: Basis
@@ -160,7 +160,7 @@ def facts_of(config: RunConfig) -> Facts:
 
 
 def seconds_per_image(config: RunConfig, facts: Facts) -> float:
-    """Of a training step on random images; the second of two steps, since the first allocates."""
+    """Time a training step on random images; the second of two steps, since the first allocates."""
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)

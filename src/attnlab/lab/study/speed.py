@@ -1,4 +1,4 @@
-"""The rows of a study timed in turns, when no run of it is being worked on."""
+"""The rows of a study timed, interleaved, when no run of it is being worked on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from attnlab.results.study import StoredStudy, StudyCell
 def time_study(
     store: Store, study: StoredStudy, images: int, *, threads: int | None = None, again: bool
 ) -> StudySpeed:
-    """Time the networks of each group in turns, those of the first finished seed of each row, and
-    write it down. What was timed of the same runs is kept, unless `again`."""
+    """Time the networks of each group interleaved, those of the first finished seed of each row,
+    and write it down. What was timed of the same runs is kept, unless `again`."""
     from attnlab.lab.measures import time_interleaved  # which needs torch
 
     directory = store.study_directory(study.name)

@@ -117,7 +117,8 @@ class SeedsNeeded:
 
 
 def seeds_for_effect(table: StudyTable, effect: float) -> list[SeedsNeeded]:
-    """For every row that has a spread; `effect` is in the metric's unit."""
+    """Return the number of seeds for every row that has a spread; `effect` is in the metric's
+    unit."""
     from attnlab.lab.statistics.power import seeds_needed
 
     found = []

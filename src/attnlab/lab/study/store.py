@@ -68,7 +68,7 @@ class Store:
         return "stopped" if (directory / "config.json").exists() else "waiting"
 
     def entries(self, runs: Sequence[PlannedRun]) -> list[RunEntry]:
-        """Where the runs of a plan are, or will be."""
+        """Say where the runs of a plan are, or will be."""
         return [self._entry(run) for run in runs]
 
     def _entry(self, run: PlannedRun) -> RunEntry:

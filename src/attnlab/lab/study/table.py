@@ -252,7 +252,7 @@ class GrowingTable:
 
 
 def _metrics(study: StoredStudy, finished: Finished) -> tuple[Metric, ...]:
-    """Those of the results, which agree: a study has one task."""
+    """Return the metrics of the results, which agree: a study has one task."""
     for runs in finished.values():
         for one in runs.values():
             return one.result.metrics
@@ -280,7 +280,7 @@ def _paper(study: StoredStudy) -> Paper | None:
 
 
 def _paper_figures(study: StoredStudy, group: str) -> dict[str, dict[str, PaperFigure]]:
-    """By metric and row."""
+    """Return the paper's figures by metric and row."""
     paper = _paper(study)
     printed = {} if paper is None else paper.figures
     return {metric: groups.get(group, {}) for metric, groups in printed.items()}

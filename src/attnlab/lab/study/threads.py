@@ -26,5 +26,5 @@ def threads_of_environment() -> int | None:
 
 
 def default_threads(slots: int | None = None) -> int:
-    """Those of OMP_NUM_THREADS, else the cores divided among the runs at a time."""
+    """Return the threads of OMP_NUM_THREADS, else the cores divided among the runs at a time."""
     return threads_of_environment() or max(1, cores() // (slots or number_of_gpus() or cores()))

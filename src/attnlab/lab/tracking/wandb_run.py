@@ -15,7 +15,7 @@ from attnlab.results.identity import flat_settings
 
 
 class WandbTracker(Tracker):
-    """Nothing is sent unless `online`: `wandb sync` does that later. All parts of a run that was
+    """Sends nothing unless `online`: `wandb sync` does that later. All parts of a run that was
     stopped have one id, so that they are one run there."""
 
     def __init__(

@@ -56,9 +56,9 @@ class Recipe(Strict):
     test_batch_size: PositiveInt = 256
     drop_last: bool = False
     optimizer: str = "sgd"
-    """`sgd`, `adamw`, or a `torch.optim.Optimizer` of yours, "my_module.MyOptimizer"."""
+    """`sgd`, `adamw`, or your own `torch.optim.Optimizer`, "my_module.MyOptimizer"."""
     optimizer_options: dict[str, bool | int | float | str] = {}
-    """Of an optimizer of yours, beside lr and weight_decay."""
+    """Options of your own optimizer, next to lr and weight_decay."""
     lr: PositiveFloat
     momentum: NonNegativeFloat = 0.9
     """Of SGD, without Nesterov's look-ahead."""
@@ -70,9 +70,9 @@ class Recipe(Strict):
     models are trained, matrices only: no norm, no bias, no gate."""
     schedule: str = "constant"
     """`constant`, `step`, `multistep`, `cosine`, `wsd` (constant, then down in a line), or an
-    `attnlab.lab.training.Schedule` of yours, "my_module.MySchedule"."""
+    your own `attnlab.lab.training.Schedule`, "my_module.MySchedule"."""
     schedule_options: dict[str, bool | int | float | str] = {}
-    """Of a schedule of yours."""
+    """Options of your own schedule."""
     step_epochs: PositiveInt = 30
     """`step`: the learning rate is multiplied by `gamma` each time this many epochs have passed."""
     milestones: tuple[PositiveInt, ...] = ()

@@ -103,7 +103,7 @@ def _with_insertion(network: nn.Module, found: Description, event: Inserted) -> 
 
 
 def _with_gates_of(network: nn.Module, found: Description) -> Description:
-    """With the gates that are there now: they may have been removed since."""
+    """Describe the network with the gates that are there now: they may have been removed since."""
     names = [name for name, _ in attachments(network)]
     if found.gate is None:
         return replace(found, kept=None)

@@ -65,7 +65,7 @@ class Judge:
 
     @property
     def accuracy(self) -> float | None:
-        """As it was before."""
+        """The accuracy as it was before."""
         return self._accuracy(self.before)[0]
 
     def judge(self, model: nn.Module) -> Cost:

@@ -112,7 +112,7 @@ def _restored(norms: dict[str, _BatchNorm]) -> Iterator[None]:
 
 
 def _norms(model: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
-    """Those that normalise by stored statistics."""
+    """Yield the norms that normalise by stored statistics."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_mean is not None:
             yield name, module

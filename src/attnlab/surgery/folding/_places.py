@@ -122,7 +122,7 @@ class Place:
 
     @property
     def key(self) -> PlaceKey:
-        """Where it acts: behind a module, or at the addition of a step."""
+        """Where it acts: after a module, or at the addition of a step."""
         if self.site.host == "output":
             return self.site.module
         assert self.site.step is not None
@@ -130,7 +130,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """For messages and receipts."""
+        """The name that messages and receipts use."""
         if self.scale is not None:
             return f"{self.scale.name} at {self.site.label}"
         if self.site.host == "output":

@@ -23,6 +23,9 @@ from attnlab.surgery.folding._rules import selects, unchanged, ways
 from attnlab.surgery.folding._way import Way
 
 _MOST_ATTEMPTS = 64
+"""Ways that are tried for one gate. All 65 gates of ResNet-20, ConvNeXt, MobileNetV3, ViT and
+RegNet fold by the first. A product of two tensors can take a gate in either, so each on the way
+doubles the ways: those of six are all tried."""
 _OF_A_LAYER = frozenset(("pow", "square", "rsqrt", "sqrt", "copy"))
 """Operations that say nothing by themselves: what a norm that is written by hand is made of."""
 

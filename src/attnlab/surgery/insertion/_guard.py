@@ -204,7 +204,8 @@ def _ways(modules: Sequence[nn.Module], ends: Collection[int]) -> list[tuple[nn.
 
 
 def lost_gates(modules: Sequence[nn.Module], gates: list[Attachment]) -> list[Attachment]:
-    """Those of `gates` that are not among the modules of a network any more, or act in none."""
+    """Return those of `gates` that are not among the modules of a network any more, or act in
+    none."""
     there = {id(module) for module in modules}
     acting = {id(gate) for module in modules for gate in acting_in(module)}
     return [

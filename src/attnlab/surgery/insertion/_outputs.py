@@ -78,7 +78,7 @@ class OutputHook:
 def host_behind(
     keeper: nn.Module, outputs: dict[str, OutputHook], name: str, attachment: Attachment
 ) -> None:
-    """Let `attachment` act behind the child `name` of `keeper`, after those that do already."""
+    """Let `attachment` act after the child `name` of `keeper`, after those that do already."""
     if name in outputs:
         outputs[name].attachments.append(attachment)
     else:

@@ -36,7 +36,7 @@ def sites_over_tokens(
 
 
 def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
-    """For the receipt."""
+    """Say for the receipt how the gates treat tokens."""
     notes = []
     if over_tokens and on_meta(network):
         notes.append(

@@ -68,7 +68,7 @@ class NoiseConfig(Strict):
 
     @property
     def label(self) -> str:
-        """For tables: `constant (0.8, 0.8)`."""
+        """The name of the noise in tables: `constant (0.8, 0.8)`."""
         noise = self.build()
         usual = self.during in (None, noise.default_during)
         return noise.label if usual else f"{noise.label} in {self.during}"

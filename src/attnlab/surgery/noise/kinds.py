@@ -35,7 +35,7 @@ class Noise(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """For tables: `random σ = 0.3 per channel`."""
+        """The name of the noise in tables: `random σ = 0.3 per channel`."""
 
     @property
     @abstractmethod

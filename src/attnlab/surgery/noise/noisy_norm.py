@@ -30,12 +30,12 @@ class Carried:
     during: During
 
     def acts(self, training: bool) -> bool:
-        """In a norm that is in training mode, or is not."""
+        """Whether it acts in a norm that is in training mode, or is not."""
         return self.during == "both" or (self.during == "training") == training
 
 
 def carried_by(norm: nn.Module) -> list[Carried]:
-    """In the order in which they act."""
+    """The noises of a norm, in the order in which they act."""
     return list(norm.__dict__.get(_CARRIED, ()))
 
 

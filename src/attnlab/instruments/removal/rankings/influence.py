@@ -57,7 +57,8 @@ class _Turns(Observer):
 
 
 def influences(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
-    """Of each step, mean over tokens or inputs; one run of the whole network."""
+    """Return the influence of each step, mean over tokens or inputs; one run of the whole
+    network."""
     del left_out
     observer = _Turns(trial.plan)
     with evaluating(trial.network), watching(trial.network, observer, found=trial.found):
@@ -83,7 +84,7 @@ INFLUENCE = Ranking(
 
 
 def output_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
-    """For each further step: `mean_image_change` from the whole network's output."""
+    """Return, for each further step, `mean_image_change` from the whole network's output."""
     scores = {}
     for step in trial.candidates:
         if step.key not in left_out:
@@ -106,7 +107,8 @@ def require_labels(trial: RemovalTrial) -> Tensor:
 
 
 def loss_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
-    """For each further step: the cross-entropy without it minus that of the whole network."""
+    """Return, for each further step, the cross-entropy without it minus that of the whole
+    network."""
     labels = require_labels(trial)
     whole = loss(trial.before, labels)
     return {
