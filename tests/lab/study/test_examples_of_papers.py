@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import torch
+
 from attnlab.results.epoch import EpochRecord
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -53,3 +55,21 @@ def test_the_interval_of_ratios_is_of_their_logarithms() -> None:
     half = 4.302653 / math.sqrt(3)
     text = example.interval({seed: math.exp(seed) for seed in range(3)})
     assert text == f"{math.e:.3f} [{math.exp(1 - half):.3f}, {math.exp(1 + half):.3f}]"
+
+
+def test_a_search_over_codes_finds_the_best_that_it_asked_for() -> None:
+    example = loaded("search_ticket")
+    assert example.where((0, 2, 1)) == "code:100001010"
+    asked: list[tuple[int, ...]] = []
+
+    def reward(code: tuple[int, ...]) -> float:
+        asked.append(code)
+        return float(sum(code))
+
+    found = example.policy(reward, 9, torch.Generator().manual_seed(0))
+    assert 3 < len(set(asked)) <= 9
+    assert sum(found) == max(map(sum, asked))
+    rewards = {code: float(code == (1, 2, 0)) for code in example.CODES}
+    assert example.proposals(rewards, 0)["all 27"] == [(1, 2, 0)]
+    assert len(example.CODES) == 27
+    assert len(set(example.proposals(rewards, 0)["drawn"])) == 4
