@@ -596,6 +596,10 @@ CASES = [
         "attnlab: There is no {text}/studies/nothing/study.json. Expected the name of a",
     ),
     (
+        "study submit nothing --table {none}",
+        "attnlab: There is no {runs}/studies/nothing/study.json. Expected the name of a",
+    ),
+    (
         "study measure small --out {none} --only stifness",
         "attnlab: There is no {none}/studies/small/study.json. Expected the name of a st",
     ),

@@ -198,6 +198,7 @@ TABLE = [
     Entry("study run small.toml"),
     Entry("study status small.toml"),
     Entry("study measure small --only speed"),
+    Entry("study submit small --table shared.json --add", same=("shared.json",)),
     Entry("study show small.toml"),
 ]
 
@@ -291,5 +292,6 @@ def test_every_command_of_a_study_is_in_the_table() -> None:
         "run",
         "status",
         "show",
+        "submit",
         "measure",
     }  # new makes a file and computes nothing

@@ -12,6 +12,7 @@ from attnlab.cli._study_plan import PlanStudy, plan_command
 from attnlab.cli._study_run import RunStudy, run_command
 from attnlab.cli._study_show import MeasureStudy, ShowStudy, measure_command, show_command
 from attnlab.cli._study_status import ShowStatus, status_command
+from attnlab.cli._study_submit import SubmitRows, submit_command
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ Action = (
     | Annotated[ShowStatus, tyro.conf.subcommand("status")]
     | Annotated[ShowStudy, tyro.conf.subcommand("show")]
     | Annotated[MeasureStudy, tyro.conf.subcommand("measure")]
+    | Annotated[SubmitRows, tyro.conf.subcommand("submit")]
 )
 
 
@@ -55,6 +57,7 @@ def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
       attnlab study status demo
       attnlab study show demo
       attnlab study measure demo --images 1000
+      attnlab study submit demo --table table.json
     """
     if isinstance(action, NewStudy):
         new_command(action)
@@ -66,5 +69,7 @@ def study(action: tyro.conf.OmitSubcommandPrefixes[Action]) -> None:
         status_command(action)
     elif isinstance(action, MeasureStudy):
         measure_command(action)
+    elif isinstance(action, SubmitRows):
+        submit_command(action)
     else:
         show_command(action)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from attnlab.lab.study.measure import measure_study as measure_study
     from attnlab.lab.study.run import run_study as run_study
     from attnlab.lab.study.run import run_until_decided as run_until_decided
+    from attnlab.lab.study.shared import SharedTable as SharedTable
+    from attnlab.lab.study.shared import submit_rows as submit_rows
     from attnlab.lab.study.status import planned_status as planned_status
     from attnlab.lab.study.status import show_study as show_study
     from attnlab.lab.study.status import study_status as study_status
@@ -52,6 +54,10 @@ __getattr__, __dir__ = handed_on(
     run=(
         "run_study",
         "run_until_decided",
+    ),
+    shared=(
+        "SharedTable",
+        "submit_rows",
     ),
     status=(
         "planned_status",

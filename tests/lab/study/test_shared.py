@@ -1,0 +1,135 @@
+"""A table that others add rows to: what enters, what is refused, and the one that is published."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.study._small import HereExecutor, small_study
+
+from attnlab._errors import InputError
+from attnlab.cli import main
+from attnlab.lab.study import SharedTable, load_study, planned_runs, run_study, submit_rows
+from attnlab.results.manifest import write_manifest
+from attnlab.results.study import read_study
+
+ROOT = Path(__file__).parents[3]
+PUBLISHED = ROOT / "docs" / "tables" / "gates-digits-resnet20.json"
+MEASURED: dict[str, Any] = {"measure": {"images": 16, "inference_images": 0}}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two seeds, the same with another recipe, and another gate with one seed."""
+    out = tmp_path_factory.mktemp("runs")
+    slower = {"name": "digits", "epochs": 2, "batch_size": 50, "lr": 0.05}
+    for study in (
+        small_study(seeds=2, **MEASURED),
+        small_study(name="slower", seeds=2, recipe=slower),
+        small_study(name="single", attention=["none", "eca"]),
+    ):
+        run_study(study, out, HereExecutor())
+    return out
+
+
+@pytest.fixture
+def runs(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def begun(runs: Path) -> Path:
+    table = runs.parent / "table.json"
+    submit_rows("small", table, runs, add=True)
+    return table
+
+
+def test_a_table_is_begun_and_has_what_the_runs_have(runs: Path) -> None:
+    found = SharedTable.load(begun(runs))
+    assert [row.label for row in found.rows] == ["plain", "se"]
+    assert found.seeds == (0, 1)
+    for row, entries in zip(found.rows, ([0, 2], [1, 3]), strict=True):
+        for run, number in zip(row.runs, entries, strict=True):
+            stored = read_study(runs / "studies" / "small").runs[number].stored_in(runs)
+            assert (run.run_id, run.value) == (stored.result.run_id, stored.result.value)
+            assert run.tns is not None
+            assert (run.constancy is None) == row.plain
+    assert found.table().columns[:3] == ["module", "top-1 %", "Δ"]
+    assert "Of 1 rows" in found.verdict
+
+
+def test_the_same_again_changes_nothing(runs: Path) -> None:
+    table = begun(runs)
+    before = table.read_text(encoding="utf-8")
+    found = submit_rows("small", table, runs, add=True)
+    assert not found.refused
+    assert table.read_text(encoding="utf-8") == before
+
+
+def test_a_check_writes_nothing_and_needs_a_table(runs: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no .* With --add the study begins one"):
+        submit_rows("small", runs.parent / "table.json", runs)
+
+
+def test_another_recipe_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = begun(runs)
+    before = table.read_text(encoding="utf-8")
+    command = ["study", "submit", "slower", "--table", str(table), "--out", str(runs), "--add"]
+    with pytest.raises(SystemExit):
+        main(command)
+    printed = capsys.readouterr().out
+    assert (
+        "se: refused. It was not made by the table's plan: recipe.lr was 0.1, is 0.05." in printed
+    )
+    assert table.read_text(encoding="utf-8") == before
+
+
+def test_a_missing_seed_is_refused(runs: Path) -> None:
+    found = submit_rows("single", begun(runs), runs)
+    assert found.refused["eca"] == "Expected runs of the seeds [0, 1]: [1] are missing."
+
+
+def entry_folder(runs: Path, number: int) -> Path:
+    return runs / read_study(runs / "studies" / "small").runs[number].folder
+
+
+def test_a_result_that_the_weights_do_not_have_is_refused(runs: Path) -> None:
+    table = begun(runs)
+    folder = entry_folder(runs, 3)
+    claimed = {"values": {"top1": 0.98}, "best_value": 0.98, "best_epoch": 2}
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    (folder / "result.json").write_text(json.dumps({**result, **claimed}), encoding="utf-8")
+    first, last = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    forged = json.dumps({**json.loads(last), "test": {"top1": 0.98}})
+    (folder / "metrics.jsonl").write_text(f"{first}\n{forged}\n", encoding="utf-8")
+    (folder / "digest.json").unlink(missing_ok=True)
+    write_manifest(folder, result["run_id"])  # so that the files are whole
+    found = submit_rows("small", table, runs)
+    assert "says 98.00 %, but its weights have" in found.refused["se"]
+
+
+def test_a_run_of_another_seed_than_it_says_is_refused(runs: Path) -> None:
+    table = begun(runs)
+    one, other = entry_folder(runs, 1), entry_folder(runs, 3)
+    shutil.rmtree(other)
+    shutil.copytree(one, other)
+    found = submit_rows("small", table, runs)
+    assert list(found.refused) == ["se"]
+
+
+def test_the_published_table_is_of_the_plan_and_its_page() -> None:
+    """Its runs are those that `all-gates` plans, and a row of the page follows from it."""
+    found = SharedTable.load(PUBLISHED)
+    planned = {run.run_id for run in planned_runs(load_study("all-gates").with_threads(1))}
+    assert all(row.ids <= planned for row in found.rows)
+    assert all(len(row.runs) == 5 for row in found.rows)
+    lines = {str(cells[0]): cells for cells in found.table().rows}
+    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
+    _, top1, difference, *_ = map(str, lines["SE"])
+    tns = str(lines["SE"][7])
+    line = next(each for each in page.splitlines() if each.startswith("| `se` | 97.60"))
+    assert line.startswith(f"| `se` | {top1} | {difference} |")
+    assert line.endswith(f"| {tns} ± 0.0062 |")
