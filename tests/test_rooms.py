@@ -133,3 +133,14 @@ def test_no_private_name_leaves_its_room() -> None:
         if each.target in ROOMS and any(part.startswith("_") for part in each.path)
     ]
     assert private == []
+
+
+def test_no_name_means_two_things() -> None:
+    """A public class or function is defined in one file only, so that its name says which it is."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+            if named and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(str(path.relative_to(PACKAGE)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}

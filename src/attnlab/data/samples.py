@@ -105,7 +105,7 @@ def _content(path: str) -> bytes:
         ) from error
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Where the content of an image lies."""
 
     file: str
@@ -131,7 +131,7 @@ class PartSamples(Samples):
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         rows = self.places[list(numbers)].tolist()
-        places = [Place(self._files[file], start, size) for file, start, size in rows]
+        places = [Extent(self._files[file], start, size) for file, start, size in rows]
         found = read_places(places)
         for place, content in zip(places, found, strict=True):
             if len(content) != place.size:
@@ -155,7 +155,7 @@ class PartSamples(Samples):
             yield f"{path}/{self._names[number]}\t{size}\t{int(self.labels[number])}\n"
 
 
-def read_places(places: Sequence[Place]) -> list[bytes]:
+def read_places(places: Sequence[Extent]) -> list[bytes]:
     """The content at these places, asked for at the same time if they are at an address."""
     if not places:
         return []
@@ -178,7 +178,7 @@ def read_places(places: Sequence[Place]) -> list[bytes]:
     return [bytes(content) for content in found]
 
 
-def _part(place: Place) -> bytes:
+def _part(place: Extent) -> bytes:
     try:
         with open(place.file, "rb") as file:
             file.seek(place.start)

@@ -127,14 +127,14 @@ class StepsResult(Result):
             for gate in step.gates
             if isfinite(gate.mean)
         ]
-        return {"gates": gates_figure(values)} if values else {}
+        return {"gates": gate_means_figure(values)} if values else {}
 
 
 def _plural(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def gates_figure(values: list[dict[str, str | float]]) -> Spec:
+def gate_means_figure(values: list[dict[str, str | float]]) -> Spec:
     """The mean of every gate over the steps of a network."""
     return {
         "width": 560,

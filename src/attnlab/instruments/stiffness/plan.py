@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -93,13 +94,8 @@ def plan_steps(
             f"(VGG has no shortcut; DenseNet concatenates instead of adding.) Seen in one run on "
             f"an input of shape {found.run.input_shape}."
         )
-    carried = next((s for s in found.steps if s.form.carry in ("matrix", "factor")), None)
-    if granularity == "block" and carried is not None:
-        raise OptionError(
-            f"granularity='block' adds up what the steps of a block add, and step {carried.label} "
-            f"({carried.name}) carries its state on changed ({carried.form}), so that is not what "
-            f"the block does. Measure single steps: granularity='step'."
-        )
+    if granularity == "block":
+        _check_carried_on(found.steps)
     graph = found.run.graph
     return Plan(
         found,
@@ -111,3 +107,14 @@ def plan_steps(
         chosen_tokens(model, found, example, tokens),
         signature,
     )
+
+
+def _check_carried_on(steps: Sequence[Step]) -> None:
+    """Refuse to add up the steps of blocks that change the state which they carry on."""
+    carried = next((s for s in steps if s.form.carry in ("matrix", "factor")), None)
+    if carried is not None:
+        raise OptionError(
+            f"granularity='block' adds up what the steps of a block add, and step {carried.label} "
+            f"({carried.name}) carries its state on changed ({carried.form}), so that is not what "
+            f"the block does. Measure single steps: granularity='step'."
+        )

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
@@ -422,7 +422,7 @@ def _equivalences(
     store: Store,
     why: str,
 ) -> dict[str, Equivalence]:
-    """Of the rows with the one that the study names; the plain backbone is among them, since a
+    """Compare the rows with the one that the study names; the plain backbone is among them, since a
     margin within which even that is as good shows nothing of attention.
 
     Rows that were added after a look have the same price as for differences: those of each look are
@@ -442,13 +442,7 @@ def _equivalences(
     other = values.get(asked.to, {})
     why = why or history.late_claim or _late_reference(asked.to, batches)
 
-    def tested(by_row: dict[str, dict[int, float]], sequential: bool) -> dict[str, Equivalence]:
-        return {
-            row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
-            for row, own in by_row.items()
-            if row != asked.to and own.keys() & other.keys()
-        }
-
+    tested = partial(_tested, other, asked, why)
     gone = _gone_by_batch(looks, metric, store)
     judged: dict[str, Equivalence] = {}
     for batch in sorted(set(batches.values())):
@@ -457,6 +451,21 @@ def _equivalences(
         also = tested(gone.get(batch, {}), sequential)
         judged |= judge(tested(rows, sequential), also=also, share=share_of(batch))
     return judged
+
+
+def _tested(
+    other: Mapping[int, float],
+    asked: EquivalenceConfig,
+    why: str,
+    by_row: Mapping[str, Mapping[int, float]],
+    sequential: bool,
+) -> dict[str, Equivalence]:
+    """Every row that shares a seed with the `other`, compared with it."""
+    return {
+        row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
+        for row, own in by_row.items()
+        if row != asked.to and own.keys() & other.keys()
+    }
 
 
 def _gone_by_batch(

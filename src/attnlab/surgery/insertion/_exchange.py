@@ -29,8 +29,8 @@ from attnlab.surgery.insertion._marked import may_mark, run_marked
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
 from attnlab.surgery.insertion._pretrained import (
     GatesOfFolder,
-    named_arguments,
     refuse_outer_saving,
+    saving_arguments,
     saving_gates,
 )
 from attnlab.surgery.insertion._script import scriptable
@@ -291,7 +291,7 @@ def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
                 f"were removed from it, and not both. Save it with attnlab.save and a description "
                 f"of the network, or fold its gates first."
             )
-        told = named_arguments(save, self, *args, **kwargs)
+        told = saving_arguments(save, self, *args, **kwargs)
         check_own_weights(self, told.pop("state_dict", None))
         plain: Any = shorter_network(self, hosted.shortened)
         return plain.save_pretrained(**told)

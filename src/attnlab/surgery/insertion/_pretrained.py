@@ -145,7 +145,7 @@ def saving_gates(
         if gates is None:
             return save(self, save_directory, *args, **kwargs)
         name = type(self).__name__
-        told = named_arguments(save, self, save_directory, *args, **kwargs)
+        told = saving_arguments(save, self, save_directory, *args, **kwargs)
         if told.get("push_to_hub"):
             raise SiteError(
                 f"save_pretrained with push_to_hub=True would leave out {GATES_FILE}, without "
@@ -168,7 +168,7 @@ def saving_gates(
     return save_pretrained
 
 
-def named_arguments(save: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+def saving_arguments(save: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The arguments of a call of `save_pretrained` by their names, but for the network."""
     told = inspect.signature(save).bind(*args, **kwargs).arguments
     rest: dict[str, Any] = told.pop("kwargs", {})
