@@ -1,0 +1,57 @@
+"""Steps of a trained language model left out: as networks that really lose them, and as its run."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import attnlab
+from attnlab.lab.training import RunConfig, train
+
+FILE = Path(__file__).parents[3] / "examples" / "steps_left_out.py"
+
+
+@pytest.fixture(name="example", scope="module")
+def fixture_example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("steps_left_out", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_added_losses_are_those_of_shortened_networks(example: ModuleType, tmp_path: Path) -> None:
+    config = RunConfig(
+        task="language",
+        data={"name": "stdlib", "options": {"context": 12}, "test_subset": 6},
+        backbone="decoder",
+        backbone_options={"width": 16, "depth": 2, "heads": 2, "context": 12, "hidden": 24},
+        recipe={"name": "language", "steps": 2, "interval": 2, "warmup_steps": 1},
+    )
+    result = train(config, tmp_path, threads=1, progress=lambda _: None)
+    found = example.left_out(tmp_path)
+    assert found.loss == pytest.approx(result.value, rel=1e-6)
+    assert found.steps == ("1.0", "1.0:1", "1.1", "1.1:1")
+    subject = attnlab.open(tmp_path)
+    batch = next(iter(subject.images().testing([torch.arange(6)], torch.device("cpu"))))
+
+    def loss(network: torch.nn.Module, part: slice) -> float:
+        with torch.no_grad():
+            logits = network(batch.inputs[part]).flatten(0, 1)
+        return F.cross_entropy(logits, batch.targets[part].flatten()).item()
+
+    everything, odd = slice(None), slice(1, None, 2)
+    for label, added in zip(found.steps[:2], found.alone[:2], strict=True):
+        shorter, _ = attnlab.shorten(subject.network, [label], example=batch.inputs[:1])
+        assert loss(shorter, everything) - found.loss == pytest.approx(added, abs=1e-5)
+    shorter, _ = attnlab.shorten(subject.network, list(found.order[:3]), example=batch.inputs[:1])
+    whole = loss(subject.network, odd)
+    assert loss(shorter, odd) - whole == pytest.approx(found.curve[2], abs=1e-5)
+    assert sorted(found.order) == sorted(found.steps)
+    assert example.report([found, found]).count("± 0.000") == 8
