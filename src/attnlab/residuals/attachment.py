@@ -249,7 +249,7 @@ class CarryAttachment(StepAttachment):
 
     def constant(self) -> Tensor | None:
         """Only where the state is carried on as it is: no branch can take a number on the state."""
-        gate = copy.deepcopy(self.gate_module).cpu().double()
+        gate = deep_copy(self.gate_module).cpu().double()
         assert isinstance(gate, CarryGate)
         with torch.no_grad():
             if bool((gate.carry() != 1).any()):

@@ -27,11 +27,11 @@ def double_copy(network: nn.Module) -> nn.Module:
     for tensor in (*network.parameters(), *network.buffers()):
         if not tensor.is_floating_point():
             continue
-        exact = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
+        value = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
         if type(tensor) is nn.Parameter:
-            memo[id(tensor)] = nn.Parameter(exact, tensor.requires_grad)
+            memo[id(tensor)] = nn.Parameter(value, tensor.requires_grad)
         elif type(tensor) is Tensor:
-            memo[id(tensor)] = exact
+            memo[id(tensor)] = value
     exact = deep_copy(network, memo)
     tensors = (*exact.parameters(), *exact.buffers())
     casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
