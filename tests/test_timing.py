@@ -121,7 +121,7 @@ def test_text_is_consistent() -> None:
     found = attnlab.latency(waiting(0.005), waiting(0.01), (), seconds=1, precision=0.3)
     assert found.statement == (
         f"{found.ratio:.2f}× [{found.low:.2f}, {found.high:.2f}] ({found.before * 1e3:.2f} → "
-        f"{found.after * 1e3:.2f} ms; 95 % interval of {found.rounds} rounds in turns; batch 0, "
+        f"{found.after * 1e3:.2f} ms; 95 % interval of {found.rounds} interleaved rounds; batch 0, "
         f"threads {torch.get_num_threads()})"
     )
 

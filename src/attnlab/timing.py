@@ -68,7 +68,7 @@ class Latency:
         """All but what kept the interval wide."""
         return (
             f"{self.ratio:.2f}× [{self.low:.2f}, {self.high:.2f}] ({1e3 * self.before:.2f} → "
-            f"{1e3 * self.after:.2f} ms; 95 % interval of {self.rounds} rounds in turns; batch "
+            f"{1e3 * self.after:.2f} ms; 95 % interval of {self.rounds} interleaved rounds; batch "
             f"{self.batch}, threads {self.threads})"
         )
 

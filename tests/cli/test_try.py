@@ -38,7 +38,7 @@ def test_resnet20_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  parameters  272,474 → 274,847 (+2,373)\n" in shown
     assert re.search(
         r"  latency     \d\.\d\d× \[\d\.\d\d, \d\.\d\d\] \(\d+\.\d\d → \d+\.\d\d ms; 95 % "
-        r"interval of \d+ rounds in turns; batch 1, threads \d+\)",
+        r"interval of \d+ interleaved rounds; batch 1, threads \d+\)",
         shown,
     )
     assert shown.endswith(

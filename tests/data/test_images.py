@@ -78,7 +78,10 @@ def test_messages(tmp_path):
     assert str(error.value).startswith(
         "Expected the data to be a folder of images, an .npz archive or one of digits, "
     )
-    assert str(error.value).endswith("but got 'digit', which is none of them.")
+    assert str(error.value).endswith(
+        "but got 'digit', which is none of them. Did you mean 'digits' or 'digit-pairs' or "
+        "'digit-angles'?"
+    )
     with pytest.raises(_errors.InputError, match="There is no image in"):
         all_of(str(tmp_path))
     with pytest.raises(_errors.InputError, match="There is no whole CIFAR10 in"):

@@ -28,7 +28,7 @@ _MASKS = (
     ),
     (re.compile(rf"\b{_NUMBER} ?(?:[KMG]i?B)\b"), "SIZE"),
     (re.compile(r"\b\d+\.\d+×(?: \[\d+\.\d+, \d+\.\d+\])?"), "RATIO"),
-    (re.compile(r"\b\d+ rounds in turns"), "N rounds in turns"),
+    (re.compile(r"\b\d+ interleaved rounds"), "N interleaved rounds"),
     (
         re.compile(r"\b(\d+) (threads?|cores?|slots?|CPUs?)\b|\b(threads?|cores?|slots?) (\d+)\b"),
         "THREADS",

@@ -127,8 +127,8 @@ def test_a_block_without_end_is_an_error() -> None:
     [
         ("took 3.1 s, 1,024 images/s", "took 12 s, 97.5 images/s"),
         (
-            "1.16× [1.10, 1.20] (35.05 → 40.66 ms; 25 rounds in turns)",
-            "1.29× [1.28, 1.31] (28.26 → 36.46 ms; 28 rounds in turns)",
+            "1.16× [1.10, 1.20] (35.05 → 40.66 ms; 25 interleaved rounds)",
+            "1.29× [1.28, 1.31] (28.26 → 36.46 ms; 28 interleaved rounds)",
         ),
         ("torch 2.15.0  ok", "torch 2.16.1+cpu     ok"),
         ("page  /home/me/report.html", "page  /srv/x1/report.html"),

@@ -3,6 +3,7 @@ each, with a plain typed function."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 import tyro
 
 from attnlab._errors import AttnlabError, unknown_name
+from attnlab.cli._words import in_order
 from attnlab.cli.driver import as_command
 from attnlab.instruments.registry import INSTRUMENTS
 
@@ -87,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command = command_named(name)
             description = _description(command)
             with as_command(given), _plain_warnings():
-                tyro.cli(command, prog=f"attnlab {name}", description=description, args=given[1:])
+                _run(command, f"attnlab {name}", description, given[1:])
             sys.stdout.flush()  # here, where a closed pipe is noticed, and not at the very end
         elif name in ("-h", "--help"):
             print(DESCRIPTION, end="")
@@ -104,6 +106,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # What only prints has done its work. Anything else was cut off, and is no success.
         raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
+
+
+def _run(command: Callable[..., None], prog: str, description: str, given: list[str]) -> None:
+    """Run the command. Words that it does not take are put where it takes them, if that can be
+    said."""
+
+    @functools.wraps(command)
+    def bound(**named: object) -> dict[str, object]:
+        return named
+
+    named, left_over = tyro.cli(
+        bound, prog=prog, description=description, args=given, return_unknown_args=True
+    )
+    if left_over:
+        given = in_order(given, left_over, named) or given
+        # What it does not take is refused this time, with the nearest option.
+        named = tyro.cli(bound, prog=prog, description=description, args=given)
+    command(**named)
 
 
 @contextmanager

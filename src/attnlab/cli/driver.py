@@ -104,6 +104,7 @@ def instrument_command(instrument: Instrument) -> Callable[..., None]:
         check_drawing(output.out)
         process.prepare()
         asked = Asking(instrument, sources, changed(opening), changed(chosen), changed(comparing))
+        asked.check()
         for name in asked.compared if len(sources) == 1 else ():
             raise OptionError(f"--{name} compares networks, and there is one: give several.")
         subjects, found = [], []
@@ -177,6 +178,17 @@ class Asking:
             if weights and weights[place] != "none":
                 options[_EACH] = weights[place]
             yield Opening(source, options)
+
+    def check(self) -> None:
+        """Refuse words that are no networks before the first network is measured."""
+        from attnlab.data.config import NAMES
+        from attnlab.gates.registry import GATES
+
+        for source in self.sources:
+            option = "--data" if source in NAMES else "--gate" if source in GATES else None
+            if option is not None and not Path(source).exists():
+                what = "a data set" if option == "--data" else "a gate"
+                raise OptionError(f"{source!r} is {what} and not a network: {option} {source}.")
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Open every source, and yield it with its subject."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -47,6 +47,7 @@ def _try(asked: Opening, chosen: TryOptions) -> None:
     """
     from attnlab.timing import latency
 
+    asked, chosen = _in_order(asked, chosen)
     if asked.is_name and "model" in asked.options:
         raise OptionError(
             f"--model says which network a file of weights belongs to. The network to try is the "
@@ -66,6 +67,16 @@ def _try(asked: Opening, chosen: TryOptions) -> None:
 
 
 try_ = opening_command(_try, TryOptions, OF_THE_GATE, _NETWORK)
+
+
+def _in_order(asked: Opening, chosen: TryOptions) -> tuple[Opening, TryOptions]:
+    """`try NETWORK GATE` as `try GATE NETWORK`, where the words can be told apart."""
+    from attnlab.gates.registry import GATES
+
+    first = asked.source.removeprefix("asr:").split("*")[0].split("+")[0]
+    if first in GATES and chosen.gate not in GATES and asked.is_name:
+        return replace(asked, source=chosen.gate), replace(chosen, gate=asked.source)
+    return asked, chosen
 
 
 def _python(subject: Subject, asked: Opening, chosen: TryOptions) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from attnlab._checksums import file_checksum
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import InputError, OptionError, nearest
 from attnlab._imported import is_path
 from attnlab.data import known
 from attnlab.data.augment import with_transform
@@ -229,7 +229,7 @@ def data_config(data: str | Path, root: str | Path | None = None) -> DataConfig 
     if name not in NAMES and not is_path(name):
         raise InputError(
             f"Expected the data to be a folder of images, an .npz archive or one of "
-            f"{', '.join(NAMES)} but got {name!r}, which is none of them."
+            f"{', '.join(NAMES)} but got {name!r}, which is none of them.{nearest(name, NAMES)}"
         )
     return DataConfig(name=name, root=None if root is None else str(root))
 

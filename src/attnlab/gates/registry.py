@@ -32,6 +32,9 @@ def gate_info(name: str) -> GateInfo:
     if is_path(name):
         return _info_of_class(name)
     if name not in GATES:
+        within = re.fullmatch(r"asr[^a-z0-9]?([a-z0-9]+)\)?", name.lower())
+        if within and within[1] in GATES:  # as the paper writes it: ASR(SE)
+            raise UnknownNameError(f"Unknown gate {name!r}. Did you mean 'asr:{within[1]}'?")
         raise unknown_name("gate", name, GATES)
     return GATES[name]
 

@@ -26,7 +26,11 @@ def scatter(
     near = {"zero": False, "nice": True, "padding": 14}
     wide = near | {"padding": 34}  # labels are wider than high
     names = [str(value[label]) for value in values]
-    sides = label_sides([(value[x[0]], value[y[0]]) for value in values], names)
+    ends = [value[end] for value in values for end in ("low", "high") if end in value]
+    sides = label_sides([(value[x[0]], value[y[0]]) for value in values], names, ends)
+    if ends and 0 <= min(ends) < 0.5 * max(ends):
+        # The padding would lead below zero, which no time is.
+        wide = {"zero": True, "nice": True, "domainMax": 1.1 * max(ends)}
     placed = [{**value, "side": side} for value, side in zip(values, sides, strict=True)]
     labels = [_label_layer(side, label) for side in _SIDES if side in sides]
     return {
@@ -68,14 +72,20 @@ def _label_layer(side: str, field: str) -> Spec:
 
 
 def label_sides(
-    points: Sequence[tuple[float, float]], labels: Sequence[str] | None = None
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str] | None = None,
+    ends: Sequence[float] = (),
 ) -> list[str]:
     """Return, for each point, the side on which its label is clear of points and earlier labels,
-    or the one that covers least of them."""
+    or the one that covers least of them. `ends` are other places along x that the figure has room
+    for, such as those of intervals."""
     if not points:
         return []
     lows = [min(v) for v in zip(*points, strict=True)]
     spans = [max(v) - min(v) or 1.0 for v in zip(*points, strict=True)]
+    if ends:
+        lows[0] = min(lows[0], *ends)
+        spans[0] = max(*ends, *(x for x, _ in points)) - lows[0] or 1.0
     places = [
         (_INSIDE[0] * (x - lows[0]) / spans[0], -_INSIDE[1] * (y - lows[1]) / spans[1])
         for x, y in points

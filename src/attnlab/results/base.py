@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -91,6 +91,10 @@ class Result(ABC):
         """Vega-Lite specifications by name; the first is shown where there is room for one."""
         return {}
 
+    def lead(self) -> str:
+        """What the figures show, in a sentence or two for the page."""
+        return ""
+
     def plot(self, figure: str | None = None) -> str:
         """One of `figures()` as SVG text, the first if none is named."""
         specs = self.figures()
@@ -105,8 +109,8 @@ class Result(ABC):
         figures: list[Part | Folded] = [Figure(spec, wide=True) for spec in self.figures().values()]
         table = self.table()
         sections = [
-            *([Section("What does it look like?", "", figures)] if figures else []),
-            Section("All numbers", table.caption, [table]),
+            *([Section("What does it look like?", self.lead(), figures)] if figures else []),
+            Section("All numbers", "", [replace(table, caption="")]),
             notes_section(self.notes),
             provenance_section(self.provenance),
         ]

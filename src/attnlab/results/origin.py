@@ -46,8 +46,16 @@ def provenance_chips(found: Provenance | None) -> list[Chip]:
 
 def notes_section(notes: Sequence[str]) -> Section:
     """What a reader has to know about the numbers."""
-    chips = [Chip(note, "warn") for note in notes] or [Chip("Nothing to report.", "good")]
+    chips = [Chip(as_sentence(note), "warn") for note in notes] or [
+        Chip("Nothing to report.", "good")
+    ]
     return Section("Alerts", "", [Notes(chips)])
+
+
+def as_sentence(note: str) -> str:
+    """The note as a page says it: with a capital, unless it begins with code, and a full stop."""
+    begins = note[:1].upper() if note.partition(" ")[0].isalpha() else note[:1]
+    return begins + note[1:] + ("" if note.endswith((".", "!", "?")) else ".")
 
 
 def is_untrained(found: Provenance | None) -> bool:

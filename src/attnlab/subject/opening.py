@@ -266,9 +266,11 @@ def _described(path: Path, asked: Asked) -> Description:
     asked.refuse(_BUILDING, f"{str(path)!r} without model, the network that it belongs to")
     description = describe(path)
     if description is None:
+        read_state(path, ema=asked.ema)  # a file that holds no weights says so itself
         raise WeightsError(
             f"{str(path)!r} does not say which network it belongs to. Pass it, for example: "
-            f"model='resnet164', gate='asr:se', num_classes=100."
+            f"model='resnet164', gate='asr:se', num_classes=100; in a command --model resnet164 "
+            f"--gate asr:se --num-classes 100."
         )
     description.check_trust(path, asked.trust)
     if asked.size is None:

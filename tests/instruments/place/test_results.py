@@ -93,7 +93,8 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
         ({"budget": 0, "loader": LABELLED}, "Expected the budget to be at least 1 but got 0."),
         (
             {"loader": LABELLED},
-            "Strategy 'stiffest' needs a budget: how many blocks get a gate, budget=3.",
+            "Strategy 'stiffest' needs a budget, how many blocks get a gate: budget=3, or "
+            "--budget 3.",
         ),
         (
             {"budget": 3, "strategy": "stifest", "loader": LABELLED},

@@ -70,7 +70,7 @@ def test_chips_of_a_whole_study(whole):
             "warn",
         ),
     ]
-    assert chips[-2:] == [("13.3 GPU-h", "neutral"), ("a1b2c3d · clean", "neutral")]
+    assert chips[-2:] == [("13.3 h of training on GPU", "neutral"), ("a1b2c3d · clean", "neutral")]
     assert sum(text.startswith("baseline ") for text, _ in chips) == 3
 
 

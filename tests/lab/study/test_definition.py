@@ -87,7 +87,7 @@ def test_the_seed_is_all_that_differs_within_a_cell() -> None:
 def test_the_small_form_is_another_study() -> None:
     full = study(seeds=5, small={"seeds": 1, "recipe": {"name": "digits", "epochs": 2}}, title="T")
     small = full.smaller()
-    assert (small.name, small.title) == ("try-small", "T, small form")
+    assert (small.name, small.title) == ("try-small", "T (small form)")
     assert [run.config.recipe.epochs for run in planned_runs(small)] == [2, 2]
     assert {run.run_id for run in planned_runs(small)}.isdisjoint(
         run.run_id for run in planned_runs(full)

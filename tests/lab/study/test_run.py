@@ -283,7 +283,7 @@ def test_networks_are_timed_in_turns_when_the_study_ends(done: Path) -> None:
     (group,) = show_study(study, done).groups
     assert group.timed is None
     assert group.why_not_timed == (
-        "the networks were not timed in turns (the runs were made elsewhere: this process): "
+        "the networks were not timed interleaved (the runs were made elsewhere: this process): "
         f"`attnlab study measure small --only speed --out {done.resolve()}` does it here"
     )
     assert measure_study("small", done, only=["speed"]) == 1

@@ -97,7 +97,8 @@ def test_file_that_says_nothing(tmp_path, capsys, network, suffix):
     message = fails(capsys, str(source), "-o", str(output))
     assert message == (
         f"attnlab: {str(source)!r} does not say which network it belongs to. Pass it, for example: "
-        f"model='resnet164', gate='asr:se', num_classes=100.\n"
+        f"model='resnet164', gate='asr:se', num_classes=100; in a command --model resnet164 "
+        f"--gate asr:se --num-classes 100.\n"
     )
     options = ["--model", "resnet20", "--gate", "asr:se", "--num-classes", "5"]
     main(["fold", str(source), "-o", str(output), *options])

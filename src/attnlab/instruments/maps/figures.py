@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attnlab.page.plot import Spec
+from attnlab.page.plot import BESIDE, Spec
 from attnlab.page.raster import raster_figure
 from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
@@ -35,7 +35,7 @@ def heads_figure(layers: Sequence[LayerMaps], which: Which) -> Spec:
     ]
     heads = max(len(layer.heads) for layer in layers)
     return {
-        "width": max(40 * len(layers), 120),
+        "width": max(40 * len(layers), BESIDE),
         "height": max(18 * heads, 60),
         "data": {"values": values},
         "mark": {"type": "rect"},
@@ -61,17 +61,19 @@ def mean_maps_figure(layer: LayerMaps) -> Spec:
         values = np.array(head.picture, dtype=np.float64)
         shown += [values / max(values.max(), 1e-300), np.full((len(values), 1), np.nan)]
     mosaic = np.concatenate(shown[:-1], axis=1)
-    spreads = ", ".join(f"{head.spread:.2f}" for head in layer.heads)
+    spreads = ", ".join(f"{head.spread:.2g}" for head in layer.heads)
     number = len(layer.heads)
+    side = min(max(BESIDE // number, 110), 170)
     return raster_figure(
         mosaic,
         description=f"Mean attention maps of {number} heads of {layer.name}, query × key; their "
         f"distances from single inputs' maps: {spreads}.",
         x=("key, head by head" if number > 1 else "key", 0, 1),
         y=("query", 0, layer.queries),
-        legend="of the largest",
+        legend="share",
         low=0.0,
         high=1.0,
         title=f"{layer.name}: spread {spreads}",
-        size=(min(110 * number, 720), 110),
+        # Two figures of few heads fill a row of the page.
+        size=(min(side * number, 720), side),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnlab.instruments.block_figures import some_of
 from attnlab.instruments.maps.figures import heads_figure, mean_maps_figure
-from attnlab.instruments.maps.result import MapsResult
+from attnlab.instruments.maps.result import LayerMaps, MapsResult
 from attnlab.page.parts import Chip, Figure, Page, Row, Section
 from attnlab.results.origin import (
     is_untrained,
@@ -34,18 +34,18 @@ def maps_page(result: MapsResult) -> Page:
     sections = [
         Section(
             "Does the map depend on the input?",
-            "Left: how far the maps of single inputs are from the mean map of the head, from 0 "
-            "(the same map always) to 1 (no key in common). Right: what changes in the output when "
-            "the mean map takes the place of the head's own.",
+            "First: how far the maps of single inputs are from the mean map of the head, from 0 "
+            "(the same map always) to 1 (no key in common). Second: what changes in the output "
+            "when the mean map takes the place of the head's own.",
             [Row([Figure(spread), Figure(change)])],
-            result.verdict,
+            "",
             "A head of small spread could have its map stored; what that saves is not measured "
             "here.",
         ),
         Section(
             "What do the mean maps look like?",
-            f"Query × key, head by head, each on its own scale.{left_out}",
-            [Figure(mean_maps_figure(layer), wide=True) for layer in shown],
+            f"Query × key, head by head, each as a share of its largest value.{left_out}",
+            [Row([_mean_maps(layer) for layer in shown])],
         ),
         Section("All numbers", "", [result.table()]),
         notes_section(result.notes),
@@ -54,3 +54,8 @@ def maps_page(result: MapsResult) -> Page:
     untrained = f" {UNTRAINED}" if is_untrained(result.provenance) else ""
     title = network_title(result.network, result.provenance)
     return Page(title, result.verdict + untrained, chips, sections, "Attention maps over data")
+
+
+def _mean_maps(layer: LayerMaps) -> Figure:
+    # A mosaic of many heads is as wide as the page, and scrolls on a narrow screen.
+    return Figure(mean_maps_figure(layer), wide=len(layer.heads) > 3)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnlab.page.plot import BLUE, GREY, Spec
+from attnlab.page.plot import BLUE, FULL, GREY, Spec
 
 if TYPE_CHECKING:
     from attnlab.instruments.place.result import Placement
+
+
+MANY = 36
+"""Blocks up to which the figure fits into the column of a page; of more, it scrolls."""
 
 
 def place_figure(placement: Placement) -> Spec:
@@ -31,8 +35,7 @@ def place_figure(placement: Placement) -> Spec:
         "axis": {"labelAngle": -90, "labelOverlap": "greedy"},
     }
     return {
-        "title": {"text": f"{placement.network}: {placement.strategy}"},
-        "width": max(320, min(24 * len(rows), 900)),
+        "width": FULL if len(rows) <= MANY else min(24 * len(rows), 1200),
         "height": 200,
         "data": {"values": rows},
         "mark": {"type": "bar"},
@@ -44,6 +47,7 @@ def place_figure(placement: Placement) -> Spec:
                 "type": "nominal",
                 "title": None,
                 "scale": {"domain": ["chosen", "not chosen"], "range": [BLUE, GREY]},
+                "legend": {"orient": "top"},
             },
         },
     }

@@ -156,7 +156,8 @@ def _gate(strategy: Strategy, given: str | None) -> str:
 def _budget(strategy: Strategy, given: int | None) -> int:
     if given is None:
         raise OptionError(
-            f"Strategy {strategy.name!r} needs a budget: how many blocks get a gate, budget=3."
+            f"Strategy {strategy.name!r} needs a budget, how many blocks get a gate: budget=3, or "
+            f"--budget 3."
         )
     check_whole("the budget", given, 1)
     return given

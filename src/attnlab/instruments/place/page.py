@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnlab.instruments.place.figures import place_figure
+from attnlab.instruments.place.figures import MANY, place_figure
 from attnlab.instruments.place.result import Placement
 from attnlab.page.glossary import words
 from attnlab.page.parts import Chip, Code, Figure, Notes, Page, Section
@@ -26,11 +26,15 @@ def place_page(result: Placement) -> Page:
         Chip(f"{result.images} images"),
         Chip(f"{result.seconds:.1f} s"),
     ]
-    margins = [Chip(f"margin {each}") for each in result.margins]
+    margins = [Chip(f"Margin {each}.") for each in result.margins]
     reasons = Section(
         "Which blocks, and why?",
         f"{result.strategy}: {result.what}.",
-        [Figure(place_figure(result), wide=True), Notes(margins), words("step", "NSI", "TNS")],
+        [
+            Figure(place_figure(result), wide=len(result.blocks) > MANY),
+            Notes(margins),
+            words("step", "NSI", "TNS"),
+        ],
         "; ".join(f"{block.label}: {block.reason}" for block in result.chosen) + ".",
         "Compare with random blocks before you believe it: the study lottery-ticket does so.",
     )

@@ -112,7 +112,7 @@ class Placement(Result):
             for block in self.blocks
         ]
         caption = f"{self.network}: {self.strategy}, {self.what}, {self.images} images"
-        columns = ["block", "module", "", "why", "margin", self.quantity]
+        columns = ["block", "module", "choice", "why", "margin", self.quantity]
         return Table(columns, rows, caption, names=4)
 
     def figures(self) -> dict[str, Spec]:

@@ -68,6 +68,13 @@ class TrajectoryResult(Result):
         """`alike`: CKA of every state with every other."""
         return {"alike": alike_figure(self)}
 
+    def lead(self) -> str:
+        """What CKA is."""
+        return (
+            "CKA of the states after every two steps, debiased: 1 where one is a rotated and "
+            "scaled copy of the other, about 0 where they have nothing in common."
+        )
+
     def _kept(self) -> list[tuple[str, float]]:
         """Every step but the first, with the CKA of its state with the one before."""
         rows = np.array([step.products for step in self.steps])

@@ -20,6 +20,8 @@ from attnlab.page.parts import (
     Part,
     Section,
 )
+from attnlab.page.plot import FULL
+from attnlab.results.origin import as_sentence
 
 _CURVES = 3
 """So many rows have a curve: the baseline, the best and the worst."""
@@ -78,8 +80,11 @@ def _way(comparison: ComparisonResult) -> list[Section]:
     curves = [_curve(comparison, row) for row in chosen[:_CURVES]]
     if any(len(curve.mean) < 2 for curve in curves):
         return []
-    figure = curves_figure(curves, [], comparison.judged.metric)
+    # Logs of others do not say of which images a value is.
+    figure = curves_figure(curves, [], comparison.judged.metric, images="", width=FULL)
     lead = "Mean over runs, and their range, as logged; where one run has ended, its row ends."
+    if len(curves) < len(group.rows):
+        lead += f" Of {len(group.rows)} rows, the baseline, the best and the worst."
     return [Section("How did they get there?", lead, [Figure(figure)])]
 
 
@@ -107,7 +112,7 @@ def _alerts(comparison: ComparisonResult) -> Section:
     found = [
         Chip(f"{file} is left out.", "warn", f"It {why}.") for file, why in comparison.left_out
     ]
-    found += [Chip(f"{note[:1].upper()}{note[1:]}.") for note in comparison.notes]
+    found += [Chip(as_sentence(note)) for note in comparison.notes]
     return Section("Alerts", "", [Notes(found or [Chip("Nothing to report.", "good")])])
 
 

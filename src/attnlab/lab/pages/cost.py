@@ -231,11 +231,12 @@ def _how(record: StudyRecord) -> str:
     for group in record.table.groups:
         timed = group.timed
         if timed is not None:
+            threads = f"{timed.threads} thread{'s' * (timed.threads != 1)}"
             busy = f" {timed.busy[:1].upper()}{timed.busy[1:]}." if timed.busy else ""
             texts.append(
-                f"{record.name_of(group)}: one network per row, the first seed's, all timed in "
-                f"turns in one process after the last run had ended ({timed.rounds} rounds of "
-                f"{timed.batch} images, {timed.threads} threads, {timed.processor or timed.device})"
+                f"{record.name_of(group)}: one network per row, the first seed's, all timed "
+                f"interleaved in one process after the last run had ended ({timed.rounds} rounds "
+                f"of {timed.batch} images, {threads}, {timed.processor or timed.device})"
                 f"; bars are 95 % intervals of the time relative to {timed.reference}.{busy}"
             )
     return " ".join(texts)

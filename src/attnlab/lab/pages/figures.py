@@ -207,6 +207,7 @@ def curves_figure(
     title: str = "",
     images: str = "test images",
     colours: Mapping[str, str] | None = None,
+    width: int = HALF,
 ) -> Spec:
     """Mean and range over seeds, with dashes where the learning rate drops; without `colours` the
     first curve is the plain network's."""
@@ -215,11 +216,11 @@ def curves_figure(
     y = {
         "field": "mean",
         "type": "quantitative",
-        "title": directed(f"{metric.title}, {images}", metric),
+        "title": directed(", ".join(filter(None, (metric.title, images))), metric),
         "scale": {"zero": False},
     }
     colour = _curve_colour({curve.module: colours[curve.module] for curve in curves})
-    both = {"x": _EPOCHS, "color": colour}
+    both = {"x": _epochs(curves), "color": colour}
     opacity = 0.2 if len(curves) < 4 else 0.1  # of many areas, one on the other, lighter ones
     ranges = {
         "mark": {"type": "area", "opacity": opacity, "aria": False},
@@ -231,20 +232,30 @@ def curves_figure(
     }
     return {
         "title": title or None,
-        "width": HALF,
+        "width": width,
         "height": 240,
         "data": {"values": _curve_values(curves, metric)},
         "layer": [_drop_layer(drops), ranges, means],
     }
 
 
-_EPOCHS: Spec = {
-    "field": "epoch",
-    "type": "quantitative",
-    "title": "epoch",
-    "axis": {"grid": False, "tickMinStep": 1},
-    "scale": {"nice": False, "zero": False},
-}
+def _epochs(curves: Sequence[MetricCurve]) -> Spec:
+    return {
+        "field": "epoch",
+        "type": "quantitative",
+        "title": "epoch",
+        "axis": {"grid": False, "tickMinStep": 1, **_whole_ticks(curves)},
+        "scale": {"nice": False, "zero": False},
+    }
+
+
+_FEW = 8
+"""Epochs up to which each has its tick: of so few, Vega halves them whatever the least step is."""
+
+
+def _whole_ticks(curves: Sequence[MetricCurve]) -> Spec:
+    epochs = max((len(curve.mean) for curve in curves), default=0)
+    return {"values": [*range(1, epochs + 1)], "format": "d"} if epochs <= _FEW else {}
 
 
 def _drop_layer(drops: Sequence[int]) -> Spec:

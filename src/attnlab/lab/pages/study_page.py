@@ -36,10 +36,6 @@ def progress_section(record: StudyRecord) -> list[Section]:
     """One section while runs are missing; none of a study that is finished."""
     if not is_open(record):
         return []
-    runs = sorted(record.runs, key=lambda run: _ORDER.index(run.state))
-    metric = record.metric
-    columns = ["run", "state", "epoch", "training loss", metric.title]
-    table = Table(columns, [_row(run, metric.name, record) for run in runs], names=2)
     count = Counter(run.state for run in record.runs)
     states = ", ".join(f"{count[state]} {state}" for state in _ORDER if count[state])
     called = record.study.called
@@ -48,7 +44,24 @@ def progress_section(record: StudyRecord) -> list[Section]:
         f"`{called.command('status', '--watch')}` shows it on a terminal, and "
         f"`{called.report(record.table.study, '--serve')}` keeps this page up to date."
     )
-    return [Section("How far is it?", "", [table], f"{len(runs)} runs: {states}.", to_do)]
+    found = f"{len(record.runs)} runs: {states}."
+    return [Section("How far is it?", "", _progress_tables(record), found, to_do)]
+
+
+def _progress_tables(record: StudyRecord) -> list[Part | Folded]:
+    """Runs that say something in sight; those that wait, which may be hundreds, when asked for."""
+    columns = ["run", "state", "epoch", "training loss", record.metric.title]
+    rows: dict[bool, list[list[Cell]]] = {False: [], True: []}
+    for run in sorted(record.runs, key=lambda run: _ORDER.index(run.state)):
+        rows[run.state == "waiting"].append(_row(run, record.metric.name, record))
+    parts: list[Part | Folded] = []
+    if rows[False]:
+        parts.append(Table(columns, rows[False], names=2))
+    if waiting := rows[True]:
+        parts.append(
+            Folded(f"Waiting: {len(waiting)}", [Table(columns[:1], [r[:1] for r in waiting])])
+        )
+    return parts
 
 
 def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
@@ -146,7 +159,7 @@ def _reproduce(record: StudyRecord) -> Section:
     parts: list[Part | Folded] = [
         Code(_commands(study), "Commands, in the folder in which the study was run"),
         Code("\n".join(changed) or "none", f"Deviations from the recipe {study.recipe}"),
-        *([Code("\n".join(sums), "Data, SHA-256 of their content")] if sums else []),
+        *([Code("\n".join(sums), "Data, by their content")] if sums else []),
         Folded("Environment of the first run", [Code(json.dumps(shown, indent=1))]),
         Folded("The study", [Code(definition)]),
         Folded("Every plan that it had", [Code("\n".join(map(_plan, record.plans)))]),

@@ -54,8 +54,9 @@ def study_chips(record: StudyRecord) -> list[Chip]:
     if record.finished and not known:
         chips.append(Chip("no reference figures"))
     if record.finished:
-        time = f"{hours:.1f} {device}-h" if hours >= 0.1 else f"{60 * hours:.1f} {device}-min"
-        chips.append(Chip(time))
+        # By the clock: on a busy machine that is more than the processor's time.
+        time = f"{hours:.1f} h" if hours >= 0.1 else f"{60 * hours:.1f} min"
+        chips.append(Chip(f"{time} of training on {device}"))
     return [*chips, *_commit_chips(record)]
 
 

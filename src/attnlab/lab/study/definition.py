@@ -175,7 +175,7 @@ class Study(Axes):
         if not self.small:
             raise OptionError(f"The study {self.name!r} has no [small] table, so no small form.")
         axes = {name: getattr(self, name) for name in Axes.model_fields}
-        title = f"{self.title}, small form" if self.title else ""
+        title = f"{self.title} (small form)" if self.title else ""
         made = Study(**{**axes, **self.small, "name": f"{self.name}-small", "title": title})
         return made.called_by(replace(self.invocation, small=True))
 

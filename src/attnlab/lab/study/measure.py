@@ -27,7 +27,7 @@ def measure_study(
 ) -> int:
     """Measure every finished run of the stored study `name`: what is missing, or what `only` names,
     again; on `images` test images, or as many as the study says. Returns how many measurements were
-    made; the study's table is written anew. `only=["speed"]` times the networks in turns, here."""
+    made; the study's table is written anew. `only=["speed"]` times them here, interleaved."""
     store = Store(Path(out).resolve())
     directory = require_study(store, name)
     study = read_study(directory)

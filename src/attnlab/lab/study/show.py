@@ -50,9 +50,9 @@ def _speed_notes(table: StudyTable) -> list[str]:
             continue
         busy = f"; {timed.busy}" if timed.busy else ""
         notes.append(
-            f"time is that of one network per row, all in turns, relative to {timed.reference}, "
+            f"time is that of one network per row, all interleaved, relative to {timed.reference}, "
             f"with its 95% interval ({timed.rounds} rounds of {timed.batch} images, "
-            f"{timed.threads} threads){busy}"
+            f"{timed.threads} thread{'s' * (timed.threads != 1)}){busy}"
         )
     return list(dict.fromkeys(notes))
 

@@ -75,11 +75,11 @@ def group_speed(store: Store, study: StoredStudy, group: str) -> tuple[GroupSpee
     found = read_speed(store.study_directory(study.name))
     command = f"`{study.called.measure(study.name, 'speed')}`"
     if found is None:
-        return None, f"the networks were not timed in turns: {command} does it on this machine"
+        return None, f"the networks were not timed interleaved: {command} does it on this machine"
     timed = found.groups.get(group)
     if timed is None:
         why = found.why_not or "no run of it was finished then"
-        return None, f"the networks were not timed in turns ({why}): {command} does it here"
+        return None, f"the networks were not timed interleaved ({why}): {command} does it here"
     if not is_of(timed, chosen_runs(store, study, group)):
         return None, f"other runs were timed than are finished now: {command} times these"
     return timed, ""

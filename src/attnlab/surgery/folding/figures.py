@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnlab.page.plot import BLUE, GREY, ORANGE, Spec
+from attnlab.page.plot import BLUE, FULL, GREY, ORANGE, Spec
 from attnlab.surgery.folding.curve import WORDS, Curve
 from attnlab.surgery.folding.receipt import SiteRow
 
@@ -25,7 +25,7 @@ def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
     axis = {"domain": False, "ticks": False, "labelLimit": 220}
     y = {"field": "site", "type": "nominal", "sort": names, "title": None, "axis": axis}
     return {
-        "width": 260,
+        "width": FULL,
         "height": {"step": 18},
         "data": {"values": values},
         "mark": {"type": "bar", "height": 8, "cornerRadius": 3, "color": BLUE},
@@ -70,7 +70,7 @@ def curve_figure(curve: Curve) -> Spec:
         rule = {"type": "rule", "strokeDash": [4, 3], "color": GREY, "aria": False}
         data = {"values": [{"cost": curve.budget}]}
         layers.append({"data": data, "mark": rule, "encoding": {"y": y}})
-    return {"width": 420, "height": 220, "data": {"values": _points(curve)}, "layer": layers}
+    return {"width": FULL, "height": 220, "data": {"values": _points(curve)}, "layer": layers}
 
 
 def _points(curve: Curve) -> list[dict[str, object]]:

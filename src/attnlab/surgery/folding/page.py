@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from attnlab.page.parts import (
     Cell,
@@ -18,7 +18,7 @@ from attnlab.page.parts import (
     Table,
     number_cell,
 )
-from attnlab.results.origin import is_untrained, provenance_chips, provenance_section
+from attnlab.results.origin import as_sentence, is_untrained, provenance_chips, provenance_section
 from attnlab.results.provenance import UNTRAINED
 from attnlab.surgery.folding.curve import Curve
 from attnlab.surgery.folding.figures import curve_figure, gate_range_figure
@@ -43,7 +43,8 @@ def fold_page(receipt: FoldReceipt) -> Page:
 
 
 def _gates_section(receipt: FoldReceipt) -> Section:
-    parts: list[Part | Folded] = [receipt.table()]
+    # The page has the caption as its title.
+    parts: list[Part | Folded] = [replace(receipt.table(), caption="")]
     folded = [row for row in receipt.rows if row.into]
     if folded:
         parts.insert(0, Figure(gate_range_figure(folded)))
@@ -56,7 +57,7 @@ def _gates_section(receipt: FoldReceipt) -> Section:
 
 def _alerts(receipt: FoldReceipt) -> Section:
     alerts = [Chip(f"{row.site} keeps a gate.", "warn", f"{row.kept}.") for row in receipt.kept]
-    alerts += [Chip(f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in receipt.notes]
+    alerts += [Chip(as_sentence(note)) for note in receipt.notes]
     if receipt.compared:
         alerts.append(Chip("Compared before and after:", detail=f"{receipt.compared}."))
     return Section("Alerts", "", [Notes(alerts or [Chip("Nothing to report.", "good")])])
@@ -65,7 +66,7 @@ def _alerts(receipt: FoldReceipt) -> Section:
 def _details(receipt: FoldReceipt) -> Section:
     others = {key: value for key, value in asdict(receipt).items() if key not in _ELSEWHERE}
     text = json.dumps({"format": receipt.FORMAT, **others}, indent=1, ensure_ascii=False)
-    return Section("Receipt", "", [Code(text)])
+    return Section("Receipt", "", [Folded("Every field, as in the JSON file", [Code(text)])])
 
 
 def _chips(receipt: FoldReceipt) -> list[Chip]:

@@ -38,7 +38,7 @@ class SiteRow:
     def cells(self, replaced: bool, kept: bool) -> list[Cell]:
         """The row of a table; with what a gate `replaced` by a constant has, and why it is
         `kept`."""
-        gate = f"{self.smallest:.3g} to {self.largest:.3g}" if self.into else "—"
+        gate = f"{self.smallest:#.3g} to {self.largest:#.3g}" if self.into else "—"
         undone = (f"1/gate: {name}" for name in self.undone_by)
         into = ", ".join((*self.into, *undone))
         numbers = [self.error, *((self.spread, self.predicted_change) if replaced else ())]

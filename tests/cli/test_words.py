@@ -1,0 +1,146 @@
+"""Words of a command line in another order than the help has them."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import attnlab
+from attnlab.cli import main
+from attnlab.cli._words import in_order
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a command that opens one network was given."""
+
+    source: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The weights of a gated network: once bare, once with what they are of, and a whole one."""
+    monkeypatch.chdir(tmp_path)
+    plain = attnlab.create("resnet20")
+    network, _ = attnlab.insert(plain, "asr:se")
+    attnlab.save(network, "my net.safetensors")
+    torch.save(network.state_dict(), "bare.pth")
+    torch.save(plain, "whole.pt")
+    return tmp_path
+
+
+def ordered(line: str, left_over: str, source: str) -> str:
+    found = in_order(shlex.split(line), left_over.split(), {"opening": Opened(source)})
+    assert found is not None
+    return shlex.join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "left_over", "source", "expected"),
+    [
+        ("resnet20 bare.pth -o p", "bare.pth", "resnet20", "resnet20 -o p --weights bare.pth"),
+        ("bare.pth resnet20 -o p", "resnet20", "bare.pth", "resnet20 -o p --weights bare.pth"),
+        ("resnet20 -o p bare.pth", "bare.pth", "resnet20", "resnet20 -o p --weights bare.pth"),
+        # The file is the output as well: the option keeps its value.
+        ("resnet20 bare.pth -o bare.pth", "bare.pth", "resnet20",
+         "resnet20 -o bare.pth --weights bare.pth"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("folder")
+def test_name_and_file(line: str, left_over: str, source: str, expected: str) -> None:
+    assert ordered(line, left_over, source) == expected
+
+
+def test_a_file_that_says_its_network_needs_no_name(folder: Path) -> None:
+    (folder / "my net.safetensors").rename(folder / "net.safetensors")
+    given = ("resnet20 net.safetensors", "net.safetensors", "resnet20")
+    assert ordered(*given) == "net.safetensors"
+    given = ("resnet56 net.safetensors", "net.safetensors", "resnet56")
+    assert ordered(*given) == "resnet56 --weights net.safetensors"
+
+
+def test_networks_after_options() -> None:
+    found = in_order(["a", "--data", "digits", "b", "digits"], ["b", "digits"], {"sources": ("a",)})
+    assert found == ["a", "b", "digits", "--data", "digits"]
+
+
+def test_nothing_is_guessed_of_unknown_options() -> None:
+    assert in_order(["a", "--outt", "b"], ["--outt", "b"], {"opening": Opened("a")}) is None
+    assert in_order(["show", "demo", "x"], ["x"], {"action": object()}) is None
+
+
+@pytest.mark.usefixtures("folder")
+def test_fold_in_both_orders_is_fold() -> None:
+    main(["fold", "my net.safetensors", "-o", "by itself.safetensors"])
+    expected = load_file("by itself.safetensors")
+    for number, words in enumerate((["resnet20", "bare.pth"], ["bare.pth", "resnet20"])):
+        main(["fold", *words, "--gate", "asr:se", "-o", f"{number}.safetensors"])
+        found = load_file(f"{number}.safetensors")
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "fold resnet20 plain.safetensors",
+            "Expected one network but got 'resnet20' and 'plain.safetensors'. There is no file "
+            "'plain.safetensors'. To write it: -o plain.safetensors; to read weights: NETWORK "
+            "--weights FILE.",
+        ),
+        (
+            "fold resnet20 resnet56 -o p.safetensors",
+            "Expected one network but got 'resnet20' and 'resnet56'. Weights are given by "
+            "--weights FILE, images by --data NAME, a gate by --gate NAME.",
+        ),
+        ("stiffness resnet20 digits", "'digits' is a data set and not a network: --data digits."),
+        ("stripe resnet20 se", "'se' is a gate and not a network: --gate se."),
+        (
+            "maps timm:test_vit -o m.html",
+            "This command has no -o: --out FOLDER writes the page, the JSON file and the figures.",
+        ),
+        ("try ASR(SE)", "Unknown gate 'ASR(SE)'. Did you mean 'asr:se'?"),
+        ("try asr_eca resnet20", "Unknown gate 'asr_eca'. Did you mean 'asr:eca'?"),
+        (
+            "fold whole.pt -o p.safetensors",
+            "Refused to read 'whole.pt': it names attnlab.networks.backbones.resnet.ResNet, and "
+            "reading such a file can run code. Expected a state dict. If you trust the file, load "
+            "it yourself and save `model.state_dict()` with `torch.save` or safetensors.",
+        ),
+    ],
+)
+def test_message(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
+) -> None:
+    before = sorted(folder.iterdir())
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"attnlab: {message}\n"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_try_in_both_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    receipts = []
+    for words in (["se", "resnet32"], ["resnet32", "se"]):
+        main(["try", *words])
+        receipts.append(capsys.readouterr().out.split("  took")[0])
+    assert receipts[0] == receipts[1]
+    assert receipts[0].startswith("inserted se into ResNet\n  sites       15: ")
+
+
+def test_the_folder_of_runs_names_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "abc").mkdir()
+    (tmp_path / "abc" / "config.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["stiffness", str(tmp_path)])
+    assert capsys.readouterr().err == (
+        f"attnlab: There is no '{tmp_path}/config.json', so '{tmp_path}' is not a run's folder. It "
+        f"holds 1: pass one, such as '{tmp_path}/abc'.\n"
+    )
