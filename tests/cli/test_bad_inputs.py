@@ -51,7 +51,7 @@ CASES = [
     ("try", "Required options Missing from attnlab try: GATE A name of `attnlab modules`, '"),
     (
         "try se resnet20 extra",
-        "Unrecognized options Unrecognized options: extra For full helptext, run attnla",
+        "attnlab: Expected one network but got 'resnet20' and 'extra'. Weights are given",
     ),
     ("try see", "attnlab: Unknown gate 'see'. Did you mean 'se' or 'sge' or 'sem'? Expected one"),
     (
@@ -414,7 +414,7 @@ CASES = [
     ),
     (
         "fold {text} -o a.safetensors",
-        "attnlab: '{text}' does not say which network it belongs to. Pass it, for examp",
+        "attnlab: Could not read '{text}' as a torch file",
     ),
     (
         "fold {none} -o a.safetensors",

@@ -144,3 +144,16 @@ def test_the_folder_of_runs_names_one(tmp_path: Path, capsys: pytest.CaptureFixt
         f"attnlab: There is no '{tmp_path}/config.json', so '{tmp_path}' is not a run's folder. It "
         f"holds 1: pass one, such as '{tmp_path}/abc'.\n"
     )
+
+
+def test_ctrl_c_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnlab.cli.command_named", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["stiffness", "resnet20"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "attnlab: stopped by Ctrl-C.\n"

@@ -44,14 +44,14 @@ COMMANDS: dict[str, str] = {
 """Where each command is; those of instruments are made by the driver."""
 
 _ONLY_PRINT = ("doctor", "modules", "operators")
-_BROKEN_PIPE = 141
-"""128 + 13, as a shell writes it."""
+_BROKEN_PIPE, _INTERRUPTED = 141, 130
+"""128 + 13 and 128 + 2, as a shell writes them."""
 
 _LINES = "".join(f"  {each.example:<42}  {each.what}\n" for each in INSTRUMENTS.values())
 
 DESCRIPTION = f"""usage: attnlab COMMAND [OPTIONS]; attnlab COMMAND --help says more.
 
-Put attention into any vision network, measure what it does, fold it away.
+Put attention into vision networks and language models, measure what it does, fold it away.
 
 Examples:
   attnlab doctor                              what is installed, and one fix line per problem
@@ -102,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _UNUSABLE as error:
         print(f"attnlab: {error.filename}: {(error.strerror or '').lower()}.", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("attnlab: stopped by Ctrl-C.", file=sys.stderr)
+        raise SystemExit(_INTERRUPTED) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # What only prints has done its work. Anything else was cut off, and is no success.
@@ -109,8 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(command: Callable[..., None], prog: str, description: str, given: list[str]) -> None:
-    """Run the command. Words that it does not take are put where it takes them, if that can be
-    said."""
+    """Run the command. Words that one of networks does not take are put where it takes them, if
+    that can be said."""
+    if not {"sources", "opening"} & set(inspect.signature(command).parameters):
+        tyro.cli(command, prog=prog, description=description, args=given)
+        return
 
     @functools.wraps(command)
     def bound(**named: object) -> dict[str, object]:

@@ -63,6 +63,11 @@ def row_colours(rows: Iterable[tuple[str, bool]]) -> dict[str, str]:
     return {label: SLATE if plain else given[label] for label, plain in named.items()}
 
 
+def swatch(colour: str) -> str:
+    """The class of a legend's swatch of this colour; the style sheet has one for each row."""
+    return f"of-{colour.removeprefix('#')}"
+
+
 def to_svg(spec: Spec) -> str:
     """The figure as SVG text; every mark carries its values as an aria-label."""
     with needs("report"):

@@ -7,14 +7,17 @@ import html
 import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from tests.lab.pages.simulated import prove, simulate
 
+import attnlab.page
 from attnlab.instruments.details.section import details_sections
 from attnlab.lab.pages.write import write_study_page
+from attnlab.page.plot import PALETTE, SLATE, swatch
 from attnlab.results import Measured, StoredRun
 from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.record import read_record
@@ -84,6 +87,11 @@ def test_curves_and_pictures_of_the_plain_and_the_best_row(study, tmp_path):
     lines = {(each["row"], each["x"]): each["y"] for each in curves.spec["data"]["values"]}
     assert {row for row, _ in lines} == {"plain", "se"}
     assert lines["se", 0.5] == pytest.approx(0.76)
+    colours = read_record(*study).colours
+    scale = curves.spec["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
+        row: colours[row] for row in ("plain", "se")
+    }
     page = write_study_page(study[0], study[1], tmp_path / "page.html")
     text = html.unescape(page.read_text(encoding="utf-8"))
     assert text.count("<image") >= 2
@@ -97,6 +105,12 @@ def test_curves_and_pictures_of_the_plain_and_the_best_row(study, tmp_path):
         ]
         * 2
     )
+
+
+def test_every_row_has_a_swatch_of_its_colour():
+    style = (Path(attnlab.page.__file__).parent / "templates/page.css").read_text("utf-8")
+    for colour in (*PALETTE, SLATE):
+        assert f".legend .{swatch(colour)} {{ background: {colour}; }}" in style
 
 
 def test_a_task_that_shows_nothing_has_no_section(tmp_path):

@@ -20,7 +20,7 @@ from attnlab.page.parts import (
     Thumbnail,
     ThumbnailGrid,
 )
-from attnlab.page.plot import BLUE, ORANGE, Spec
+from attnlab.page.plot import Spec, swatch
 from attnlab.results.details import (
     Breakdown,
     Curves,
@@ -83,9 +83,11 @@ def _boxes(layer: Layer, x: Spec, y: Spec) -> Spec:
         for left, top, right, bottom, text in layer.boxes
     ]
     mark = {"type": "rect", "filled": False, "stroke": layer.colour, "strokeWidth": 1.6}
+    # A row has the colour that it has on all figures; a rim makes it seen on any photograph.
+    rim = {**mark, "stroke": TRUE, "strokeWidth": 3.2, "aria": False}
+    dashed = {**mark, "strokeDash": [3, 2]}
     return {
         "data": {"values": values},
-        "mark": {**mark, **({"strokeDash": [3, 2]} if layer.dashed else {})},
         "encoding": {
             "x": {**x, "field": "left"},
             "x2": {"field": "right"},
@@ -93,12 +95,11 @@ def _boxes(layer: Layer, x: Spec, y: Spec) -> Spec:
             "y2": {"field": "bottom"},
             "description": {"field": "text"},
         },
+        "layer": [{"mark": dashed}] if layer.dashed else [{"mark": rim}, {"mark": mark}],
     }
 
 
 TRUE = "#ffffff"
-COLOURS = {"plain": ORANGE, "gain": BLUE}
-"""Of the plain row and of the one beside it, by the class of their swatch."""
 
 
 def details_sections(record: StudyRecord) -> list[Section]:
@@ -114,8 +115,9 @@ def details_sections(record: StudyRecord) -> list[Section]:
             parts.append(Heading(record.name_of(group)))
         parts += _breakdowns(found)
         shown = _compared(group, found)
-        parts += _curves(shown)
-        parts += _pictures(shown)
+        colours = {label: record.colours[label] for label in shown}
+        parts += _curves(shown, colours)
+        parts += _pictures(shown, colours)
         parts += _masks(shown)
     if not parts:
         return []
@@ -185,17 +187,19 @@ def _cell(values: Sequence[float | None], shape: Breakdown) -> Cell:
     return Cell(f"{mean:.{shape.digits}f}", spread, mean)
 
 
-def _curves(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
+def _curves(shown: dict[str, list[DetailsResult]], colours: dict[str, str]) -> list[Part | Folded]:
     first = next(iter(shown.values()))[0]
     parts: list[Part | Folded] = []
     for n, curves in enumerate(first.curves):
         by_row = {label: [each.curves[n] for each in runs] for label, runs in shown.items()}
-        figures = [Figure(_curve_figure(curves, name, by_row)) for name in curves.lines]
-        parts += [Heading(curves.title), _legend(list(shown)), Row(figures)]
+        figures = [Figure(_curve_figure(curves, name, by_row, colours)) for name in curves.lines]
+        parts += [Heading(curves.title), _legend(colours), Row(figures)]
     return parts
 
 
-def _curve_figure(shape: Curves, name: str, by_row: dict[str, list[Curves]]) -> Spec:
+def _curve_figure(
+    shape: Curves, name: str, by_row: dict[str, list[Curves]], colours: dict[str, str]
+) -> Spec:
     values = []
     for label, runs in by_row.items():
         lines = [run.lines[name] for run in runs if name in run.lines and run.x == shape.x]
@@ -221,23 +225,25 @@ def _curve_figure(shape: Curves, name: str, by_row: dict[str, list[Curves]]) -> 
                 "field": "row",
                 "type": "nominal",
                 "legend": None,
-                "scale": {"domain": list(by_row), "range": list(COLOURS.values())[: len(by_row)]},
+                "scale": {"domain": list(colours), "range": list(colours.values())},
             },
         },
     }
 
 
-def _pictures(shown: dict[str, list[DetailsResult]]) -> list[Part | Folded]:
+def _pictures(
+    shown: dict[str, list[DetailsResult]], colours: dict[str, str]
+) -> list[Part | Folded]:
     strips = {label: runs[0].pictures for label, runs in shown.items()}
     number = min(len(strip) for strip in strips.values())
     if not number:
         return []
     figures = [
-        Figure(_strip_figure({label: strip[n] for label, strip in strips.items()}))
+        Figure(_strip_figure({label: strip[n] for label, strip in strips.items()}, colours))
         for n in range(number)
     ]
     text = "Test images of the first seed; boxes with a score of at least one half."
-    legend = _legend(list(shown), ("dash", "true (white in the pictures)"))
+    legend = _legend(colours, ("dash", "true (white in the pictures)"))
     return [Heading("Some images"), Text(text, quiet=True), legend, Row(figures)]
 
 
@@ -268,16 +274,15 @@ def _mask(picture: MaskPicture, png: str, text: str) -> Thumbnail:
     return Thumbnail(f"data:image/png;base64,{png}", text, *sides)
 
 
-def _strip_figure(pictures: dict[str, MarkedPicture]) -> Spec:
+def _strip_figure(pictures: dict[str, MarkedPicture], colours: dict[str, str]) -> Spec:
     first = next(iter(pictures.values()))
     layers = [_layer("true", TRUE, first.true, dashed=True)]
-    for (label, picture), colour in zip(pictures.items(), COLOURS.values(), strict=False):
-        layers.append(_layer(label, colour, picture.found))
+    layers += [_layer(label, colours[label], each.found) for label, each in pictures.items()]
     return picture_figure(first.png, (first.width, first.height), layers)
 
 
-def _legend(labels: Sequence[str], *others: tuple[str, str]) -> Legend:
-    return Legend([*zip(COLOURS, labels, strict=False), *others])
+def _legend(colours: dict[str, str], *others: tuple[str, str]) -> Legend:
+    return Legend([*((swatch(colour), label) for label, colour in colours.items()), *others])
 
 
 def _layer(name: str, colour: str, marks: Sequence[Mark], dashed: bool = False) -> Layer:
