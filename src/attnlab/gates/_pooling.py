@@ -20,7 +20,7 @@ from attnlab._types import Features, Maps, Vector
 def gradients_wanted() -> bool:
     """Whether to compute in the form that has a fast gradient. A trace is made with gradients and
     checked without, and must be the same both times."""
-    return torch.is_grad_enabled() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return torch.is_grad_enabled() or torch._C._is_tracing()  # torch.jit asks for scripts as well
 
 
 def applied(function: type[torch.autograd.Function], *inputs: object) -> Any:

@@ -127,13 +127,15 @@ class StepAdaptor(StepGate):
                 f"{tuple(shortcut.shape)} and the branch {tuple(branch.shape)}. Put it on blocks "
                 "with an identity shortcut, or give it the projected shortcut."
             )
-        for layer in self.response._modules.values():  # its own iterator takes longer than all this
+        # self.response is a search in three dictionaries, and its own iterator takes longer yet.
+        response: nn.Module = self._modules["response"]  # type: ignore[assignment]
+        for layer in response._modules.values():
             if isinstance(layer, _BatchNorm) and layer.training:
                 check_batch_statistics(
                     layer, branch.shape[0], type(self).__name__, "Use a batch of at least 2"
                 )
         states = pooled_states(shortcut, branch, self.inputs)
-        return as_channel_gate(torch.sigmoid(self.response(states)), branch)
+        return as_channel_gate(torch.sigmoid(response(states)), branch)
 
     def start_constant(self) -> float:
         last = self.response[-1]

@@ -175,6 +175,12 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
     return None
 
 
+def adds_two(function: Any, one: Any, other: Any) -> bool:
+    """Whether `function(one, other)` adds two tensors of one shape as they are: `addends` of it is
+    plain."""
+    return function in _ADDITIONS and _same_shape(one, other)
+
+
 def add_up(first: Tensor, second: Tensor, in_place: bool) -> Tensor:
     """The sum of what a call adds that is not plain, in a form that is not plain either: who counts
     additions around it counts it as the call that it stands for."""

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import repeat
+from operator import attrgetter
 
+import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
@@ -24,6 +27,36 @@ from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
 from attnlab.surgery.insertion._pretrained import Insertion
+
+_children = attrgetter("_modules")
+_hooks = attrgetter("_forward_hooks")
+_state = attrgetter("__dict__")
+
+
+class _Look:
+    """The children and forwards of some modules, and the hooks with gates, as they are now.
+
+    Before each run all of it is compared with what it was: by C's loops, since Python's took longer
+    than a gate. What a gate is reached by is compared name by name only if something changed.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], hooks: Sequence[OutputHook]) -> None:
+        self.modules = tuple(modules)
+        self.hosts = tuple(hook.host for hook in hooks)
+        self.children = [dict(module._modules) for module in modules]
+        self.forwards = self._forwards()
+        self.hooks = list(hooks)
+
+    def _forwards(self) -> list[object]:
+        return list(map(dict.get, map(_state, self.modules), repeat("forward")))
+
+    def still_so(self) -> bool:
+        """Whether nothing changed since."""
+        return (
+            list(map(_children, self.modules)) == self.children
+            and list(map(dict.get, map(_hooks, self.hosts), repeat(HOOK))) == self.hooks
+            and self._forwards() == self.forwards
+        )
 
 
 class Guard:
@@ -50,6 +83,11 @@ class Guard:
         """... and the forwards that tools gave to single ones of them."""
         self.doubted = False
         """Whether the ways changed since a run showed that every gate acts."""
+        self.last: _Look | None = None
+        """How all of this was when it was last found to be right."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "last": None}  # a copy looks for itself
 
     adapters: Sequence[str] = ()
     """The names of the adapters (peft) that were last seen in the network."""
@@ -81,6 +119,10 @@ class Guard:
         if adapted is not None and list(adapted) != self.adapters:
             self.adapters = list(adapted)
             mark_adapters(network)
+        if self.looked and self.last is not None and not torch.compiler.is_compiling():
+            if self.last.still_so():
+                return
+            self.last = None
         children = [hosted.children for hosted in self.carried]
         if not self.looked:
             self.look(network)
@@ -91,6 +133,10 @@ class Guard:
             self.look(network)
         elif [carrier._modules for carrier in self.carriers] != children or not self._hooked():
             self.look(network)
+        if not torch.compiler.is_compiling():
+            hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
+            modules = {id(each): each for each in (*self.passed, *self.carriers)}
+            self.last = _Look(list(modules.values()), hooks)
 
     def _hooked(self) -> bool:
         """Some tools clear all hooks."""

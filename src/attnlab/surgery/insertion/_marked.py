@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.operations import addends
+from attnlab.residuals.operations import adds_two
 from attnlab.residuals.steps import Step
 
 MARK = -2
@@ -111,12 +111,17 @@ class MarkedBranch(Tensor):
         if acted is not None and len(args) == 2 and not kwargs:
             place = 0 if type(args[0]) is MarkedBranch else 1
             marked, shortcut = args[place], _plain(args[1 - place])
-            if type(marked) is MarkedBranch and id(marked.addition) in acted:
-                branch, step = marked.plain, marked.addition.step
-                added = addends(function, (branch, shortcut), None)
-                if added and added.plain and place == step.branch_operand:
-                    acted[id(marked.addition)] += 1
-                    branch = marked.addition.gated(branch, shortcut)
+            if type(marked) is MarkedBranch:
+                branch, addition = marked.plain, marked.addition
+                step, known = addition.step, id(addition)
+                if (
+                    known in acted
+                    and place == step.branch_operand
+                    and adds_two(function, branch, shortcut)
+                ):
+                    acted[known] += 1
+                    for attachment in addition.attachments:
+                        branch = attachment(branch, shortcut, True)
                     return shortcut.add_(branch) if step.overwrites else shortcut + branch
         return function(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
 
