@@ -218,6 +218,65 @@ def test_both_halves_of_reversible_blocks():
     ]
 
 
+class Positioned(nn.Module):
+    """DAB-DETR's self-attention: query and key are content plus a position that was made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content, self.position, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        query = self.content(x) + self.position(position)
+        return x + torch.softmax(query @ query.mT, -1) @ self.value(x)
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.place = nn.Linear(4, 8), nn.Linear(8, 8)
+        self.layers = nn.ModuleList([Positioned(), Positioned()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        position = self.place(x).sin()
+        for layer in self.layers:
+            x = layer(x, position)
+        return x
+
+
+def test_a_query_of_content_and_position_is_not_half_of_a_state():
+    found = attnlab.steps(Layers(), torch.randn(2, 5, 4))
+    assert [(step.name, step.kind) for step in found] == [
+        ("layers.0", "identity"),
+        ("layers.1", "identity"),
+    ]
+
+
+class Quantizer(nn.Module):
+    """What the nearest code leaves of the state, as residual quantisers take it."""
+
+    def __init__(self, scaled: bool) -> None:
+        super().__init__()
+        self.codes = nn.Parameter(torch.randn(7, 8))
+        self.scaled = scaled
+
+    def forward(self, x: Tensor) -> Tensor:
+        nearest = (x @ self.codes.T - self.codes.square().sum(-1) / 2).argmax(-1)
+        coded = nn.functional.embedding(nearest, self.codes)
+        if self.scaled:
+            coded = coded * x.sigmoid()
+        return x - coded
+
+
+def test_what_is_left_by_the_nearest_code_is_not_a_step():
+    tokens = torch.randn(2, 5, 4)
+    with pytest.raises(attnlab._errors.StepsNotFoundError):
+        attnlab.steps(nn.Sequential(nn.Linear(4, 8), Quantizer(False)), tokens)
+    # Where it also depends on the state's values, it is one.
+    (step,) = attnlab.steps(nn.Sequential(nn.Linear(4, 8), Quantizer(True)), tokens)
+    assert step.kind == "identity"
+
+
 def test_reformer_and_mobilebert_take_all_their_steps():
     ids = {"input_ids": torch.arange(1, 17)[None]}
     reformer = transformers.ReformerModel(

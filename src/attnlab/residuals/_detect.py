@@ -113,6 +113,7 @@ class _Detection:
         return (
             any(computes(each) for each in path)
             and not graph.has_more_noise(branch, state)
+            and not has_cut(state, path, _is_a_number)
             and not (is_part and begins_with_slices(state, path))
             and not is_query(graph, state, path)
             and not is_replacement(graph, state, branch)
@@ -199,6 +200,7 @@ class _Detection:
             and graph.nodes[half].shape == node.shape
             and home(graph.nodes[other.node], self.computing) == calls
             and graph.computed_from(other.branch, node.index)
+            and _is_read_beyond(graph, node.index, other.branch)
             and not graph.has_more_noise(branch, half)
             # Two experts of one state that are summed are not its two halves.
             and not made_in(caller(calls), graph, half, shortcut)
@@ -231,6 +233,21 @@ class _Detection:
             return inner is not None and (inner not in made or positions(each) != own)
 
         return has_cut(state, path, another)
+
+
+def _is_a_number(node: Node) -> bool:
+    """What is made of a state by its nearest code alone, `x - codes[argmin(x)]`, updates nothing:
+    no gradient passes the number of the code."""
+    return not node.floating
+
+
+def _is_read_beyond(graph: Graph, index: int, branch: int) -> bool:
+    """Whether more than `branch` is made from a tensor: a half of a state goes on, the query of an
+    attention, content plus position, does not."""
+    return index in graph.outputs or any(
+        reader != branch and not graph.computed_from(branch, reader)
+        for reader in graph.readers(index)
+    )
 
 
 def _merge(node: Node) -> Addition:
