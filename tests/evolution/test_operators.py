@@ -364,7 +364,7 @@ def test_describe(name):
             lambda: LocalAttention2d(8, 8, positional="relativ"),
             UnknownNameError,
             "Unknown positional encoding 'relativ'. Did you mean 'relative'? Expected one of: "
-            "absolute, relative.",
+            "absolute, relative, transformer-xl.",
         ),
         (
             lambda: Involution2d(16)(torch.zeros(2, 8, 5, 5)),

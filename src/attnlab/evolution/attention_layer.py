@@ -7,7 +7,9 @@ Queries, keys and values are 1×1 convolutions without bias, as there. `position
 * "absolute": a sinusoidal encoding (no parameters, any map size) added to what queries and keys
   see; values see x alone, which is what makes the layer an Evolution of x (Eq. 6 of the paper);
 * "relative": offset embeddings per head and axis, each added to the keys of its part of the
-  channels (of an image: rows and columns, half each).
+  channels (of an image: rows and columns, half each);
+* "transformer-xl": a learned projection of sines and cosines of the offset in their place, and two
+  learned vectors per head, one beside the query for keys and one for positions.
 
 `ChannelAttention2d` is the paper's new operator: one attention map per channel, so specific to
 space and to channel. "D_in attention score maps" (§3.4) can mean two operators:
@@ -35,9 +37,10 @@ from attnlab._errors import OptionError, unknown_name
 from attnlab.evolution.attention import Boundary
 from attnlab.evolution.forms import AttentionKernel, pointwise
 from attnlab.evolution.operator import Operator
+from attnlab.evolution.transformer_xl import TransformerXLPositions
 from attnlab.evolution.window import Pair, Sizes, Window, every
 
-Positional = Literal["absolute", "relative"]
+Positional = Literal["absolute", "relative", "transformer-xl"]
 
 
 _CONVOLUTIONS: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {
@@ -109,9 +112,14 @@ class LocalAttention(Operator):
         self.query_key_value = convolution(in_channels, 3 * out_channels, 1, bias=False)
         self.output = convolution(out_channels, out_channels, 1, bias=False) if projection else None
         self.relative = self._offset_embeddings() if positional == "relative" else None
+        self.positions = (
+            TransformerXLPositions(heads, self._depth_for_offsets(), window)
+            if positional == "transformer-xl"
+            else None
+        )
 
-    def _offset_embeddings(self) -> nn.ParameterList:
-        """One embedding per head and offset along each axis, for its part of the channels."""
+    def _depth_for_offsets(self) -> int:
+        """Channels per head, if they can be split among the axes."""
         depth = self.out_channels // self.heads
         if depth % self.axes:
             wanted = "an even number of" if self.axes == 2 else f"a multiple of {self.axes}"
@@ -119,6 +127,11 @@ class LocalAttention(Operator):
                 f"Expected {wanted} channels per head for the relative encoding but got "
                 f"{depth} ({self.out_channels} channels, {self.heads} heads)."
             )
+        return depth
+
+    def _offset_embeddings(self) -> nn.ParameterList:
+        """One embedding per head and offset along each axis, for its part of the channels."""
+        depth = self._depth_for_offsets()
         return nn.ParameterList(
             nn.Parameter(torch.randn(self.heads, depth // self.axes, size) * depth**-0.5)
             for size in self.window.kernel_size
@@ -127,6 +140,10 @@ class LocalAttention(Operator):
     def kernel(self, x: Tensor) -> AttentionKernel:
         query, key, value, packed = self._project(x)
         weight = self.query_key_value.weight.flatten(1)
+        relative, bias = None if self.relative is None else tuple(self.relative), None
+        if self.positions is not None:
+            relative = self.positions.embeddings()
+            query, bias, packed = self.positions.query(query), self.positions.bias(relative), None
         return AttentionKernel(
             query,
             key,
@@ -135,7 +152,8 @@ class LocalAttention(Operator):
             self.window,
             value_weight=weight[2 * self.out_channels :],
             output_weight=None if self.output is None else self.output.weight.flatten(1),
-            relative=None if self.relative is None else tuple(self.relative),
+            bias=bias,
+            relative=relative,
             boundary=self.boundary,
             packed=packed,
         )
