@@ -71,6 +71,15 @@ def test_tables_share_the_runs_that_they_share() -> None:
     assert len(first & lottery) == 2 * 5  # plain and SE on CIFAR-100
 
 
+def test_table_6_has_both_columns_of_the_paper() -> None:
+    paper = load_study("asr-table6").paper
+    assert paper is not None
+    top1, top5 = (paper.figures[name]["cifar100 resnet164"] for name in ("top1", "top5"))
+    assert len(top1) == 16
+    assert top1.keys() == top5.keys()
+    assert all(top5[row].mean > each.mean for row, each in top1.items())
+
+
 def test_the_papers_gains_follow_from_its_figures() -> None:
     """Table 1 prints the gains as well: 1.79, 2.74 and 3.42 for StepNet."""
     paper = load_study("stepnet-table1").paper
