@@ -259,7 +259,7 @@ def test_voc_and_yolo_name_their_files(tmp_path):
 def test_settings_that_are_not_for_boxes(tmp_path):
     with pytest.raises(OptionError, match="crop = 'padded' would cut boxes"):
         load_data(DataConfig(name="shapes"))
-    with pytest.raises(OptionError, match=r"text and tokens; 'shapes' has none\."):
+    with pytest.raises(OptionError, match=r"tokens and shards; 'shapes' has none\."):
         DataConfig(name="shapes", options={"train": "x"})
     written.write_coco(tmp_path)
     with pytest.raises(OptionError, match=r"Data 'coco' has no option 'trian'\. Did you mean"):

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab._errors import InputError, check_options
+from attnlab._errors import InputError, OptionError, check_options
 from attnlab._imported import imported
 from attnlab._seeds import derive, stream
 from attnlab.data.batches import Batch, Chunk, Data
 from attnlab.data.config import Augmentation
+from attnlab.data.decoding import drawing_all
 
 
 class Draws(NamedTuple):
@@ -57,6 +58,32 @@ def normalised(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return images.to(torch.float32).mul_(scale).add_(shift)
 
 
+def augmented(data: Data, augmentation: Augmentation) -> Data:
+    """`data`, with what `augmentation` says of whole training batches: erasing, mixing, and a
+    transform of the user's own, in this order."""
+    data = checked(data, augmentation)
+    if augmentation.erase or augmentation.mixup or augmentation.cutmix:
+        data = MixedData(data, augmentation)
+    return with_transform(data, augmentation)
+
+
+def checked(data: Data, augmentation: Augmentation) -> Data:
+    """The same data, or an error if these cannot be augmented so."""
+    name = data.facts.name
+    if augmentation.policy is not None and not data.streams:
+        raise OptionError(
+            f"policy = {augmentation.policy!r} acts on single images that are read while they are "
+            f"used, and {name!r} is not read so. It is for data 'folder' and 'shards'."
+        )
+    mixes = augmentation.erase or augmentation.mixup or augmentation.cutmix
+    if mixes and data.facts.targets != "class":
+        raise OptionError(
+            f"erase, mixup and cutmix are for images with one class, which {name!r} has not. Leave "
+            f"them out."
+        )
+    return data
+
+
 def with_transform(data: Data, augmentation: Augmentation) -> Data:
     """`data`, its training batches through the transform that `augmentation` names, if any."""
     if augmentation.transform is None:
@@ -67,12 +94,56 @@ def with_transform(data: Data, augmentation: Augmentation) -> Data:
     return TransformedData(data, found(**options))
 
 
+class MixedData(Data):
+    """Random erasing of timm, then MixUp or CutMix of torchvision, on normalised batches.
+
+    Each batch draws from its own stream, so that a run resumes to the bit. With several processes
+    each mixes its part of a batch.
+    """
+
+    def __init__(self, data: Data, augmentation: Augmentation) -> None:
+        self.facts, self.streams = data.facts, data.streams
+        self._data, self._augmentation = data, augmentation
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        return self._data.order(seed, epoch)
+
+    def training(
+        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
+    ) -> Iterator[Batch]:
+        batches = self._data.training(chunks, seed, epoch, device)
+        for chunk, batch in zip(chunks, batches, strict=True):
+            with drawing_all(derive(seed, "mix", epoch, *chunk.images[:1].tolist()), device):
+                mixed = self._mixed(batch, device)
+            yield mixed
+
+    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        return self._data.testing(chunks, device)
+
+    def _mixed(self, batch: Batch, device: torch.device) -> Batch:
+        from timm.data.random_erasing import RandomErasing
+        from torchvision.transforms import v2
+
+        chosen, images, targets = self._augmentation, batch.inputs, batch.targets
+        if chosen.erase:
+            images = RandomErasing(chosen.erase, mode="pixel", device=device)(images)
+        classes = self.facts.outputs
+        mixes = [
+            kind(alpha=alpha, num_classes=classes)
+            for kind, alpha in ((v2.MixUp, chosen.mixup), (v2.CutMix, chosen.cutmix))
+            if alpha
+        ]
+        if mixes:
+            images, targets = v2.RandomChoice(mixes)(images, targets)
+        return Batch(images, targets)
+
+
 class TransformedData(Data):
     """Each batch draws from its own stream, so that a run resumes to the bit, and runs of one
     seed see the same images whatever the gate."""
 
     def __init__(self, data: Data, transform: nn.Module) -> None:
-        self.facts = data.facts
+        self.facts, self.streams = data.facts, data.streams
         self._data, self._transform = data, transform
 
     def order(self, seed: int, epoch: int) -> Tensor:

@@ -112,9 +112,9 @@ class Batch(NamedTuple):
     to 1; with masks, a list of normalised images if their sizes differ; of text, tokens (N,
     context)."""
     targets: Any
-    """Classes (N), labels (N, number) of 0 and 1, values (N, number), for each image its
-    `attnlab.data.boxes.Target`, masks (N, H, W), a list of (H, W) if sizes differ, or the next
-    tokens (N, context)."""
+    """Classes (N), or their shares (N, classes) if images were mixed, labels (N, number) of 0 and
+    1, values (N, number), for each image its `attnlab.data.boxes.Target`, masks (N, H, W), a list
+    of (H, W) if sizes differ, or the next tokens (N, context)."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,8 @@ class Data(ABC):
     facts: Facts
     divided: ClassVar[bool] = True
     """Whether training and test images are different images."""
+    streams: bool = False
+    """Whether images are read while they are used."""
 
     def order(self, seed: int, epoch: int) -> Tensor:
         """The numbers of all training images as they come in an epoch."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from attnlab._errors import InputError, OptionError, unknown_name
 from attnlab._imported import is_path
@@ -67,6 +74,16 @@ class Augmentation(Strict):
     crop_padding: NonNegativeInt = 4
     flip: bool = True
     """Mirror half of the training images."""
+    policy: str | None = None
+    """Of images that are read while they are used: timm's automatic augmentation by its own words,
+    such as "rand-m9-mstd0.5-inc1" (RandAugment), or "trivial", torchvision's TrivialAugment."""
+    erase: float = Field(default=0.0, ge=0, le=1)
+    """The share of training images of which a random rectangle is noise (timm's random erasing)."""
+    mixup: NonNegativeFloat = 0.0
+    """Mix each batch with itself, images and classes, by a share from Beta(mixup, mixup); with
+    cutmix too, one of them is chosen for each batch (torchvision's; for classes only)."""
+    cutmix: NonNegativeFloat = 0.0
+    """Put a rectangle of another image into each, whose share is from Beta(cutmix, cutmix)."""
     transform: str | None = None
     """Your own `torch.nn.Module`, "my_module.MyTransform", called on each training batch after
     crop, mirror and normalisation."""

@@ -6,16 +6,21 @@ bytes, four times as fast as Pillow and at most two levels of 255 apart from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from attnlab._errors import OptionError
 from attnlab.data.pictures import eight_bits, opened, picture_bytes
 
+Policy = Callable[[Image.Image], Image.Image]
+"""Changes an image of Pillow's, at random."""
 _SCALE = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 """Area and aspect of a random part, as in the training of Inception and of all ResNets since."""
@@ -34,6 +39,52 @@ def drawing(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.default_generator.set_state(before)
+
+
+@contextmanager
+def drawing_all(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Let torch, numpy and Python draw from `seed`, and go on as before afterwards: timm's
+    augmentation draws from all three."""
+    own, numpys = random.getstate(), np.random.get_state()
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)
+
+
+def policy_of(name: str, size: tuple[int, int], mean: Sequence[float]) -> Policy:
+    """timm's automatic augmentation by its words, with what its own training gives it, or
+    torchvision's TrivialAugment."""
+    if name == "trivial":
+        from torchvision.transforms import v2
+
+        trivial: Policy = v2.TrivialAugmentWide()
+        return trivial
+    from timm.data import auto_augment as timms
+
+    grey = tuple(min(255, round(255 * each)) for each in mean)
+    settings = {"translate_const": int(min(size) * 0.45), "img_mean": grey}
+    kinds = {"rand": timms.rand_augment_transform, "augmix": timms.augment_and_mix_transform}
+    make = kinds.get(name.split("-")[0], timms.auto_augment_transform)
+    try:
+        found: Policy = make(name, settings)
+    except (AssertionError, ValueError, KeyError, IndexError) as error:
+        raise OptionError(
+            f"timm has no automatic augmentation {name!r} ({error}). Expected its own words, such "
+            f"as 'rand-m9-mstd0.5-inc1', 'original', 'v0' or '3a', or 'trivial'."
+        ) from None
+    return found
+
+
+def changed(policy: Policy, pixels: Tensor) -> Tensor:
+    """An image of bytes (3, H, W), changed by a policy."""
+    return picture_bytes(policy(Image.fromarray(pixels.permute(1, 2, 0).numpy())))
 
 
 def whole_picture(content: bytes, name: str) -> Image.Image:

@@ -74,7 +74,9 @@ def load_folder(
     files, size = find_files(config), _size(config)
     known = preprocessing or Preprocessing((3, size, size), *IMAGENET)
     needed = 3 * size**2 * len(files.all)
-    if config.augmentation.crop != "resized" and needed <= MEMORY_LIMIT:
+    augmentation = config.augmentation
+    single = augmentation.crop == "resized" or augmentation.policy is not None
+    if not single and needed <= MEMORY_LIMIT:
         parts = [_read(part, known) for part in (files.train, files.test)]
         outputs, statistics = len(files.classes), (known.mean, known.std)
         return MemoryData(

@@ -15,7 +15,7 @@ from attnlab._checksums import file_checksum
 from attnlab._errors import InputError, OptionError, nearest
 from attnlab._imported import is_path
 from attnlab.data import known
-from attnlab.data.augment import with_transform
+from attnlab.data.augment import augmented, checked
 from attnlab.data.batches import Data
 from attnlab.data.box_load import boxes_checksum, load_boxes
 from attnlab.data.config import BOXES, MASKS, NAMES, TEXT, DataConfig
@@ -52,17 +52,17 @@ def load_data(config: DataConfig, preprocessing: Preprocessing | None = None) ->
     place of their own.
     """
     if config.name in BOXES:
-        return load_boxes(config)
+        return checked(load_boxes(config), config.augmentation)
     if config.name in MASKS:
-        return load_masks(config, preprocessing)
+        return checked(load_masks(config, preprocessing), config.augmentation)
     if config.name in TEXT:
-        return load_text(config)
+        return checked(load_text(config), config.augmentation)
     if config.name == "shards":
-        return with_transform(load_shards(config, preprocessing), config.augmentation)
+        return augmented(load_shards(config, preprocessing), config.augmentation)
     if config.name == "folder":
         data = load_folder(config, data_checksum(config), preprocessing)
-        return with_transform(data, config.augmentation)
-    return with_transform(_load_pixels(config, preprocessing), config.augmentation)
+        return augmented(data, config.augmentation)
+    return augmented(_load_pixels(config, preprocessing), config.augmentation)
 
 
 def _load_pixels(config: DataConfig, preprocessing: Preprocessing | None) -> Data:

@@ -18,7 +18,14 @@ from attnlab._seeds import derive
 from attnlab.data.augment import normalised
 from attnlab.data.batches import Batch, Chunk, Data, Facts, shuffled
 from attnlab.data.config import Augmentation
-from attnlab.data.decoding import drawing, random_part, whole_picture
+from attnlab.data.decoding import (
+    changed,
+    drawing,
+    drawing_all,
+    policy_of,
+    random_part,
+    whole_picture,
+)
 from attnlab.data.pictures import SUFFIXES, FoundImages, decoded, find_images, left_out
 from attnlab.data.samples import Samples
 from attnlab.data.workers import Workers, loader, number_of_workers
@@ -48,6 +55,8 @@ class StreamData(Data):
     """Images with their class, read and decoded when they are used, by processes that live as long
     as these data."""
 
+    streams = True
+
     def __init__(
         self,
         facts: Facts,
@@ -62,7 +71,7 @@ class StreamData(Data):
         self.facts = facts
         self._train, self._test, self._together = train, test, together
         self._workers: Workers[_Wanted, list[Tensor]] = Workers(
-            _Decoded(train, test, augmentation, tested, (facts.shape[1], facts.shape[2])), _stacked
+            _Decoded(train, test, augmentation, tested, facts), _stacked
         )
 
     def order(self, seed: int, epoch: int) -> Tensor:
@@ -105,10 +114,13 @@ class _Decoded(Dataset[tuple[Tensor, int]]):
         test: Samples,
         augmentation: Augmentation,
         tested: Fit,
-        size: tuple[int, int],
+        facts: Facts,
     ) -> None:
+        size = (facts.shape[1], facts.shape[2])
         self.train, self.test, self.tested = train, test, tested
         self.parts, self.flip, self.size = augmentation.crop == "resized", augmentation.flip, size
+        name = augmentation.policy
+        self.policy = None if name is None else policy_of(name, size, facts.mean)
         self.trained = _augmented(augmentation, tested, size)
 
     def __getitems__(self, wanted: Sequence[_Wanted]) -> list[tuple[Tensor, int]]:
@@ -126,10 +138,16 @@ class _Decoded(Dataset[tuple[Tensor, int]]):
     def _image(self, name: str, wanted: _Wanted, content: bytes) -> Tensor:
         if wanted.seed is None:
             return self.tested(whole_picture(content, name))
-        with drawing(derive(wanted.seed, wanted.number)):
+        seed = derive(wanted.seed, wanted.number)
+        with drawing(seed):
             if self.parts:
-                return random_part(content, name, self.size, self.flip)
-            return self.trained(whole_picture(content, name))
+                pixels = random_part(content, name, self.size, self.flip)
+            else:
+                pixels = self.trained(whole_picture(content, name))
+        if self.policy is None:
+            return pixels
+        with drawing_all(derive(seed, "policy")):
+            return changed(self.policy, pixels)
 
 
 def _stacked(items: list[tuple[Tensor, int]]) -> list[Tensor]:

@@ -40,7 +40,9 @@ class Classification(OutputsTask):
     def loss(self, network: nn.Module, batch: Batch) -> Loss:
         logits = network(batch.inputs)
         mean = F.cross_entropy(logits, batch.targets, label_smoothing=self.label_smoothing)
-        right = (logits.detach().argmax(1) == batch.targets).double().mean()
+        # Of images that were mixed, the class that has the largest share.
+        classes = batch.targets if batch.targets.ndim == 1 else batch.targets.argmax(1)
+        right = (logits.detach().argmax(1) == classes).double().mean()
         return Loss(mean, {"top1": right})
 
     def meters(self, device: torch.device) -> TaskMeters[Tensor]:

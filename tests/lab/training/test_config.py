@@ -24,13 +24,15 @@ def config(**settings: object) -> RunConfig:
         (
             {"data": {"name": "digits", "rot": "x"}},
             "Unknown setting 'rot' of data. Did you mean 'root'? Expected one of: name, options, "
-            "root, download, train_subset, test_subset, size, stl_crop, classes, augmentation.",
+            "root, download, hash_all, train_subset, test_subset, size, stl_crop, classes, "
+            "augmentation.",
         ),
         (
             {"data": "cifar"},
             "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
-            "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, hf, "
-            "shapes, coco, voc, yolo, shape-masks, masks, voc-masks, stdlib, text, tokens.",
+            "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, "
+            "shards, hf, shapes, coco, voc, yolo, shape-masks, masks, voc-masks, stdlib, text, "
+            "tokens.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (
@@ -75,7 +77,7 @@ def config(**settings: object) -> RunConfig:
         (
             {"data": {"name": "digits", "options": {"a": 1}}},
             "options are for your own data set ('module.Class'), coco, voc, yolo, masks, "
-            "voc-masks, stdlib, text and tokens; 'digits' has none.",
+            "voc-masks, stdlib, text, tokens and shards; 'digits' has none.",
         ),
         (
             {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},

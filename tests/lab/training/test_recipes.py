@@ -30,9 +30,14 @@ TABLES = {
     "stepnet_imagenet": (100, 128, "sgd", 0.1, 1e-4, (30, 60, 90), 0.1),
     "vit_imagenet": (300, 256, "adamw", 5e-4, 0.05, None, 0.1),
     "vit384_imagenet": (30, 64, "adamw", 5e-6, 1e-8, None, 0.1),
+    "deit_imagenet": (300, 1024, "adamw", 1e-3, 0.05, None, 0.1),
+    "resnet50_v2_imagenet": (600, 1024, "sgd", 0.5, 2e-5, None, 0.1),
     "detection_1x": (12, 16, "sgd", 0.02, 1e-4, (8, 11), 0.1),
 }
 
+
+NEWER = ("deit_imagenet", "resnet50_v2_imagenet")
+"""Recipes of DeiT's and of torchvision's tables, which say more than the papers of gates."""
 
 NUMBERS = [
     "epochs",
@@ -53,6 +58,7 @@ NUMBERS = [
     "interval",
     "accumulate",
     "decay_share",
+    "layer_decay",
 ]
 
 
@@ -93,7 +99,7 @@ def test_the_papers_numbers(name: str) -> None:
     assert recipe.schedule == ("cosine" if milestones is None else "multistep")
     assert recipe.milestones == (milestones or ())
     assert recipe.gamma == gamma
-    assert recipe.warmup_epochs == 0
+    assert recipe.warmup_epochs == (5 if name in NEWER else 0)
     assert load_parts(name).augmentation["flip"]
 
 
@@ -166,3 +172,16 @@ def test_the_rate_of_a_detector() -> None:
         {"frozen_stages": 1, "norm_eval": True},
     )
     assert parts.augmentation == {"crop": "none", "flip": True}
+
+
+def test_what_deit_and_torchvision_say_beside() -> None:
+    deit, newer = (load_parts(name) for name in NEWER)
+    said = {"crop": "resized", "flip": True, "mixup": 0.8, "cutmix": 1.0, "erase": 0.25}
+    assert deit.augmentation == {**said, "policy": "rand-m9-mstd0.5-inc1"}
+    assert (deit.recipe.minimum_lr, deit.recipe.decay_on) == (1e-5, "matrices")
+    said = {"crop": "resized", "flip": True, "mixup": 0.2, "cutmix": 1.0, "erase": 0.1}
+    assert newer.augmentation == {**said, "policy": "trivial"}
+    # references/classification: the average moves by (1 - 0.99998) · batch · 32 / epochs each 32.
+    moved = (1 - 0.99998) * 1024 * 32 / 600
+    assert newer.recipe.ema == pytest.approx((1 - moved) ** (1 / 32), abs=1e-6)
+    assert deit.task_options == newer.task_options == {"label_smoothing": 0.1}

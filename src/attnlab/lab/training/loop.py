@@ -372,7 +372,7 @@ def train_epoch(
         if recipe.steps is not None:
             rate = rate_of_step(recipe, number)
         for group in state.optimizer.param_groups:
-            group["lr"] = rate * factor
+            group["lr"] = rate * factor * group.get("lr_scale", 1.0)
         loss = _step(
             fabric, recipe, state, task, batch, chunk.share, At(epoch + 1, step, rate), watch
         )

@@ -68,6 +68,9 @@ class Recipe(Strict):
     decay_on: Literal["all", "matrices"] = "all"
     """On which parameters the weights decay: every one, as in the papers' code, or as language
     models are trained, matrices only: no norm, no bias, no gate."""
+    layer_decay: float | None = Field(None, gt=0, le=1)
+    """The learning rate of each layer is that of the one after it times this, as vision
+    transformers are fine-tuned; layers are timm's, and norms and biases do not decay then."""
     schedule: str = "constant"
     """`constant`, `step`, `multistep`, `cosine`, `wsd` (constant, then down in a line), or an
     your own `attnlab.lab.training.Schedule`, "my_module.MySchedule"."""

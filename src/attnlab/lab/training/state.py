@@ -29,7 +29,16 @@ Groups = list[dict[str, Any]]
 
 
 def parameter_groups(recipe: Recipe, network: nn.Module) -> Groups:
-    """All parameters alike, or matrices apart from norms, biases and gates, which do not decay."""
+    """All parameters alike, or matrices apart from norms, biases and gates, which do not decay, or
+    timm's groups by layer, each with its `lr_scale`."""
+    if recipe.layer_decay is not None:
+        from timm.optim import param_groups_layer_decay
+
+        spared: Any = getattr(network, "no_weight_decay", tuple)  # timm's positions and tokens
+        found: Groups = param_groups_layer_decay(
+            network, recipe.weight_decay, spared(), layer_decay=recipe.layer_decay
+        )
+        return found
     if recipe.decay_on == "all":
         return [{"params": list(network.parameters())}]
     gates = {id(p) for _, gate in attachments(network) for p in gate.parameters()}
