@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
 
 from torch import Tensor, equal, nn, no_grad
 
@@ -22,7 +21,7 @@ from attnlab.residuals.selection import Call, before_selection, returns_sets, wo
 class Answer:
     """The output of one run, and what chosen modules returned in it."""
 
-    output: Any
+    output: object
     macs: int
     """Multiply-accumulates, for the whole example."""
     gate_macs: int = 0
@@ -155,12 +154,12 @@ class _Within:
         self.counter = counter
         self.running = 0
 
-    def entered(self, _module: nn.Module, _arguments: Any) -> None:
+    def entered(self, _module: nn.Module, _arguments: object) -> None:
         if not self.running:
             self.counter.__enter__()
         self.running += 1
 
-    def left(self, _module: nn.Module, _arguments: Any, _output: Any) -> None:
+    def left(self, _module: nn.Module, _arguments: object, _output: object) -> None:
         self.running -= 1
         if not self.running:
             self.counter.__exit__(None, None, None)

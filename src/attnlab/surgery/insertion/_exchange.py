@@ -36,7 +36,7 @@ from attnlab.surgery.insertion._pretrained import (
 from attnlab.surgery.insertion._script import scriptable
 from attnlab.surgery.insertion._shorter import check_own_weights, shorter_network
 
-_Forward = Callable[..., Any]
+_Forward = Callable[..., object]
 
 
 def host(module: nn.Module) -> Hosted:
@@ -76,9 +76,9 @@ def run(
     module: nn.Module,
     hosted: Hosted,
     forward: _Forward,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
     """`forward(*args, **kwargs)` of `module`, with its gates."""
     if hosted.guard is not None:
         hosted.guard.check(module)
@@ -109,9 +109,9 @@ def _traced(
     hosted: Hosted,
     forward: _Forward,
     proxy: Proxy,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
     """The same while torch.fx traces: gates become nodes of its graph."""
     tracer = proxy.tracer
     assert isinstance(tracer, Tracer)
@@ -136,7 +136,7 @@ class _NewForward:
         self.module = module
         self.forward = self.__wrapped__ = forward
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         before = self.running()
         _NewForward._inside.modules = (*before, self.module)
         try:
@@ -185,7 +185,7 @@ class _Hosting(nn.Module):
             hosted.rebuilt = True
 
     def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+        self, destination: dict[str, object], prefix: str, keep_vars: bool
     ) -> None:
         hosted = hosted_by(self)
         if prefix and hosted is not None and hosted.guard is not None:
@@ -230,7 +230,7 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
     if own not in _classes:
 
         @functools.wraps(own.forward)  # fx and others read the forward's parameters
-        def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def forward(self: nn.Module, *args: object, **kwargs: object) -> object:
             hosted = self.__dict__.get(ATTRIBUTE)
             if hosted is None or (
                 hosted.guard is None
@@ -247,7 +247,7 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
                 return own.forward(self, *args, **kwargs)
             return run(self, hosted, functools.partial(own.forward, self), args, kwargs)
 
-        attributes: dict[str, Any] = {
+        attributes: dict[str, object] = {
             "__module__": own.__module__,
             "__qualname__": own.__qualname__,
             "forward": forward,
@@ -276,12 +276,12 @@ def mark_shortened(network: nn.Module, replaced: Mapping[str, str]) -> None:
         hosted.look(network)
 
 
-def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+def _saving(save: Callable[..., object]) -> Callable[..., object]:
     """`save_pretrained` of a network with gates, or without some of its steps."""
     with_gates = saving_gates(save, _gates_of)
 
     @functools.wraps(save)
-    def save_pretrained(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def save_pretrained(self: nn.Module, *args: object, **kwargs: object) -> object:
         hosted = hosted_by(self)
         if hosted is None or not hosted.shortened:
             return with_gates(self, *args, **kwargs)
@@ -308,11 +308,11 @@ def _gates_of(network: nn.Module) -> GatesOfFolder | None:
     return GatesOfFolder(hosted.guard.insertions, gates)
 
 
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(method: Callable[..., object]) -> Callable[..., object]:
     """`forward_features` and its like, by which a network is run without its forward."""
 
     @functools.wraps(method)
-    def guarded(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: nn.Module, *args: object, **kwargs: object) -> object:
         hosted = hosted_by(self)
         if hosted is not None and hosted.guard is not None:
             hosted.guard.check(self)

@@ -72,7 +72,7 @@ class MarkHook:
         self.host = host
         self.addition = addition
 
-    def __call__(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+    def __call__(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         del module, arguments
         if torch.compiler.is_compiling():
             return output
@@ -101,10 +101,10 @@ class MarkedBranch(Tensor):
     @classmethod
     def __torch_function__(
         cls,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         del types
         acted = _runs.acted
@@ -130,7 +130,9 @@ def _plain(value: Any) -> Any:
     return value.plain if type(value) is MarkedBranch else value
 
 
-def may_mark(owner: nn.Module, additions: Sequence[GatedAddition], args: tuple[Any, ...]) -> bool:
+def may_mark(
+    owner: nn.Module, additions: Sequence[GatedAddition], args: tuple[object, ...]
+) -> bool:
     """Whether a call of `owner` can go the short way.
 
     In training it could take another path than on the example, which was run in eval mode, and a
@@ -152,9 +154,9 @@ def may_mark(owner: nn.Module, additions: Sequence[GatedAddition], args: tuple[A
 def run_marked(
     owner: nn.Module,
     additions: Sequence[GatedAddition],
-    forward: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    forward: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """`forward(*args, **kwargs)` of `owner`, in which every gated addition must be made once."""
     before, acted = _runs.acted, {id(each): 0 for each in additions}

@@ -67,7 +67,7 @@ class Insertion:
     start: Literal["paper", "identity"] = "paper"
     place: Literal["auto", "branch", "norm"] = "auto"
     shared: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, object] = field(default_factory=dict)
     named: dict[str, StoredTensor | bool | int | float | str | None] | None = None
     """The example, if it had names."""
     positional: list[StoredTensor | bool | int | float | str | None] | None = None
@@ -133,14 +133,14 @@ class GatesOfFolder:
 
 
 def saving_gates(
-    save: Callable[..., Any], gates_of: Callable[[nn.Module], GatesOfFolder | None]
-) -> Callable[..., Any]:
+    save: Callable[..., object], gates_of: Callable[[nn.Module], GatesOfFolder | None]
+) -> Callable[..., object]:
     """`save_pretrained` of a network that may carry gates, which `gates_of` tells."""
 
     @functools.wraps(save)
     def save_pretrained(
-        self: nn.Module, save_directory: str | Path, *args: Any, **kwargs: Any
-    ) -> Any:
+        self: nn.Module, save_directory: str | Path, *args: object, **kwargs: object
+    ) -> object:
         gates = gates_of(self)
         if gates is None:
             return save(self, save_directory, *args, **kwargs)
