@@ -164,6 +164,28 @@ def test_constant_gates_fold_back(name: str) -> None:
         assert (folded(tokens) - plain(tokens)).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("name", ["token", "head", "element"])
+def test_gates_that_turned_out_constant_fold_back(name: str) -> None:
+    """Weights of zero leave σ(b), the same for every token; others stay, with a reason."""
+    plain = attnlab.create("decoder", **SMALL).double().eval()
+    tokens = torch.randint(256, (4, 12))
+    gated = away(attnlab.insert(plain, name, start="identity", example=tokens)[0], plain)
+    kept, receipt = fold_constants(gated, [tokens])
+    assert receipt.sites == ()
+    assert "its gate differs from pixel to pixel" in str(receipt)
+    with torch.no_grad():
+        torch.testing.assert_close(kept(tokens), gated(tokens))
+        for _, each in attachments(gated):
+            each.gate_module.weight.zero_()
+    folded, receipt = fold_constants(gated, [tokens])
+    assert len(receipt.sites) == 4
+    assert folded.state_dict().keys() == plain.state_dict().keys()
+    other = torch.randint(256, (3, 9))
+    with torch.no_grad():
+        assert (folded(other) - gated(other)).abs().max() <= 1e-12
+        assert (folded(other) - plain(other)).abs().max() > 1e-3
+
+
 def decoder_with_lambdas() -> tuple[nn.Module, nn.Module, list[float]]:
     """A plain decoder, the same with lambdas, and these: λ and μ of each step in their order."""
     plain = attnlab.create("decoder", **SMALL).double().eval()
