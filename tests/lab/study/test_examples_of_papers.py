@@ -73,3 +73,12 @@ def test_a_search_over_codes_finds_the_best_that_it_asked_for() -> None:
     assert example.proposals(rewards, 0)["all 27"] == [(1, 2, 0)]
     assert len(example.CODES) == 27
     assert len(set(example.proposals(rewards, 0)["drawn"])) == 4
+
+
+def test_maps_that_no_image_changes_have_the_ratio_zero() -> None:
+    example = loaded("spatial_maps")
+    same = SimpleNamespace(maps=(((0.0, 1.0), (0.0, 1.0)),) * 3)
+    assert example.ratio(same) == 0.0
+    # Two images, +1 and −1 around the mean map (0, 1): spread 1 across images, 0.5 across places.
+    moved = SimpleNamespace(maps=(((1.0, 2.0),), ((-1.0, 0.0),)))
+    assert example.ratio(moved) == 2.0
