@@ -50,7 +50,16 @@ KNOWS = {
         "surgery",
         "tasks",
     },
-    "bridges": {"gates", "instruments", "networks", "residuals", "results", "surgery"},
+    "bridges": {
+        "data",
+        "gates",
+        "instruments",
+        "networks",
+        "residuals",
+        "results",
+        "surgery",
+        "tasks",
+    },
 }
 # The root's own modules that know rooms; the commands know everyone; nobody knows them.
 ROOT_KNOWS = {"timing": {"residuals"}}

@@ -48,17 +48,17 @@ class BoxData(Data):
         augmentation: Augmentation,
     ) -> None:
         self.facts = facts
-        self._train, self._test, self._augmentation = train, test, augmentation
+        self.train, self.test, self.augmentation = train, test, augmentation
 
     def training(
         self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
     ) -> Iterator[Batch]:
-        mirrored = draw(self._augmentation, len(self._train), 0, seed, epoch).mirrored
-        for items in self._read(self._train, [chunk.images for chunk in chunks], mirrored):
+        mirrored = draw(self.augmentation, len(self.train), 0, seed, epoch).mirrored
+        for items in self._read(self.train, [chunk.images for chunk in chunks], mirrored):
             yield _moved([(image, _without_crowds(target)) for image, target in items], device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        for items in self._read(self._test, chunks, torch.zeros(len(self._test)).bool()):
+        for items in self._read(self.test, chunks, torch.zeros(len(self.test)).bool()):
             yield _moved(items, device)
 
     def _read(

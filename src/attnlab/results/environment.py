@@ -12,7 +12,15 @@ from pathlib import Path
 
 import torch
 
-_PACKAGES = ("attnlab", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn")
+_PACKAGES = (
+    "attnlab",
+    "torchvision",
+    "timm",
+    "lightning-fabric",
+    "numpy",
+    "scikit-learn",
+    "ultralytics",
+)
 
 
 def environment() -> dict[str, object]:

@@ -46,6 +46,7 @@ def open_run(directory: str | Path, *, trust: bool = False, images: bool = True)
         check_data(folder, data)
     facts = read_facts(folder) if data is None else data.facts
     task = build_task(config.task, facts)
+    data = None if data is None else task.prepared(data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return Subject(
         name=folder.resolve().name,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import field_validator
 
-from attnlab._errors import check_options, unknown_name
+from attnlab._errors import unknown_name
 from attnlab._imported import imported, is_path
 from attnlab._strict import Strict
 from attnlab.data.config import Value
@@ -24,6 +24,7 @@ TASKS: dict[str, str] = {
     "style": "attnlab.tasks.style.Style",
     "style-filters": "attnlab.tasks.style.StyleFilters",
     "language": "attnlab.tasks.language.Language",
+    "ultralytics": "attnlab.bridges.yolo_study.task.Ultralytics",
 }
 """Where each task is: it is imported when it is used."""
 
@@ -53,7 +54,7 @@ def task_class(config: TaskConfig) -> type[Task]:
     from attnlab.tasks.task import Task
 
     found: type[Task] = imported("task", TASKS.get(config.name, config.name), Task)
-    check_options(f"Task {config.name!r}", found, config.options, skip=("facts",))
+    found.check_options(config.options, f"Task {config.name!r}")
     return found
 
 

@@ -11,8 +11,8 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from attnlab._errors import InputError
-from attnlab.data import Batch, Facts, Value
+from attnlab._errors import InputError, check_options
+from attnlab.data import Batch, Data, Facts, Value
 from attnlab.networks.create import create
 from attnlab.results.details import DetailsResult
 from attnlab.results.metric import Metric
@@ -93,6 +93,16 @@ class Task(ABC, Generic[P]):
 
     def check(self, backbone: str, options: Mapping[str, Value]) -> None:
         """Refuse, before anything is trained, what could only train badly."""
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Value], what: str) -> None:
+        """Refuse options that the task does not have, before any data are read; `what` is what the
+        message calls it."""
+        check_options(what, cls, options, skip=("facts",))
+
+    def prepared(self, data: Data) -> Data:
+        """Return the data as networks of this task take them; most take them as they are."""
+        return data
 
     @classmethod
     def files(cls, options: Mapping[str, Value]) -> dict[str, Path]:

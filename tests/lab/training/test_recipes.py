@@ -86,7 +86,7 @@ def test_true_and_false_are_taken_where_they_are_meant() -> None:
 
 
 def test_every_recipe_is_known() -> None:
-    ours = {"digits", "shapes", "shape_masks", "style", "language"}
+    ours = {"digits", "shapes", "shape_masks", "style", "language", "ultralytics"}
     assert set(list_recipes()) == {*TABLES, *ours}
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnlab._errors import AttnlabError
 from attnlab.data import Batch, Facts, load_data
+from attnlab.data.batches import Chunk
 from attnlab.data.known import CIFAR, SETS
 from attnlab.gates import parse_gate
 from attnlab.lab.study.definition import Study
@@ -23,7 +24,7 @@ from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.placement import stand_in_config
 from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
-from attnlab.tasks import build_task
+from attnlab.tasks import Task, build_task
 
 Basis = Literal["finished runs", "measured step", "step on other data", "none"]
 
@@ -160,13 +161,13 @@ def facts_of(config: RunConfig) -> Facts:
 
 
 def seconds_per_image(config: RunConfig, facts: Facts) -> float:
-    """Time a training step on random images; the second of two steps, since the first allocates."""
+    """Time a training step, the second of two, since the first allocates."""
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)
     network = build_network(stand_in_config(config), task).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
-    given = _random_batch(facts, batch, device)
+    given = _batch(config, task, facts, batch, device)
     for _ in range(2):
         began = time.perf_counter()
         optimizer.zero_grad()
@@ -178,7 +179,13 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
     return taken / batch
 
 
-def _random_batch(facts: Facts, batch: int, device: torch.device) -> Batch:
+def _batch(config: RunConfig, task: Task, facts: Facts, batch: int, device: torch.device) -> Batch:
+    """Random images, which need no data; the first ones if there are boxes or masks, because how
+    long a step takes depends on them."""
+    if facts.targets in ("boxes", "masks"):
+        data = task.prepared(load_data(config.data))
+        first = Chunk(torch.arange(min(batch, facts.train)), 1.0)
+        return next(data.training([first], 0, 0, device))
     if facts.targets == "tokens":
         tokens = facts.example(batch).to(device)
         return Batch(tokens, tokens)

@@ -49,8 +49,19 @@ def identify(
         data=_data(config, {} if checksums is None else checksums),
         threads=_threads_now() if threads is None else threads,
         weights=weights,
-        sources={f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
+        sources={
+            **{f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
+            **_own_description(config),
+        },
     )
+
+
+def _own_description(config: RunConfig) -> dict[str, str]:
+    """The content of a file that describes the backbone, `ultralytics:my.yaml`."""
+    library, _, name = config.backbone.rpartition(":")
+    if not library or not Path(name).is_file():
+        return {}
+    return {f"backbone {name}": file_checksum(Path(name))}
 
 
 def _threads_now() -> int:

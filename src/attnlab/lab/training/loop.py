@@ -26,6 +26,12 @@ from attnlab.lab.tracking import TrackConfig, TrackedRun, Tracking, check_tracke
 from attnlab.lab.training.accumulation import divided, joined, what_differs
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.diagnose import NonFiniteLossError, non_finite_loss
+from attnlab.lab.training.elsewhere import (
+    ElsewhereRun,
+    check_elsewhere,
+    resumed,
+    train_elsewhere,
+)
 from attnlab.lab.training.evaluate import evaluate, in_layout
 from attnlab.lab.training.finite import At, LossWatch
 from attnlab.lab.training.gate_norms import check_batch_noise, check_gate_norms
@@ -38,7 +44,7 @@ from attnlab.lab.training.rounds import round_of
 from attnlab.lab.training.saving import SaveEvery, Saver
 from attnlab.lab.training.schedule import base_rate, learning_rate, rate_of_step, warmup
 from attnlab.lab.training.state import State, build_state, resume, synchronise_buffers
-from attnlab.lab.training.stopping import forwarding, terminating
+from attnlab.lab.training.stopping import Stop, forwarding, terminating
 from attnlab.lab.training.surroundings import begin, deterministically, write_metrics
 from attnlab.networks import checkpoint
 from attnlab.residuals import watchable
@@ -51,6 +57,7 @@ from attnlab.subject.building import build_network, description
 from attnlab.subject.run import with_placement
 from attnlab.surgery.receipt import count_parameters
 from attnlab.tasks import Task, build_task
+from attnlab.tasks.elsewhere import TaskTrainedElsewhere
 from attnlab.tasks.task import Loss
 
 if TYPE_CHECKING:
@@ -114,7 +121,11 @@ def train(
         return StoredRun(folder, identity.run_id).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
     data = load_data(config.data)
-    build_task(config.task, data.facts).check(config.backbone, config.backbone_options)
+    task = build_task(config.task, data.facts)
+    if isinstance(task, TaskTrainedElsewhere):
+        check_elsewhere(config, devices)
+    task.check(config.backbone, config.backbone_options)
+    data = task.prepared(data)
     check_batch_size(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
     check_stored(folder, config, identity)
@@ -224,6 +235,8 @@ def _run(fabric: Fabric, job: _Job) -> RunResult:
             show.note(f"{config.data.title}: {note}")
         try:
             tracking.write(state.history)  # an epoch may be saved and not written yet
+            if isinstance(task, TaskTrainedElsewhere):
+                _train_elsewhere(fabric, job, state, task, show, stop, tracking)
             for epoch in range(len(state.history), config.recipe.epochs):
                 _train_and_save(fabric, job, state, task, epoch, show, saver)
                 tracking.write(state.history)
@@ -247,9 +260,38 @@ def _begun(fabric: Fabric, job: _Job) -> tuple[Task, State]:
     if fabric.is_global_zero:
         begin(job.folder, config, job.identity, facts)
     fabric.barrier()
+    if isinstance(task, TaskTrainedElsewhere):
+        return task, resumed(network.to(fabric.device), job.folder, job.identity.run_id)
     state = build_state(fabric, config, network)
     resume(fabric, state, job.folder / "checkpoints", job.identity.run_id)
     return task, state
+
+
+def _train_elsewhere(
+    fabric: Fabric,
+    job: _Job,
+    state: State,
+    task: TaskTrainedElsewhere,
+    show: Reporter,
+    stop: Stop,
+    tracking: Tracking,
+) -> None:
+    """All epochs that are left, by the program that the task names."""
+
+    def written() -> None:
+        tracking.write(state.history)
+
+    run = ElsewhereRun(
+        job.folder,
+        job.identity.run_id,
+        job.config,
+        job.threads,
+        job.each_epoch,
+        stop,
+        show,
+        written,
+    )
+    train_elsewhere(run, task, state, job.data, fabric.device)
 
 
 def _train_and_save(

@@ -18,6 +18,7 @@ from attnlab.lab.training.recipe import Recipe
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
 from attnlab.results.epoch import EpochRecord
 from attnlab.surgery.insertion import attachments
+from attnlab.tasks.elsewhere import TrainerState
 from attnlab.tasks.task import gathered
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class State:
     """One record per epoch that is done."""
     midway: Midway | None = None
     """How far the next one is, if the run was taken up inside of it."""
+    elsewhere: TrainerState | None = None
+    """What another program's trainer needs to go on, if one trains the network."""
 
     @property
     def tested(self) -> nn.Module:

@@ -1,0 +1,63 @@
+"""Which of Ultralytics' settings a study may choose, and which are the run's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attnlab._errors import OptionError, nearest
+from attnlab.data import Value
+
+TRAINING = (
+    *("optimizer", "lr0", "lrf", "momentum", "weight_decay", "cos_lr", "nbs", "freeze"),
+    *("warmup_epochs", "warmup_momentum", "warmup_bias_lr"),
+    *("box", "cls", "dfl", "cls_pw", "multi_scale", "close_mosaic"),
+    *("hsv_h", "hsv_s", "hsv_v", "degrees", "translate", "scale", "shear", "perspective"),
+    *("flipud", "fliplr", "bgr", "mosaic", "mixup", "cutmix"),
+    *("amp", "cache", "deterministic", "device", "workers"),
+)
+VALIDATION = ("conf", "iou", "max_det", "agnostic_nms")
+_BY_THE_RUN = {
+    **dict.fromkeys(("epochs", "batch"), "epochs and batch_size of the recipe"),
+    **dict.fromkeys(("data", "fraction", "classes", "single_cls", "split"), "the study's data"),
+    **dict.fromkeys(("model", "pretrained"), "the study's backbone"),
+    "seed": "the study's seeds",
+    **dict.fromkeys(
+        ("time", "patience"), "no setting: all runs of a study have the same number of epochs"
+    ),
+    **dict.fromkeys(("resume", "save", "save_period"), "no setting: a run is taken up by itself"),
+    **dict.fromkeys(("project", "name", "exist_ok", "save_dir"), "the run's folder"),
+    **dict.fromkeys(("val", "plots"), "no setting: every epoch is validated, and pages are ours"),
+}
+
+
+def check_settings(given: Mapping[str, Value], own: Mapping[str, object], what: str) -> None:
+    """Refuse a setting that no study may choose; `own` are the task's own options."""
+    valid = [*own, *TRAINING, *VALIDATION]
+    for name in given:
+        if name in _BY_THE_RUN:
+            raise OptionError(
+                f"{what} takes no {name!r}: this is decided by {_BY_THE_RUN[name]}."
+                if not _BY_THE_RUN[name].startswith("no ")
+                else f"{what} takes no {name!r}: it is {_BY_THE_RUN[name]}."
+            )
+        if name not in valid:
+            raise OptionError(
+                f"{what} has no option {name!r}.{nearest(name, valid)} It takes: "
+                f"{', '.join(valid)}."
+            )
+
+
+def check_their_values(given: Mapping[str, Value], what: str) -> None:
+    """Refuse values that Ultralytics refuses; it must be imported."""
+    from ultralytics.cfg import get_cfg
+
+    try:
+        get_cfg(overrides=dict(given))
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise OptionError(f"{what}: {error}") from None
+    devices = str(given.get("device", ""))
+    if "," in devices:
+        raise OptionError(
+            f"{what} trains a run in one process but device = {devices!r} names several. Name "
+            f"one; several runs of a study train beside each other."
+        )
