@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,11 @@ class Entry:
     network: str
     expected: int
     found: int = 0
+    forms: dict[str, int] = field(default_factory=dict)
+    """What the steps carry, read and write, as formulas, and how many are so."""
+    streams: int = 1
+    gates: list[str] = field(default_factory=list)
+    """What the network multiplies by in its steps, by its own name and role; `*` is a block."""
     discovery: str = "wrong"
     """right, other (a reading that the truth accepts too), or wrong."""
     stages: int = 0
@@ -58,6 +66,7 @@ class Entry:
             str(self.stages),
             f"{self.removable} of {self.found}",
             self.removal,
+            ", ".join(f"`{form}`" for form in self.forms),
             causal,
             f"{self.cpu_seconds:.2f}",
         ]
@@ -72,6 +81,7 @@ COLUMNS = [
     "stages",
     "may go",
     "one removed",
+    "update",
     "causal",
     "CPU s",
 ]
@@ -124,6 +134,9 @@ def _entry(network: Network) -> Entry:
         found = watchable(model, example)
         row.cpu_seconds = round(time.process_time() - began, 2)
         steps = list(found.steps)
+        row.forms = dict(Counter(str(step.form) for step in steps))
+        row.streams = max((step.form.streams for step in steps), default=1)
+        row.gates = _gates_of_blocks(found)
         row.found, row.stages = len(steps), max((step.stage for step in steps), default=0)
         row.differences = differences_of(network.expected.reading, steps)
         if not row.differences:
@@ -141,6 +154,12 @@ def _entry(network: Network) -> Entry:
     return row
 
 
+def _gates_of_blocks(found: Watchable) -> list[str]:
+    """The names of what multiplies in the blocks, with `*` for the number of a block."""
+    names = [gate.name for gate in found.gates if gate.kind == "product"]
+    return list(dict.fromkeys(re.sub(r"\b\d+\b", "*", name) for name in names))
+
+
 def _totals(rows: list[Entry]) -> Iterator[str]:
     for group in dict.fromkeys(row.group for row in rows):
         own = [row for row in rows if row.group == group]
@@ -150,7 +169,9 @@ def _totals(rows: list[Entry]) -> Iterator[str]:
         yield (
             f"{group}: {len(own)} families; steps right in {right} ({100 * right / len(own):.1f} "
             f"%), a step can be removed in {goes} ({100 * goes / len(own):.1f} %); the slowest "
-            f"took {slowest.cpu_seconds:.1f} CPU s ({slowest.family})"
+            f"took {slowest.cpu_seconds:.1f} CPU s ({slowest.family}); several streams in "
+            f"{sum(row.streams > 1 for row in own)}, gates or scales of their own in "
+            f"{sum(bool(row.gates) for row in own)}"
         )
 
 
@@ -182,6 +203,7 @@ def language(
     json: Path = Path("out/coverage-language.json"),
     resume: bool = False,
     markdown: Path | None = None,
+    atlas: Path | None = None,
 ) -> None:
     """Judge discovery and removal on a tiny network of every causal and encoder family of
     transformers that is built from its own configuration class.
@@ -191,6 +213,7 @@ def language(
         json: where the rows are written after each network.
         resume: keep the rows that are there already.
         markdown: write the page here at the end.
+        atlas: write the rows here at the end, without times: the same on every machine.
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -204,5 +227,8 @@ def language(
         print(f"{network.label}: {row.discovery}, {row.removal}", flush=True)
         write_json(json, {"rows": [asdict(each) for each in done.values()]})
     print(*_totals(rows), sep="\n")
+    if atlas:
+        kept = [{k: v for k, v in asdict(row).items() if k != "cpu_seconds"} for row in rows]
+        write_whole(atlas, "[\n" + ",\n".join(map(dumps, kept)) + "\n]\n")
     if markdown:
         write_whole(markdown, _page(rows))

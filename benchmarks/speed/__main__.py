@@ -27,6 +27,8 @@ COMMANDS = {
     "train": "training:train",
     "callbacks": "training:callbacks",
     "language": "language:language",
+    "large": "large:large",
+    "large-part": "large:large_part",
     "memory": "memory:memory",
     "memory-part": "memory:memory_part",
     "loaders": "loaders:loaders",

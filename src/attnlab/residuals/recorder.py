@@ -12,6 +12,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +94,10 @@ def _random_states(keywords: Keywords) -> list[bytes]:
 def _hands_back(output: object, arguments: Arguments) -> bool:
     """Whether a call that writes nothing returned its very argument: a cast to the type that it has
     (the first line of an RMSNorm), dropout in eval mode. The result is a value of its own all the
-    same: else whatever reads the argument later would seem to read the cast."""
+    same: else whatever reads the argument later would seem to read the cast. A parameter stays one,
+    for accelerate puts what a cast returns back in the network."""
+    if isinstance(output, nn.Parameter):
+        return False
     return isinstance(output, Tensor) and any(output is given for given in arguments)
 
 
@@ -123,9 +128,13 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.nodes: list[Node] = []
         self.module_names = {id(module): name for name, module in model.named_modules()}
-        self.stored = {id(t): name for name, t in _named_tensors(model)}
+        self.weights = dict(_named_tensors(model))
+        """Kept, for a network whose weights are loaded while it runs replaces these."""
+        self.stored = {id(tensor): name for name, tensor in self.weights.items()}
         self.node_of: dict[int, int] = {}
-        self.kept: list[Tensor] = []  # ids are only unique while the tensors live
+        self.alive: dict[int, ref[Tensor]] = {}
+        """By id, which is unique only while the tensor lives. Tensors are not kept: a recorded run
+        takes the memory of a plain one."""
         self.stack: list[tuple[str, int]] = []
         self.calls: Counter[str] = Counter()
         self.given: dict[tuple[str, int], int] = {}
@@ -134,6 +143,7 @@ class _Recorder(TorchFunctionMode):
 
     def graph(self, output: object) -> Graph:
         outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
+        self.alive.clear()  # who is told of a tensor's end is this recorder: a circle
         return Graph(self.nodes, dict(self.calls), outputs, self.given)
 
     def add_input(self, tensor: Tensor) -> None:
@@ -240,8 +250,18 @@ class _Recorder(TorchFunctionMode):
         if base is not None and base is not tensor and id(base) in self.node_of:
             written = self._new("write_view", base, (self.node_of[id(base)], node.index))
             self.node_of[id(base)] = written.index
-        self.node_of[id(tensor)] = node.index
-        self.kept.append(tensor)
+        self._name(tensor, node)
+
+    def _name(self, tensor: Tensor, node: Node) -> None:
+        """The tensor is that of `node`, as long as it lives."""
+        number = id(tensor)
+        self.node_of[number] = node.index
+        if number not in self.alive:
+            self.alive[number] = ref(tensor, partial(self._forget, number))
+
+    def _forget(self, number: int, gone: ref[Tensor]) -> None:
+        if self.alive.get(number) is gone:
+            del self.alive[number], self.node_of[number]
 
     # --- module calls
 
