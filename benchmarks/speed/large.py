@@ -55,7 +55,7 @@ def large_part(part: tyro.conf.Positional[Part], layers: int, tokens: int, json:
             return network(**batch)
 
     def influence() -> object:
-        trials = trials_of(attnlab.open(network), [batch], None, None)
+        trials = trials_of(attnlab.open(network), [batch], None)
         assert trials is not None
         return RANKINGS["influence"].scores(trials.ranked, ())
 

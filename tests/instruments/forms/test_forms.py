@@ -105,6 +105,26 @@ def test_gates_over_inputs(hyper: nn.Module) -> None:
     assert found.steps[3].read == "a row over 4 streams"
 
 
+def test_padding_does_not_count() -> None:
+    """Gated attention of padded tokens, by what its projection returns for the others."""
+    model, tokens = streams.qwen3_next().double(), streams.tokens(2, 8)["input_ids"]
+    mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    batch = {"input_ids": tokens, "attention_mask": mask}
+    (step,) = [s for s in attnlab.describe_steps(model, [batch]).steps if s.gates]
+    projected: list[Tensor] = []
+    attention = model.get_submodule("model.layers.1.self_attn")
+    hook = attention.get_submodule("q_proj").register_forward_hook(
+        lambda module, given, output: projected.append(output)
+    )
+    with torch.no_grad():
+        model(**batch)
+    hook.remove()
+    gates = projected[0].view(2, 8, 4, 16)[..., 8:].flatten(2).sigmoid()
+    means = torch.stack([gates[0].mean(0), gates[1, :5].mean(0)])
+    assert step.gates[0].mean == pytest.approx(float(means.mean()), rel=1e-12)
+    assert step.gates[0].spread == pytest.approx(float(means.std(0, correction=0).mean()), rel=1e-9)
+
+
 def test_inserted_gates_and_the_file() -> None:
     network, _ = attnlab.insert(attnlab.create("resnet20", num_classes=10), "se")
     found = attnlab.describe_steps(network, [torch.randn(9, 3, 32, 32)])

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab._errors import OptionError
+from attnlab.instruments.removal.images import trials_of
+from attnlab.instruments.removal.rankings import RANKINGS
 
 _EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
 
@@ -152,6 +154,28 @@ def test_nsi_and_tns_by_hand(name: str) -> None:
         own = [float(part[:, number].mean()) for part in parts]
         assert step.streams == pytest.approx(own, rel=1e-12)
     assert found.stream_tns == pytest.approx([tns_by_hand(each) for each in parts], rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen4_exp", "hy_v4"])
+def test_block_influence_by_hand(name: str) -> None:
+    """1 - cosine of what a step carries and what comes out, token by token, all streams of one."""
+    hyper = Family(streams.hy_v4, "model.layers", "ffn_hc")
+    family = hyper if name == "hy_v4" else FAMILIES[name]
+    model, example = family.make().double(), streams.tokens(3, 8)
+    seen = by_hand(family, model, example)
+    trials = trials_of(attnlab.open(model), [example], None, example)
+    assert trials is not None
+    found = RANKINGS["influence"].scores(trials.ranked, ())
+    assert found
+    for number, step in enumerate(attnlab.steps(model, example)):
+        if step.key not in found:
+            continue
+        before = seen.carried[number].double().flatten(0, 1).flatten(1)
+        after = before + seen.added[number].double().flatten(0, 1).flatten(1)
+        cosine = torch.nn.functional.cosine_similarity(before, after)
+        # HY-V4 computes its steps in float32, whatever its weights are.
+        exact = 1e-4 if name == "hy_v4" else 1e-9
+        assert found[step.key] == pytest.approx(float((1 - cosine).mean()), rel=exact)
 
 
 def test_padding_of_streams_is_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from inspect import Signature
 from itertools import chain
 
 from attnlab._errors import InputError
@@ -12,6 +13,7 @@ from attnlab.instruments.stripe.measure import GateStreams
 from attnlab.residuals import GateSource, Observer, SeenGate, Step, Watchable, watchable
 from attnlab.residuals.example import call, evaluating, uncompiled
 from attnlab.residuals.inputs import Batches, head, inputs_of
+from attnlab.residuals.padding import signature_of
 from attnlab.residuals.steps import no_steps_error
 from attnlab.residuals.watching import watching
 from attnlab.subject import Source, subject_of
@@ -45,7 +47,7 @@ def describe_steps(
     found = watchable(model, head(first, 1))
     if not found.steps:
         raise no_steps_error(model, found.run)
-    seen = _Seen(found)
+    seen = _Seen(found, signature_of(model))
     with evaluating(model), watching(model, seen, found=found):
         for batch in chain([first], inputs):
             call(model, batch)
@@ -63,10 +65,10 @@ class _Seen(Observer):
 
     sees_products = True
 
-    def __init__(self, found: Watchable) -> None:
+    def __init__(self, found: Watchable, signature: Signature | None) -> None:
         self.gains = CarryGains(found.steps)
         once = [gate for gate in found.gates if len(gate.calls) == 1]
-        self.gates = GateStreams(once, 1)
+        self.gates = GateStreams(once, 1, signature)
         self.of_step: dict[str, list[GateSource]] = {}
         for gate in once:
             for step, _ in gate.calls.values():

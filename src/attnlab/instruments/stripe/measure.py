@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from inspect import Signature
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from attnlab.residuals import GateSource, Observer, SeenGate, watchable
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.gates import has_gates
 from attnlab.residuals.inputs import Batches, head, inputs_of, number_of_inputs
+from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.residuals.watching import Watchable, watching
 from attnlab.subject import Source, Subject, subject_of
 
@@ -59,8 +61,13 @@ class GateStreams(Observer):
 
     sees_products = True
 
-    def __init__(self, gates: Sequence[GateSource], sample: int) -> None:
+    def __init__(
+        self, gates: Sequence[GateSource], sample: int, signature: Signature | None = None
+    ) -> None:
         self.gates = gates
+        self.signature = signature
+        """Of the network's forward, to find an `attention_mask` in a call."""
+        self._valid: Tensor | None = None
         axes = {gate.name: 1 if gate.multipliers else gate.channel_axis for gate in gates}
         self.streams = {name: GateStream(axis) for name, axis in axes.items()}
         self.reservoir = Reservoir(sample)
@@ -73,11 +80,20 @@ class GateStreams(Observer):
         self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
         self.different.see(arguments, keywords)
+        self._valid = valid_tokens(named_arguments(self.signature, arguments, keywords))
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.name in self.streams:
-            value = seen.by_channel() if seen.gate.multipliers else seen.value
+            value = self._without_padding(seen) if seen.gate.multipliers else seen.value
             self.streams[seen.gate.name].see(value, self._batch, self._chosen)
+
+    def _without_padding(self, seen: SeenGate) -> Tensor:
+        """The values of what the network multiplies by; of padded tokens the mean of the others."""
+        value, valid = seen.by_channel(), self._valid
+        if valid is None or value.shape[::2] != valid.shape:
+            return value
+        weights = valid.to(value)[:, None]
+        return (value * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True)
 
     def call_ended(self, output: object) -> None:
         del output
@@ -186,7 +202,7 @@ def _watched(
     if found is None:
         found = watchable(model, head(first, 1))  # an error if its values are not finite
     gates, notes = usable_gates(model, found.gates)
-    seen = GateStreams(gates, sample)
+    seen = GateStreams(gates, sample, signature_of(model))
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
         for batch in chain([first], inputs):
             call(model, batch)

@@ -2,7 +2,8 @@
 
 X. Men et al., "ShortGPT: Layers in Large Language Models are More Redundant Than You Expect",
 Findings of ACL 2025, arXiv 2403.03853: BI = 1 − E[xᵀ y / ‖x‖‖y‖], the mean over tokens. A feature
-map has no tokens; its cosine is that of the whole map (ours).
+map has no tokens; its cosine is that of the whole map (ours). Of several streams, x is all
+streams of a token, and what a matrix carries on is compared with what comes out (ours).
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from attnlab.surgery.shortening.operation import named
 from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 
-def influence(state: Tensor, following: Tensor, channel_axis: int) -> Float[Tensor, " vectors"]:
+def influence(
+    state: Tensor, following: Tensor, channel_axis: int, stream_axis: int = -1
+) -> Float[Tensor, " vectors"]:
     """1 − cosine of a state and the next one: per token where there are tokens, else per input."""
-    if state.ndim == 3:
+    if stream_axis == 2 and state.ndim == 4:
+        vectors = (x.movedim(channel_axis, -1).flatten(2).flatten(0, 1) for x in (state, following))
+    elif state.ndim == 3:
         vectors = (x.movedim(channel_axis, -1).flatten(0, 1) for x in (state, following))
     else:
         vectors = (x.flatten(1) for x in (state, following))
@@ -51,7 +56,9 @@ class _Turns(Observer):
         activation = self.activations[key]
         if activation is not None:
             following = activation(following)
-        found = influence(seen.shortcut, following, seen.step.channel_axis)
+        found = influence(
+            seen.shortcut, following, seen.step.channel_axis, seen.step.form.stream_axis
+        )
         self.sums[key] = self.sums.get(key, 0.0) + float(found.double().sum())
         self.counts[key] = self.counts.get(key, 0) + len(found)
 
