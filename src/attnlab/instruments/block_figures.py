@@ -131,6 +131,11 @@ def stiffness_figure(
     return figure
 
 
+def _whole_axis(most: int) -> Spec:
+    # Of a few runs Vega halves the least step.
+    return {"values": [*range(most + 1)], "format": "d"} if most <= 8 else {"tickMinStep": 1}
+
+
 def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
     """(block, number of runs of which it is the stiffest) as bars."""
     values = [
@@ -157,7 +162,7 @@ def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
                 "field": "runs",
                 "type": "quantitative",
                 "title": "runs",
-                "axis": {"tickMinStep": 1},
+                "axis": _whole_axis(max((runs for _, runs in counts), default=0)),
             },
             "description": {"field": "text"},
         },

@@ -135,6 +135,32 @@ def test_cost_marks_fold_by_shape():
     assert any(sorted(line) == pytest.approx(ends, abs=0.01) for line in drawn)
 
 
+def test_no_time_is_below_zero_where_intervals_are_wide():
+    points = [CostPoint("plain", 1.0, 91.0, "plain"), CostPoint("se", 1.5, 92.0, "gated", 0.6, 7)]
+    texts = re.findall(r">([−\d.]+)</text>", to_svg(cost_figure(points, TOP1)))
+    assert "0" in texts
+    assert not [text for text in texts if text.startswith("−")]
+
+
+def test_labels_are_clear_where_an_interval_takes_the_room():
+    """Far apart by themselves; beside an interval a hundred times as wide, one below the other."""
+    points, names = [(0.0, 0.0), (1.0, 0.0)], ["plain", "se"]
+    assert label_sides(points, names) == ["above", "above"]
+    sides = label_sides(points, names, [0.0, 100.0])
+    assert sides[0] != sides[1]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_runs_and_epochs_are_counted_in_whole_numbers(runs):
+    curve = figures.MetricCurve("plain", *([y] * (runs + 1) for y in (40, 30, 50)))
+    bars = block_figures.counts_figure([("1.0", runs), ("1.1", 0)], runs)
+    for spec, most in ((figures.curves_figure([curve], [], TOP1), runs + 1), (bars, runs)):
+        svg = to_svg(spec)
+        assert f">{most}</text>" in svg
+        assert ">1.5</text>" not in svg
+    assert not re.search(r">0\.5</text>", to_svg(bars))
+
+
 def test_labels_of_points_in_one_place_go_to_different_sides():
     sides = label_sides([(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)])
     assert sides[1] != sides[2]

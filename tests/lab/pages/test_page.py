@@ -188,6 +188,9 @@ def test_hardly_begun_study_renders(tmp_path, finished):
     found = [html.unescape(t) for t in re.findall(r"<h2>\d · (.*?)</h2>", text)]
     assert found == ["How far is it?", *TITLES]
     assert ("Nothing is finished yet: 0 of 8 runs." in text) == (finished == 0)
+    # Runs that only wait are not in sight.
+    waiting = 8 if finished == 0 else 7
+    assert f"<summary>Waiting: {waiting}</summary>" in text
 
 
 def test_study_of_failures_says_so_once(tmp_path):
