@@ -82,7 +82,7 @@ def policy_of(name: str, size: tuple[int, int], mean: Sequence[float]) -> Policy
     return found
 
 
-def changed(policy: Policy, pixels: Tensor) -> Tensor:
+def augmented_bytes(policy: Policy, pixels: Tensor) -> Tensor:
     """An image of bytes (3, H, W), changed by a policy."""
     return picture_bytes(policy(Image.fromarray(pixels.permute(1, 2, 0).numpy())))
 

@@ -19,7 +19,7 @@ from attnlab.data.augment import normalised
 from attnlab.data.batches import Batch, Chunk, Data, Facts, shuffled
 from attnlab.data.config import Augmentation
 from attnlab.data.decoding import (
-    changed,
+    augmented_bytes,
     drawing,
     drawing_all,
     policy_of,
@@ -147,7 +147,7 @@ class _Decoded(Dataset[tuple[Tensor, int]]):
         if self.policy is None:
             return pixels
         with drawing_all(derive(seed, "policy")):
-            return changed(self.policy, pixels)
+            return augmented_bytes(self.policy, pixels)
 
 
 def _stacked(items: list[tuple[Tensor, int]]) -> list[Tensor]:

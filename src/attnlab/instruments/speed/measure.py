@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from attnlab.instruments.speed.result import (
     TimedImages,
 )
 from attnlab.networks.create import create
-from attnlab.results.environment import environment
+from attnlab.results.environment import processor
 from attnlab.surgery.folding.fold import fold
 from attnlab.surgery.insertion.insert import insert
 from attnlab.surgery.receipt import count_parameters
@@ -154,11 +155,8 @@ def _device(given: str | None) -> torch.device:
 
 
 def _machine(device: torch.device) -> SpeedMachine:
-    found = environment()
-    packages = found["packages"]
-    assert isinstance(packages, dict)
-    name = found["accelerator"] if device.type == "cuda" else found["processor"]
-    return SpeedMachine(str(name), str(packages["torch"]), str(found["python"]))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    return SpeedMachine(name, torch.__version__, platform.python_version())
 
 
 def _resumed(file: str | Path | None, empty: SpeedTable) -> SpeedTable:

@@ -56,8 +56,7 @@ def equivalence(
         cannot_tell: a reason for which nothing may be said; empty if there is none.
     """
     check_level(level, LEAST_LEVEL)
-    if not is_real_number(margin) or not 0 < margin < math.inf:
-        raise InputError(f"Expected a margin above zero but got {margin!r}.")
+    _check_margin(margin)
     difference = paired_difference(module, other, level, cannot_tell)
     mean, seeds = difference.mean, difference.seeds
     why = cannot_tell or difference.note
@@ -72,9 +71,13 @@ def equivalence(
             why = why or too_few_seeds(len(seeds), seeds_for_margin(level))
     else:
         p, around = _at_a_fixed_number(mean, error, len(seeds) - 1, margin, level)
-    finite = math.isfinite(around)
-    low, high = (mean - around, mean + around) if finite else (None, None)
+    low, high = (mean - around, mean + around) if math.isfinite(around) else (None, None)
     return Equivalence(to, margin, mean, low, high, p, seeds, why, sequential)
+
+
+def _check_margin(margin: float) -> None:
+    if not is_real_number(margin) or not 0 < margin < math.inf:
+        raise InputError(f"Expected a margin above zero but got {margin!r}.")
 
 
 def _at_a_fixed_number(
