@@ -19,7 +19,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from attnlab._errors import AttnlabError, SelectionError, StepsNotFoundError
+from attnlab._errors import AttnlabError, SelectionError, SiteError, StepsNotFoundError
 from attnlab._files import write_whole
 from attnlab.residuals import Site, Step
 from attnlab.residuals.steps import steps
@@ -146,7 +146,7 @@ def _same_values(a: Tensor, b: Tensor) -> bool:
 
 
 def _judge_insertion(
-    row: Row, model: nn.Module, example: Any, gate: str, about: Settings
+    row: Row, model: nn.Module, example: Any, gate: str, about: Settings, **options: str
 ) -> Iterator[str]:
     """Insert a gate at every step that takes one; yield what is wrong."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -159,7 +159,9 @@ def _judge_insertion(
         return not site.refusal
 
     try:
-        gated, _ = insert(model, gate, where=takes_a_gate, example=example, start="identity")
+        gated, _ = insert(
+            model, gate, where=takes_a_gate, example=example, start="identity", **options
+        )
     except SelectionError:
         row.insertion, row.reason = f"at 0 of {row.found}", refusals[0]
         return
@@ -182,6 +184,21 @@ def _judge_insertion(
         yield "keys or values of the state dict changed"
     if about["training"]:
         yield from _judge_training(row, gated, example)
+
+
+def _judged_with(row: Row, model: nn.Module, example: Any, gate: str, about: Settings) -> list[str]:
+    """What is wrong with insertion of `gate`; of its constant form where it would show later tokens
+    to earlier ones, or padding to the rest, and is refused."""
+    try:
+        return list(_judge_insertion(row, model, example, gate, about))
+    except SiteError as error:
+        if "looks over all tokens" not in str(error):
+            raise
+    constant = {"activation": "sigmoid"}  # the usual tanh has no start at identity
+    wrong = list(_judge_insertion(row, model, example, f"asr:{gate}", about, **constant))
+    said = f"`{gate}` would mix tokens and is refused; with `asr:{gate}`"
+    row.reason = "; ".join(part for part in [row.reason, said] if part)
+    return wrong
 
 
 def _judge_training(row: Row, gated: nn.Module, example: Any) -> Iterator[str]:
@@ -222,7 +239,7 @@ def _judge(network: Network, gate: str, about: Settings) -> Row:
             row.reason = row.reason or str(error).split(". ")[0]
         else:
             _judge_discovery(row, network, found)
-            wrong = list(_judge_insertion(row, model, example, gate, about))
+            wrong = _judged_with(row, model, example, gate, about)
             row.insertion = "failed" if wrong else row.insertion
             row.reason = "; ".join(part for part in [row.reason, *wrong] if part)
     except AttnlabError as error:

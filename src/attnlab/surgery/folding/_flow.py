@@ -72,6 +72,15 @@ def arguments(node: Node) -> dict[str, Any]:
         return {**dict(zip(names, node.arguments, strict=False)), **node.keywords}
 
 
+def viewed(nodes: Sequence[Node], node: Node) -> tuple[Node, list[Node]]:
+    """What `node` is a view of, and the changes of layout that make it one, the last first."""
+    layouts = []
+    while node.kind == "layout" and len(node.inputs) == 1:
+        layouts.append(node)
+        node = nodes[node.inputs[0]]
+    return node, layouts
+
+
 def spatial_axes(node: Node) -> int:
     """The number in `conv2d`, `max_pool1d`."""
     return next(int(c) for c in node.operation if c.isdigit())

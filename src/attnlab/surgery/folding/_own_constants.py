@@ -21,7 +21,7 @@ from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.site import Site, position_of
 from attnlab.residuals.steps import Step, find_steps
 from attnlab.surgery.double import exchange
-from attnlab.surgery.folding._flow import Flow, replayed
+from attnlab.surgery.folding._flow import Flow, replayed, viewed
 from attnlab.surgery.folding._ids import Refusal
 
 _CONFIGURED = {"residual_scale": ("scale_depth", lambda config: sqrt(config.num_hidden_layers))}
@@ -144,12 +144,9 @@ def _parameter(
     parameters: dict[str, nn.Parameter],
 ) -> tuple[Scale, Tensor] | None:
     """The parameter that `factor` is, or that it is the view of, if only `node` reads that."""
-    layouts = []
-    while factor.name not in parameters:
-        if factor.kind != "layout" or len(factor.inputs) != 1:
-            return None
-        layouts.append(factor)
-        factor = graph.nodes[factor.inputs[0]]
+    factor, layouts = viewed(graph.nodes, factor)
+    if factor.name not in parameters:
+        return None
     on_the_way = {each.index for each in (*layouts, factor)}
     readers = [n.index for n in graph.nodes if on_the_way & set(n.inputs)]
     if readers != [*(each.index for each in reversed(layouts)), node.index]:

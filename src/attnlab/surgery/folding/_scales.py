@@ -1,4 +1,8 @@
-"""Scales per channel that a network learned (LayerScale): into the layer before them."""
+"""Scales per channel that a network learned (LayerScale): into the layer before them.
+
+For `fuse`, which may take out any of them, for eval mode. `_own_constants` finds those at the ends
+of steps' branches for `fold`, whose networks go on training.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Node, Ref, axis_order
 from attnlab.surgery.double import exchange
 from attnlab.surgery.folding._branches import constant_value
-from attnlab.surgery.folding._flow import Flow, arguments
+from attnlab.surgery.folding._flow import Flow, arguments, viewed
 from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._plan import foldable_parameters
 
@@ -58,14 +62,11 @@ def _scale_of(flow: Flow, node: Node) -> str | None:
     if node.operation != "mul" or len(node.data_inputs) != 1 or len(node.inputs) != 2:
         return None
     (other,) = (i for i in node.inputs if i != node.data_inputs[0])
-    factor = flow.nodes[other]
-    while not factor.name:
-        if len(factor.inputs) != 1 or factor.kind != "layout":
-            return None
-        factor = flow.nodes[factor.inputs[0]]
+    factor, _ = viewed(flow.nodes, flow.nodes[other])
     shape = flow.nodes[other].shape
     values = [side for side in shape if side > 1]
-    return factor.name if len(values) == 1 and len(shape) <= len(node.shape) else None
+    fits = len(values) == 1 and len(shape) <= len(node.shape)
+    return factor.name if factor.name and fits else None
 
 
 def _read(network: nn.Module, flow: Flow, node: Node, name: str, own: frozenset[str]) -> _Scale:
