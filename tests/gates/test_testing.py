@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import OptionError
-from attnlab.gates import BranchGate, SqueezeExcitation
+from attnlab.gates import BranchGate, ResidualLambdas, SqueezeExcitation
 from attnlab.testing import ConformanceError, check_gate, gate_checks
 
 CHECKS = {str(check): check for check in gate_checks()}
@@ -44,6 +44,13 @@ class WrongConstant(Scalar):
     def start_constant(self) -> float:
         super().start_constant()
         return 0.6
+
+
+class StartsWithAnotherState(ResidualLambdas):
+    def start_constant(self) -> float:
+        super().start_constant()
+        nn.init.constant_(self.state, 0.9)
+        return 1.0
 
 
 class ForgetsChannelsLast(Scalar):
@@ -147,6 +154,11 @@ def test_right_gate_passes_all_checks() -> None:
     [
         (Multiplies, "never_multiplies", "the result is 0 exactly where the branch is"),
         (Constant, "depends_on_input", "1 channels: 1 are constant"),
+        (
+            StartsWithAnotherState,
+            "starts_constant",
+            "1 channels, training=True: the state is not carried on as it is",
+        ),
         (WrongConstant, "starts_constant", "1 channels, training=True: off by 1.0e-01"),
         (ForgetsChannelsLast, "keeps_channels_last", "the product has another order"),
         (Broadcasts, "wrong_channels_are_refused", "built for 1 channels, took 17"),

@@ -137,7 +137,7 @@ class StepGate(Gate):
 class CarryGate(StepGate):
     """A step gate that also scales the state: `x_{t+1} = carry ⊗ x_t + gate ⊗ f(x_t)`.
 
-    Its two numbers are the same for every input, so it is causal.
+    What the state is multiplied by is the same for every input, and 1 after `start_constant`.
     """
 
     @abstractmethod

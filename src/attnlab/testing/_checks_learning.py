@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from attnlab.gates import Gate, InstanceEnhancementBatchNorm
+from attnlab.gates import CarryGate, Gate, InstanceEnhancementBatchNorm
 from attnlab.testing._checks_numerics import relative_error
 from attnlab.testing._probe import CHANNELS, Build, GateProbe, build_awake, build_seeded, features
 
@@ -28,7 +28,10 @@ def gradient_reaches_every_parameter(build: Build) -> None:
             probe = GateProbe(build_awake(build, channels)).train(training)
             branch = features(channels).requires_grad_()
             weight = torch.linspace(-1, 2, branch.numel(), dtype=branch.dtype).view_as(branch)
-            (probe(branch) * weight).sum().backward()
+            total = (probe(branch) * weight).sum()
+            if isinstance(probe.module, CarryGate):
+                total = total + probe.module.carry().sum()
+            total.backward()
             for name, parameter in probe.module.named_parameters():
                 gradient = 0.0 if parameter.grad is None else parameter.grad.abs().max().item()
                 # Rounding leaves some 1e-16 of a gradient that is zero.
@@ -71,7 +74,8 @@ def flat_branch_has_finite_gradient(build: Build) -> None:
 def starts_constant(build: Build) -> None:
     """`start_constant` makes the gate the constant it returns, in both modes, and it can learn.
 
-    A norm has `start_identity` instead: it then is the plain norm.
+    A norm has `start_identity` instead: it then is the plain norm. A gate that scales the state as
+    well leaves the state as it is then.
     """
     for channels in CHANNELS:
         for training in (True, False):
@@ -91,6 +95,10 @@ def starts_constant(build: Build) -> None:
                 raise AssertionError("expected a Gate or an InstanceEnhancementBatchNorm")
             gate = GateProbe(module)(branch)
             case = f"{channels} channels, training={training}"
+            if isinstance(module, CarryGate):
+                carry = module.carry()
+                assert carry.shape == (channels,), f"{case}: a carry of shape {tuple(carry.shape)}"
+                assert (carry == 1).all(), f"{case}: the state is not carried on as it is"
             error = (gate.expand_as(branch) - expected).abs().max().item()
             assert error < 1e-12, f"{case}: off by {error:.1e} from the constant"
             weight = torch.linspace(-1, 2, branch.numel(), dtype=branch.dtype).view_as(branch)
