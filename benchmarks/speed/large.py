@@ -96,7 +96,7 @@ def large(
         json: where the numbers are written.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = {part: [] for part in PARTS}
+    found: dict[Part, list[dict[str, float]]] = {part: [] for part in PARTS}
     for _ in range(rounds):
         for part in PARTS:
             asked = ("large-part", part, "--layers", layers, "--tokens", tokens)
