@@ -192,6 +192,19 @@ def test_macs_of_fused_attention():
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+def test_fused_attention_is_on_again_after_a_gate_that_raised():
+    class Raises(BranchGate):
+        def forward(self, branch):  # noqa: ARG002
+            raise RuntimeError("as a user's own gate may")
+
+        def start_constant(self, value):
+            return value
+
+    with pytest.raises(Exception, match="as a user's own gate may"):
+        attnlab.insert(attnlab.create("resnet20"), Raises)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 INF, NAN = math.inf, math.nan
 
 
