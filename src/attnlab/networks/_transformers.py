@@ -3,12 +3,18 @@ configuration; random weights, and nothing is fetched."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
-from attnlab._errors import OptionError, nearest, unknown_name
+from attnlab._errors import InputError, OptionError, nearest, unknown_name
 from attnlab._extras import needs
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 def causal_families() -> tuple[str, ...]:
@@ -36,10 +42,43 @@ def create_causal(name: str, vocabulary: int | None, options: Mapping[str, objec
     sizes = {} if vocabulary is None else {"vocab_size": vocabulary}
     # Ids of special tokens lie beyond a small vocabulary, and a padding id would zero a row.
     special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
-    network = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(name, **{**special, **sizes, **options})
-    )
+    config = AutoConfig.for_model(name, **{**special, **sizes, **options})
+    _check_memory(name, config)
+    network = AutoModelForCausalLM.from_config(config)
     # In training and measurements keys and values are used once; `generate` has its own setting.
     network.config.use_cache = False
     built: nn.Module = network
     return built
+
+
+def _check_memory(name: str, config: PretrainedConfig) -> None:
+    """A family's own sizes are those of its published networks, up to hundreds of gigabytes: a
+    machine that begins to fill its memory with them answers nobody any more."""
+    from transformers import AutoModelForCausalLM
+
+    there = physical_memory()
+    if there is None or torch.get_default_device().type != "cpu":
+        return
+    try:
+        with torch.device("meta"):
+            network: nn.Module = AutoModelForCausalLM.from_config(config)
+    except (
+        Exception
+    ):  # settings that do not fit each other: building says so, where it is asked for
+        return
+    tensors = (*network.parameters(), *network.buffers())
+    needed = sum(tensor.nbytes for tensor in tensors)
+    if needed > there:
+        raise InputError(
+            f"transformers:{name} needs {needed / 1e9:,.0f} GB for its weights, and this machine "
+            f"has {there / 1e9:,.0f} GB. Make it smaller by settings of its configuration, "
+            f'in Python, such as attnlab.create("transformers:{name}", num_hidden_layers=2).'
+        )
+
+
+def physical_memory() -> int | None:
+    """The bytes of memory of this machine; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return None

@@ -124,3 +124,22 @@ def test_wrong_names_options_and_inputs() -> None:
         network(torch.zeros(1, 25, dtype=torch.long))
     with pytest.raises(InputError, match=r"whole numbers, but got torch.float32 of shape \(1, 3\)"):
         network(torch.zeros(1, 3))
+
+
+def test_a_network_larger_than_the_memory_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnlab.networks import _transformers
+
+    llama = attnlab.create("transformers:llama", 50, **LLAMA)
+    weights = sum(parameter.nbytes for parameter in llama.parameters())
+    monkeypatch.setattr(_transformers, "physical_memory", lambda: 2 * weights)
+    attnlab.create("transformers:llama", 50, **LLAMA)
+    monkeypatch.setattr(_transformers, "physical_memory", lambda: weights - 1)
+    with pytest.raises(InputError, match=r"transformers:llama needs 0 GB .* num_hidden_layers=2"):
+        attnlab.create("transformers:llama", 50, **LLAMA)
+
+
+def test_memory_of_this_machine() -> None:
+    from attnlab.networks._transformers import physical_memory
+
+    there = physical_memory()
+    assert there is None or there > 2**28
