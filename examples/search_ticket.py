@@ -1,6 +1,6 @@
 """LTH4SA: does a search find blocks in which attention does better than in blocks that are drawn?
 
-    python examples/search_ticket.py                     about 5 minutes on one quiet core
+    python examples/search_ticket.py                     94 s of processor time on one core
     python examples/search_ticket.py --seeds 5 --out runs
 
 Digits, ResNet-20, SE in one of the three blocks of every stage: 27 codes of equal cost. Fixed
@@ -150,7 +150,7 @@ def proposals(of: dict[Code, float], seed: int) -> dict[str, list[Code]]:
 
 
 def accuracy(code: Code, seed: int, out: Path) -> float:
-    """Test top-1 of the network that is trained from scratch with the gates of a code."""
+    """Test top-1 in percent of the network that is trained from scratch with a code's gates."""
     config = RunConfig(
         data=DataConfig(name="digits"),
         backbone="resnet20",
@@ -164,7 +164,7 @@ def accuracy(code: Code, seed: int, out: Path) -> float:
     top1 = result.values["top1"]
     if top1 is None:
         raise SystemExit(f"{folder} has no top-1.")
-    return top1
+    return 100 * top1
 
 
 def main() -> None:

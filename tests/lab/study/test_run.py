@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from tests.lab.study._small import HereExecutor, small_study
 
@@ -170,6 +171,22 @@ def test_a_plan_of_new_runs_measures_a_step(tmp_path: Path) -> None:
     assert many is not None
     # 100 times the epochs; a step's time varies on a busy machine, but not by that much.
     assert 5 < many / few < 2000
+
+
+def test_a_plan_times_a_step_with_the_threads_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    timed: list[int] = []
+
+    def step(*_: object) -> float:
+        timed.append(torch.get_num_threads())
+        return 1.0
+
+    monkeypatch.setattr("attnlab.lab.study.estimate.seconds_per_image", step)
+    plan_study(small_study(threads=before + 1), tmp_path)
+    assert set(timed) == {before + 1}
+    assert torch.get_num_threads() == before
 
 
 def test_a_plan_times_every_row_by_its_own_network_once(

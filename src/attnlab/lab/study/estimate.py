@@ -22,6 +22,7 @@ from attnlab.lab.study.plan import extended
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.placement import stand_in_config
+from attnlab.lab.training.surroundings import deterministically
 from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import Task, build_task
@@ -99,7 +100,7 @@ def plan_study(
         elif wrong:  # before any step is timed: the study cannot be run
             estimates[cell] = Estimate(None, "none", wrong)
         else:
-            estimates[cell] = steps.estimate(cell, own[0][0].config)
+            estimates[cell] = steps.estimate(own[0][0])
     estimates = {cell: estimates[cell] for cell in order}
     return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
 
@@ -126,11 +127,13 @@ class _Steps:
         self._rows: dict[tuple[str, str], tuple[StudyCell, float]] = {}
         """By backbone and row: where it was timed, and its seconds per image there."""
 
-    def estimate(self, cell: StudyCell, config: RunConfig) -> Estimate:
-        """How long a run of the cell takes."""
+    def estimate(self, run: PlannedRun) -> Estimate:
+        """How long a run of its cell takes, with the threads that a run has."""
+        config = run.config
         try:
             facts = facts_of(config)
-            each, basis = self._seconds(cell, config, facts)
+            with deterministically(run.threads):
+                each, basis = self._seconds(run.cell, config, facts)
         except AttnlabError as error:
             return Estimate(None, "none", str(error))
         recipe = config.recipe
