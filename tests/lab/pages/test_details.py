@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image
 from tests.lab.pages.simulated import prove, simulate
 
 import attnlab.page
-from attnlab.instruments.details.section import details_sections
+from attnlab.instruments.details.section import _pictures, details_sections
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.plot import PALETTE, SLATE, swatch
 from attnlab.results import Measured, StoredRun
@@ -105,6 +106,19 @@ def test_curves_and_pictures_of_the_plain_and_the_best_row(study, tmp_path):
         ]
         * 2
     )
+
+
+def test_pictures_without_a_box_are_explained():
+    sure = details("se", 0)
+    nothing = tuple(replace(each, found=()) for each in sure.pictures)
+    unsure = replace(sure, pictures=nothing)
+    colours = {"plain": SLATE, "se": PALETTE[0]}
+    _, text, *_ = _pictures({"plain": [unsure], "se": [sure]}, colours)
+    assert text.text.endswith("one half. plain found none in these images.")
+    _, text, *_ = _pictures({"plain": [unsure], "se": [unsure]}, colours)
+    assert text.text.endswith("plain and se found none in these images.")
+    _, text, *_ = _pictures({"plain": [sure], "se": [sure]}, colours)
+    assert text.text.endswith("at least one half.")
 
 
 def test_every_row_has_a_swatch_of_its_colour():

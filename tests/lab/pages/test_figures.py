@@ -17,7 +17,7 @@ from attnlab.instruments import block_figures
 from attnlab.instruments.place.section_figures import PlacedPoint, placements_figure
 from attnlab.instruments.stiffness import StiffestStep, StiffnessResult
 from attnlab.instruments.stiffness.figures import surface_multiple
-from attnlab.instruments.stiffness.section import rank_sentence, stiffest_counts
+from attnlab.instruments.stiffness.section import evenness, rank_sentence, stiffest_counts
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.page.plot import BLUE, GREY, RED, row_colours, to_svg
@@ -309,3 +309,9 @@ def test_a_module_has_one_colour_on_all_figures():
 def test_long_labels_on_one_line_do_not_cover_each_other():
     sides = label_sides([(0.0, 0.0), (0.3, 0.0), (1.0, 1.0)], ["ASR(SE), folded", "ASR(SE)", "se"])
     assert sides[0] != sides[1]
+
+
+def test_steps_of_the_same_figure_are_as_even():
+    assert evenness({"se": 0.0}, 0.0) == "as even with se 0"
+    found = evenness({"se": 0.1, "eca": 0.5, "ie": 0.30001}, 0.3)
+    assert found == "more even with se 0.1; less even with eca 0.5; as even with ie 0.3"

@@ -243,6 +243,11 @@ def _pictures(
         for n in range(number)
     ]
     text = "Test images of the first seed; boxes with a score of at least one half."
+    unsure = [
+        label for label, strip in strips.items() if not any(each.found for each in strip[:number])
+    ]
+    if unsure:
+        text += f" {' and '.join(unsure)} found none in these images."
     legend = _legend(colours, ("dash", "true (white in the pictures)"))
     return [Heading("Some images"), Text(text, quiet=True), legend, Row(figures)]
 

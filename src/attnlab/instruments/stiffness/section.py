@@ -62,23 +62,25 @@ def _stiffness_answer(record: StudyRecord) -> str:
         plain = group.plain
         if plain is None or plain.tns is None:
             continue
-        others = {row.label: row.tns.mean for row in group.rows if row.tns and not row.plain}
-        even = [f"{label} {tns:.3g}" for label, tns in others.items() if tns < plain.tns.mean]
-        uneven = [f"{label} {tns:.3g}" for label, tns in others.items() if tns >= plain.tns.mean]
+        means = {row.label: row.tns.mean for row in group.rows if row.tns and not row.plain}
         on = f" on {record.name_of(group)}" if len(record.table.groups) > 1 else ""
-        sentences = []
-        if even:
-            sentences.append(f"the steps are more even with {', '.join(even)}")
-        if uneven:
-            sentences.append(f"they are less even with {', '.join(uneven)}")
-        if not sentences:
-            break
-        text = "; ".join(sentences)
-        return (
-            f"Against the plain network (TNS {plain.tns.mean:.3g}){on}, "
-            f"{text if even else text.replace('they', 'the steps', 1)}."
-        )
+        if means:
+            return (
+                f"Against the plain network (TNS {plain.tns.mean:.3g}){on}, "
+                f"the steps are {evenness(means, plain.tns.mean)}."
+            )
+        break
     return "How even the steps of the networks are, and where they are large."
+
+
+def evenness(means: dict[str, float], plain: float) -> str:
+    """Whose steps are more even than the plain network's, whose less, and whose have the figure
+    that is shown of the plain one."""
+    found: dict[str, list[str]] = {"more": [], "less": [], "as": []}
+    for label, tns in means.items():
+        side = "as" if f"{tns:.3g}" == f"{plain:.3g}" else "more" if tns < plain else "less"
+        found[side].append(f"{label} {tns:.3g}")
+    return "; ".join(f"{side} even with {', '.join(rows)}" for side, rows in found.items() if rows)
 
 
 def nsi_cells(record: StudyRecord, group: Group) -> list[tuple[str, str, float]]:
