@@ -881,7 +881,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stripe-plain",
         lambda x: attnlab.stripe(x.net, x.images),
-        "ResNet has no gate to watch: no gate that attnlab inserted, and no squee",
+        "ResNet has no gate to watch: no gate that attnlab inserted, no squeeze-a",
     ),
     (
         "stripe-loader-int",

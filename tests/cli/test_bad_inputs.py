@@ -268,7 +268,7 @@ CASES = [
     ("maps", "attnlab: Expected at least one network, for example: attnlab maps timm:test_v"),
     (
         "stripe resnet20 --limit 2",
-        "attnlab: ResNet has no gate to watch: no gate that attnlab inserted, and no sq",
+        "attnlab: ResNet has no gate to watch: no gate that attnlab inserted, no sque",
     ),
     (
         "maps resnet20 --limit 2",
@@ -462,7 +462,7 @@ CASES = [
         "report {json} -o /nowhere/page.html",
         "attnlab: '{json}' is not a result that has a page. Expected the folder of the run",
     ),
-    ("study", "Missing subcommand Expected one of {new, plan, run, status, show, measure}. Fo"),
+    ("study", "Missing subcommand Expected one of {new, plan, run, status, show, measure, submi"),
     ("study lst", "Unrecognized options Unrecognized options: lst Available subcommands: new, pla"),
     ("study new", "Required options Missing from attnlab study new: PATH Where to; an existing fi"),
     (

@@ -198,10 +198,10 @@ def test_unknown_names() -> None:
 def test_unknown_options() -> None:
     assert message(OptionError, "resnet20", in_chanels=1) == (
         "Network 'resnet20' has no option 'in_chanels'. Did you mean 'in_channels'? "
-        "It takes: in_channels, shortcut."
+        "It takes: in_channels, shortcut, parameters."
     )
     assert message(OptionError, "resnet20", depth=32) == (
-        "Network 'resnet20' has no option 'depth'. It takes: in_channels, shortcut."
+        "Network 'resnet20' has no option 'depth'. It takes: in_channels, shortcut, parameters."
     )
     assert message(OptionError, "timm:resnet18", colour=1) == (
         "timm:resnet18 has no option 'colour'."

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,18 @@ VIT: dict[str, Any] = {
 RECIPE = {"optimizer": "adamw", "lr": 1e-3, "batch_size": 16, "clip": 1.0, "ema": 0.9}
 SIGNALS: list[int] = []
 """One is taken for each training batch; 0 is none."""
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_a_new_process() -> Iterator[None]:
+    """Whatever ran before in this process (Ray listens to SIGTERM), and if it was begun in the
+    background, where Ctrl-C is ignored."""
+    own = {signal.SIGINT: signal.default_int_handler}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    before = {n: signal.signal(n, own.get(n, signal.SIG_DFL)) for n in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Signalling(nn.Module):
