@@ -10,6 +10,11 @@ def counted(number: float, noun: str) -> str:
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
+def a(noun: str) -> str:
+    """Write a noun with its article: `a window`, `an image`."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
 def listed(names: Sequence[object], most: int = 4) -> str:
     """`a, b, c, d and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -120,7 +120,7 @@ def progress_table(
     shown = [run for run in status.progress if with_done or run.state != "done"]
     runs = sorted(shown, key=lambda run: _ORDER[run.state])
     rows = [row_of(run, status.metric) for run in runs[:_SHOWN]]
-    heads = ["run", "state", "epoch", "loss", status.metric.title, "left"]
+    heads = ["run", "state", done_head(status), "loss", status.metric.title, "left"]
     sides = ["left", "left", *["right"] * 4]
     made = table(list(zip(heads, sides, strict=True)), rows)  # type: ignore[arg-type]
     more = len(runs) - _SHOWN
@@ -128,12 +128,18 @@ def progress_table(
     return Group(made, *(Text(text) for text in texts))
 
 
+def done_head(status: StudyStatus) -> str:
+    """The head of the column that says how far a run is: `epoch`, or `step` if all count steps."""
+    begun = {run.unit for run in status.progress if run.done} or {"epoch"}
+    return begun.pop() if len(begun) == 1 else "done"
+
+
 def row_of(run: RunProgress, metric: Metric) -> list[str]:
-    epoch = "" if run.epochs is None else f"{run.epoch}/{run.epochs}"
+    done = "" if run.whole is None else f"{run.done}/{run.whole}"
     return [
         str(run.entry),
         run.state,
-        epoch,
+        done,
         "" if run.loss is None else f"{run.loss:.3f}",
         "" if run.value is None else metric.text(run.value).removesuffix(metric.unit).strip(),
         "" if run.seconds_left is None else duration(run.seconds_left),
@@ -156,12 +162,12 @@ def progress_summary(status: StudyStatus, slots: int | None = None) -> str:
 
 def saved(status: StudyStatus) -> str:
     """What a study that was stopped has on disk."""
-    begun = [run for run in status.progress if run.state != "done" and run.epoch]
+    begun = [run for run in status.progress if run.state != "done" and run.done]
     done = sum(run.state == "done" for run in status.progress)
     text = f"{done} of {len(status.progress)} runs are done"
     if begun:
-        shown: Sequence[str] = [f"{run.entry} {run.epoch}/{run.epochs}" for run in begun[:4]]
+        shown: Sequence[str] = [f"{run.entry} {run.done}/{run.whole}" for run in begun[:4]]
         more = f" and {len(begun) - 4} more" if len(begun) > 4 else ""
         have = "has" if len(begun) == 1 else "have"
-        text += f", {len(begun)} {have} epochs saved ({', '.join(shown)}{more})"
+        text += f", {len(begun)} {have} {begun[0].unit}s saved ({', '.join(shown)}{more})"
     return text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.cli._show import console, print_python
-from attnlab.cli._study_progress import live, now, progress_summary, row_of
+from attnlab.cli._study_progress import done_head, live, now, progress_summary, row_of
 from attnlab.cli._study_shared import (
     Name,
     asked_study,
@@ -84,7 +84,7 @@ def _print_status(status: StudyStatus, title: str) -> None:
     for run, progress in zip(status.runs, status.progress, strict=True):
         label, state, *figures = row_of(progress, status.metric)
         rows.append([label, state, *figures, run.entry.run_id, run.detail])
-    heads = ["run", "state", "epoch", "loss", status.metric.title, "left", "id", ""]
+    heads = ["run", "state", done_head(status), "loss", status.metric.title, "left", "id", ""]
     console().print(table_of(heads, rows, title, text=(0, 1, 6, 7)))
     print(status)
     print(progress_summary(status))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnlab._words import a
 from attnlab.results.metric import Metric
 from attnlab.results.speed import TimedNetwork
 from attnlab.results.table import Group, StudyRow, StudyTable, Verdict
@@ -29,7 +30,7 @@ def table_answer(table: StudyTable) -> list[str]:
 
 def cost_lines(group: Group, metric: Metric) -> list[str]:
     """What is as good within the study's margin, what it takes, and what folds."""
-    return [*_equivalence_lines(group, metric), *_time_lines(group), *_fold_lines(group)]
+    return [*_equivalence_lines(group, metric), *_time_lines(group, metric), *_fold_lines(group)]
 
 
 def points(metric: Metric, difference: str) -> str:
@@ -78,7 +79,7 @@ def _equivalence_lines(group: Group, metric: Metric) -> Iterator[str]:
         yield f"Not shown to be {as_good}: {', '.join(others)}."
 
 
-def _time_lines(group: Group) -> Iterator[str]:
+def _time_lines(group: Group, metric: Metric) -> Iterator[str]:
     if group.timed is None:
         return
     others = [
@@ -87,7 +88,7 @@ def _time_lines(group: Group) -> Iterator[str]:
         if row.speed is not None and row.label != group.timed.reference
     ]
     if others:
-        yield f"Time of an image, {group.timed.reference} = 1: {', '.join(others)}."
+        yield f"Time of {a(metric.sample)}, {group.timed.reference} = 1: {', '.join(others)}."
 
 
 def _fold_lines(group: Group) -> Iterator[str]:

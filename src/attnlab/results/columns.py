@@ -86,7 +86,7 @@ class StudyColumns:
         lines = [Line(group, row) for row in group.rows]
         tables = [terminal_table(self._chosen(*names), lines) for names in chosen]
         if group.timed is not None:
-            time = _time_columns(group.timed.reference)
+            time = _time_columns(self.table.metric, group.timed.reference)
             tables.append(terminal_table([self.columns["module"], *time.values()], lines))
         return tables
 
@@ -153,7 +153,7 @@ def _own_columns(table: StudyTable, name_of: NameOf, result: str) -> Columns:
         **_cost_columns(table, result),
         **_paper_columns(table.metric, result),
         **_test_columns(table.metric),
-        **_time_columns(next(timed, "")),
+        **_time_columns(table.metric, next(timed, "")),
         **_equivalence_columns(table),
     }
 
@@ -372,9 +372,17 @@ def _cost_columns(table: StudyTable, name: str) -> Columns:
         ),
         "macs": _count_column("MACs M", "MACs", lambda row: row.macs, mac_digits, "macs"),
         "train_speed": _speed_column(
-            "images/s train", "train images/s", "train", lambda row: row.train_speed
+            f"{metric.samples}/s train",
+            f"train {metric.samples}/s",
+            f"train_{metric.samples}",
+            lambda row: row.train_speed,
         ),
-        "test_speed": _speed_column("images/s test", "", "inference", lambda r: r.inference_speed),
+        "test_speed": _speed_column(
+            f"{metric.samples}/s test",
+            "",
+            f"inference_{metric.samples}",
+            lambda row: row.inference_speed,
+        ),
         **_network_columns(metric, name, parameter_digits),
     }
 
@@ -442,11 +450,11 @@ def _speed_column(
         lambda line: number_cell(read(line.row), "{:.0f}"),
         short,
         text,
-        {f"{name}_images_per_second": lambda line: read(line.row)},
+        {f"{name}_per_second": lambda line: read(line.row)},
     )
 
 
-def _time_columns(reference: str) -> Columns:
+def _time_columns(metric: Metric, reference: str) -> Columns:
     def milliseconds(line: Line) -> float | None:
         return None if line.row.speed is None else line.row.speed.milliseconds
 
@@ -459,7 +467,7 @@ def _time_columns(reference: str) -> Columns:
 
     return {
         "milliseconds": Column(
-            "ms", lambda line: _digits_cell(milliseconds(line)), "ms / image", taken
+            "ms", lambda line: _digits_cell(milliseconds(line)), f"ms / {metric.sample}", taken
         ),
         "time": Column(
             f"time / {reference} [95% interval]",

@@ -4,8 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
+
+
+@dataclass(frozen=True)
+class Budget:
+    """For how long a run trains, and what of it an `EpochRecord` stands for."""
+
+    epochs: int | None = None
+    """How many records there will be; None where that is not known."""
+    steps: int | None = None
+    """In all; None for a budget in epochs."""
+    interval: int | None = None
+    """Steps of a record; the last one may have fewer."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted, for people: `epoch` or `step`."""
+        return "epoch" if self.steps is None or self.interval is None else "step"
+
+    def after(self, records: int) -> int:
+        """How many epochs, or steps, are done after so many records."""
+        if self.steps is None or self.interval is None:
+            return records
+        return min(records * self.interval, self.steps)
+
+    @property
+    def whole(self) -> int | None:
+        """All epochs, or steps; None where that is not known."""
+        return None if self.epochs is None else self.after(self.epochs)
 
 
 class EpochRecord(BaseModel):

@@ -27,6 +27,8 @@ class Metric(Strict):
     """No stored value is above it."""
     digits: NonNegativeInt = 2
     """Behind the point, when shown."""
+    sample: str = "image"
+    """What a network is given, one of it: `window` of a text."""
     nothing: float | None = None
     """The stored value of a network that has learned nothing, or next to nothing; None where that
     depends on the data."""
@@ -71,6 +73,11 @@ class Metric(Strict):
     def interval_text(self, low: float, high: float) -> str:
         """Write the interval of a difference: `[+0.20, +0.60]`."""
         return f"[{self.signed(low)}, {self.signed(high)}]"
+
+    @property
+    def samples(self) -> str:
+        """Several of what a network is given: `images`."""
+        return f"{self.sample}s"
 
     @property
     def direction(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from attnlab.results.epoch import Budget
+
 
 class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -26,7 +28,14 @@ class RecipeSettings(_Read):
 
     name: str | None = None
     epochs: int | None = None
+    steps: int | None = None
+    interval: int | None = None
     test_batch_size: int | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """For how long it trains."""
+        return Budget(self.epochs, self.steps, self.interval)
 
 
 class RunSettings(_Read):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,8 @@ from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts, Value
 from attnlab.results.metric import Metric
 from attnlab.tasks.task import CreatedTask, Loss, Means, TaskMeters
+
+_metric = partial(Metric, sample="window")
 
 
 class Language(CreatedTask[Tensor]):
@@ -24,12 +27,12 @@ class Language(CreatedTask[Tensor]):
 
     targets = "tokens"
     metrics = (
-        Metric(
+        _metric(
             name="loss", label="validation loss", unit="nats", better="lower", least=0, digits=4
         ),
-        Metric(name="bits_per_byte", label="bits per byte", better="lower", least=0, digits=4),
-        Metric(name="perplexity", label="perplexity", better="lower", least=1, digits=3),
-        Metric(name="top1", label="top-1", unit="%", scale=100, least=0, most=1),
+        _metric(name="bits_per_byte", label="bits per byte", better="lower", least=0, digits=4),
+        _metric(name="perplexity", label="perplexity", better="lower", least=1, digits=3),
+        _metric(name="top1", label="top-1", unit="%", scale=100, least=0, most=1),
     )
 
     @property

@@ -126,8 +126,8 @@ def _best_epoch(record: StudyRecord) -> Iterator[Chip]:
     yield Chip(
         "Results are of the last epoch.",
         "warn" if changed else "neutral",
-        f"Choosing the best epoch by {metric.label} of the test images would {does} {size} on "
-        f"average, {of} the plain backbone as well.{effect}",
+        f"Choosing the best epoch by {metric.label} of the test {metric.samples} would {does} "
+        f"{size} on average, {of} the plain backbone as well.{effect}",
     )
 
 

@@ -81,7 +81,7 @@ def _way(comparison: ComparisonResult) -> list[Section]:
     if any(len(curve.mean) < 2 for curve in curves):
         return []
     # Logs of others do not say of which images a value is.
-    figure = curves_figure(curves, [], comparison.judged.metric, images="", width=FULL)
+    figure = curves_figure(curves, [], comparison.judged.metric, part=None, width=FULL)
     lead = "Mean over runs, and their range, as logged; where one run has ended, its row ends."
     if len(curves) < len(group.rows):
         lead += f" Of {len(group.rows)} rows, the baseline, the best and the worst."

@@ -13,6 +13,7 @@ from attnlab.page.parts import Figure, Folded, Heading, Legend, Part, Row, Secti
 from attnlab.page.plot import GREY, Spec, row_colours
 from attnlab.page.scatter import scatter
 from attnlab.results import Metric
+from attnlab.results.epoch import Budget
 from attnlab.results.metric import directed
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.speed import TimedNetwork
@@ -55,7 +56,7 @@ def cost_figure(
         colours = row_colours((point.module, point.kind == "plain") for point in points)
     base = scatter(
         [_cost_value(point, metric, colours[point.module]) for point in points],
-        ("ms", "time per image, ms"),
+        ("ms", f"time per {metric.sample}, ms"),
         ("result", directed(f"{metric.title}, mean over seeds", metric)),
         title,
         shape={"field": "shape", "type": "nominal", "scale": None},
@@ -116,7 +117,7 @@ def _text(point: CostPoint, metric: Metric) -> str:
         interval = f" [{point.low:.3g}, {point.high:.3g}]"
     return (
         f"{point.module}, {_WORDS[point.kind]}: {metric.shown_text(point.result)} at "
-        f"{point.milliseconds:.3g} ms{interval} per image"
+        f"{point.milliseconds:.3g} ms{interval} per {metric.sample}"
     )
 
 
@@ -138,12 +139,17 @@ def cost_section(record: StudyRecord, doubtful: bool = False) -> Section:
         # A run that was tested once has a point and no curve.
         if any(len(curve.mean) > 1 for curve in shown):
             figure = curves_figure(
-                shown, _drops(record, group), metric, name, colours=record.colours
+                shown,
+                _drops(record, group),
+                metric,
+                name,
+                colours=record.colours,
+                budget=_budget(record, group),
             )
             curves.append(Figure(figure))
     text = (
-        f"{metric.label} on the test images after each epoch: mean, and range over seeds; dashes "
-        f"where the learning rate drops."
+        f"{metric.label} on the test {metric.samples}, {_how_often(record)}: mean, and range over "
+        f"seeds; dashes where the learning rate drops."
     )
     parts: list[Part | Folded] = [Legend(_legend(record))] if scatter else []
     if len(scatter) == len(curves) == 1:  # one data set: both fit side by side
@@ -236,8 +242,9 @@ def _how(record: StudyRecord) -> str:
             texts.append(
                 f"{record.name_of(group)}: one network per row, the first seed's, all timed "
                 f"interleaved in one process after the last run had ended ({timed.rounds} rounds "
-                f"of {timed.batch} images, {threads}, {timed.processor or timed.device})"
-                f"; bars are 95 % intervals of the time relative to {timed.reference}.{busy}"
+                f"of {timed.batch} {record.metric.samples}, {threads}, "
+                f"{timed.processor or timed.device}); bars are 95 % intervals of "
+                f"the time relative to {timed.reference}.{busy}"
             )
     return " ".join(texts)
 
@@ -287,6 +294,20 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve
     columns = list(zip(*histories, strict=False))
     mean = [sum(column) / len(column) for column in columns]
     return MetricCurve(label, mean, [min(c) for c in columns], [max(c) for c in columns])
+
+
+def _budget(record: StudyRecord, group: Group) -> Budget:
+    """That of the runs of a group, which agree."""
+    run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
+    return Budget() if run is None else run.stored.config.recipe.budget
+
+
+def _how_often(record: StudyRecord) -> str:
+    """`after each epoch`, `every 100 steps`."""
+    budgets = [_budget(record, group) for group in record.table.groups]
+    if any(budget.unit == "epoch" for budget in budgets):
+        return "after each epoch"
+    return " or ".join(dict.fromkeys(f"every {budget.interval} steps" for budget in budgets))
 
 
 def _drops(record: StudyRecord, group: Group) -> list[int]:

@@ -115,7 +115,7 @@ def _chance(record: StudyRecord, group: Group) -> str:
         return ""
     return (
         f"{metric.shown_text(value.mean)}, and the commonest class alone has "
-        f"{metric.text(chance)} of the {images} test images"
+        f"{metric.text(chance)} of the {images} test {metric.samples}"
     )
 
 
@@ -143,9 +143,10 @@ def _few_images(record: StudyRecord, group: Group) -> Iterator[Chip]:
         return
     number = max(known) / metric.scale * images
     yield Chip(
-        f"{record.name_of(group)} has too few test images for this question: {images}.",
+        f"{record.name_of(group)} has too few test {metric.samples} for this question: {images}.",
         "bad",
         f"The largest difference in question, {max(known):.{metric.digits}f} "
         f"{metric.difference_unit}, is {number:.1f} of them; fewer than {_FEWEST_IMAGES} cannot "
-        f"show anything even if no image speaks against it. Test on more images.",
+        f"show anything even if no {metric.sample} speaks against it. Test on more "
+        f"{metric.samples}.",
     )

@@ -9,6 +9,7 @@ from attnlab._spread import evenly_spread
 from attnlab.page.plot import BLUE, FULL, GREY, HALF, RED, Spec, row_colours
 from attnlab.page.tables import minus
 from attnlab.results import Metric
+from attnlab.results.epoch import Budget
 from attnlab.results.metric import directed
 from attnlab.results.table import Standing
 
@@ -200,27 +201,32 @@ class MetricCurve:
     high: Sequence[float]
 
 
+_EPOCHS = Budget()
+
+
 def curves_figure(
     curves: Sequence[MetricCurve],
     drops: Sequence[int],
     metric: Metric,
     title: str = "",
-    images: str = "test images",
+    part: str | None = "test",
     colours: Mapping[str, str] | None = None,
     width: int = HALF,
+    budget: Budget = _EPOCHS,
 ) -> Spec:
     """Mean and range over seeds, with dashes where the learning rate drops; without `colours` the
-    first curve is the plain network's."""
+    first curve is the plain network's. `part` is the part of the data, None where it is not
+    known."""
     if colours is None:
         colours = row_colours((curve.module, n == 0) for n, curve in enumerate(curves))
     y = {
         "field": "mean",
         "type": "quantitative",
-        "title": directed(", ".join(filter(None, (metric.title, images))), metric),
+        "title": directed(metric.title + (f", {part} {metric.samples}" if part else ""), metric),
         "scale": {"zero": False},
     }
     colour = _curve_colour({curve.module: colours[curve.module] for curve in curves})
-    both = {"x": _epochs(curves), "color": colour}
+    both = {"x": _epochs(curves, budget), "color": colour}
     opacity = 0.2 if len(curves) < 4 else 0.1  # of many areas, one on the other, lighter ones
     ranges = {
         "mark": {"type": "area", "opacity": opacity, "aria": False},
@@ -234,17 +240,17 @@ def curves_figure(
         "title": title or None,
         "width": width,
         "height": 240,
-        "data": {"values": _curve_values(curves, metric)},
-        "layer": [_drop_layer(drops), ranges, means],
+        "data": {"values": _curve_values(curves, metric, budget)},
+        "layer": [_drop_layer([budget.after(drop) for drop in drops]), ranges, means],
     }
 
 
-def _epochs(curves: Sequence[MetricCurve]) -> Spec:
+def _epochs(curves: Sequence[MetricCurve], budget: Budget) -> Spec:
     return {
         "field": "epoch",
         "type": "quantitative",
-        "title": "epoch",
-        "axis": {"grid": False, "tickMinStep": 1, **_whole_ticks(curves)},
+        "title": budget.unit,
+        "axis": {"grid": False, "tickMinStep": 1, **_whole_ticks(curves, budget)},
         "scale": {"nice": False, "zero": False},
     }
 
@@ -253,9 +259,10 @@ _FEW = 8
 """Epochs up to which each has its tick: of so few, Vega halves them whatever the least step is."""
 
 
-def _whole_ticks(curves: Sequence[MetricCurve]) -> Spec:
+def _whole_ticks(curves: Sequence[MetricCurve], budget: Budget) -> Spec:
     epochs = max((len(curve.mean) for curve in curves), default=0)
-    return {"values": [*range(1, epochs + 1)], "format": "d"} if epochs <= _FEW else {}
+    ticks = [budget.after(epoch) for epoch in range(1, epochs + 1)]
+    return {"values": ticks, "format": "d"} if epochs <= _FEW else {}
 
 
 def _drop_layer(drops: Sequence[int]) -> Spec:
@@ -266,16 +273,16 @@ def _drop_layer(drops: Sequence[int]) -> Spec:
     }
 
 
-def _curve_values(curves: Sequence[MetricCurve], metric: Metric) -> list[Spec]:
+def _curve_values(curves: Sequence[MetricCurve], metric: Metric, budget: Budget) -> list[Spec]:
     return [
         {
             "module": curve.module,
-            "epoch": epoch,
+            "epoch": budget.after(epoch),
             "mean": mean,
             "low": curve.low[epoch - 1],
             "high": curve.high[epoch - 1],
-            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after epoch "
-            f"{len(curve.mean)}",
+            "text": f"{curve.module}: {metric.shown_text(curve.mean[-1])} after "
+            f"{budget.unit} {budget.after(len(curve.mean))}",
         }
         for curve in curves
         for epoch, mean in enumerate(curve.mean, 1)

@@ -68,19 +68,20 @@ def _metric(run: StoredRun) -> Metric | None:
     if run.is_trained:
         return run.result.metric
     name = next(iter(run.history[0].test), None) if run.history else None
-    return None if name is None else Metric(name=name, label=name, digits=4)
+    return None if name is None else Metric(name=name, label=name, digits=4, sample="input")
 
 
 def _verdict(run: StoredRun) -> str:
-    epochs = run.config.recipe.epochs
+    budget = run.config.recipe.budget
     if not run.is_trained:
-        of = "" if epochs is None else f" of {epochs}"
-        return f"Not finished: {len(run.history)}{of} epochs are done."
+        of = "" if budget.whole is None else f" of {budget.whole}"
+        return f"Not finished: {budget.after(len(run.history))}{of} {budget.unit}s are done."
     result = run.result
     metric = result.metric
     return (
-        f"{metric.label} **{metric.text(result.value)}** on the test images after {result.epochs} "
-        f"epochs. One seed says nothing about chance: a study compares several."
+        f"{metric.label} **{metric.text(result.value)}** on the test {metric.samples} after "
+        f"{budget.after(result.epochs)} {budget.unit}s. One seed says nothing about chance: a "
+        f"study compares several."
     )
 
 
@@ -99,7 +100,11 @@ def _chips(run: StoredRun) -> list[Chip]:
     return [
         *others,
         Chip(f"{result.parameters / 1e6:.3f} M parameters"),
-        *([] if result.macs is None else [Chip(f"{result.macs / 1e6:.2f} M MACs per image")]),
+        *(
+            []
+            if result.macs is None
+            else [Chip(f"{result.macs / 1e6:.2f} M MACs per {result.metric.sample}")]
+        ),
         Chip(f"{result.seconds / 60:.1f} min"),
         *chips,
     ]
@@ -107,25 +112,30 @@ def _chips(run: StoredRun) -> list[Chip]:
 
 def _way(run: StoredRun) -> Section:
     title, metric, history = "How did it get there?", _metric(run), run.history
+    budget = run.config.recipe.budget
     if metric is None or not history:
         return Section(title, "", [], "No epoch is done.")
-    loss = Metric(name="train_loss", label="training loss", better="lower", digits=3)
+    loss = Metric(
+        name="train_loss", label="training loss", better="lower", digits=3, sample=metric.sample
+    )
     figures = []
     losses = [record.train_loss for record in history if record.train_loss is not None]
     found = [value for record in history if (value := record.test[metric.name]) is not None]
-    for which, images, values in (
-        (metric, "test images", [metric.shown(value) for value in found]),
-        (loss, "training images", losses),
+    for which, part, values in (
+        (metric, "test", [metric.shown(value) for value in found]),
+        (loss, "training", losses),
     ):
         if values:
             curve = MetricCurve(which.label, *[values] * 3)
-            figures.append(Figure(curves_figure([curve], [], which, images=images)))
+            figures.append(Figure(curves_figure([curve], [], which, part=part, budget=budget)))
     best = metric.best(found)
-    answer = f"The best of {len(history)} epochs on the test images was epoch {best + 1}"
+    tests = f"{len(history)} epochs" if budget.unit == "epoch" else f"{len(history)} tests"
+    answer = f"The best of {tests} on the test {metric.samples} was "
+    answer += f"{'' if budget.unit == 'epoch' else 'after '}{budget.unit} {budget.after(best + 1)}"
     answer += ", the last." if best + 1 == len(history) else "; the result is the last one."
     to_do = (
         "If the loss still falls at the end, train longer; if it falls and the result does not "
-        "rise, the network learns its training images by heart."
+        f"rise, the network learns its training {metric.samples} by heart."
     )
     return Section(title, "", [Row(figures)], answer, to_do)
 
@@ -144,23 +154,25 @@ _MOST_ROWS = 24
 
 def _depth(run: StoredRun) -> list[Section]:
     """How norms, NSI, gates and attention moved while it trained, if that was measured."""
+    budget = run.config.recipe.budget
     history = [record for record in run.history if record.state_norm]
     if not history:
         return []
     last = history[-1]
+    after = f"After {budget.unit} {budget.after(last.epoch)}"
     assert last.state_norm is not None
     cells = [
-        (f"epoch {record.epoch}", label, value)
+        (f"{budget.unit} {budget.after(record.epoch)}", label, value)
         for record in (history[place] for place in evenly_spread(len(history), _MOST_ROWS))
         for label, value in (record.state_norm or {}).items()
     ]
     figure = Figure(heat_figure(cells, legend="‖x‖"), "Norm of the state in front of every step.")
     norms = list(last.state_norm.values())
     answer = (
-        f"After epoch {last.epoch} the state is {norms[0]:.3g} long in front of the first step and "
+        f"{after} the state is {norms[0]:.3g} long in front of the first step and "
         f"{norms[-1]:.3g} in front of the last."
     )
-    parts: list[Part | Folded] = [figure, _depth_table(last), words("step", "NSI")]
+    parts: list[Part | Folded] = [figure, _depth_table(last, after), words("step", "NSI")]
     if last.sink:
         share = max(last.sink.values())
         name = max(last.sink, key=lambda each: last.sink[each] if last.sink else 0.0)
@@ -170,7 +182,7 @@ def _depth(run: StoredRun) -> list[Section]:
     return [Section("What moved inside while it trained?", "", parts, answer)]
 
 
-def _depth_table(record: EpochRecord) -> Table:
+def _depth_table(record: EpochRecord, caption: str) -> Table:
     """A row per step, of the columns that were measured."""
     found = [(head, getattr(record, name)) for name, head in _DEPTH if getattr(record, name)]
     labels = list(record.state_norm or {})
@@ -178,7 +190,7 @@ def _depth_table(record: EpochRecord) -> Table:
         [Cell(label), *(number_cell(values.get(label), "{:.4g}") for _, values in found)]
         for label in labels
     ]
-    return Table(["step", *(head for head, _ in found)], rows, f"After epoch {record.epoch}")
+    return Table(["step", *(head for head, _ in found)], rows, caption)
 
 
 def _stiffness(run: StoredRun) -> list[Section]:

@@ -21,6 +21,7 @@ from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Chip, Code, Download, Folded, Notes, Page, Part, Section, Table
 from attnlab.results.columns import interval_kind
+from attnlab.results.epoch import Budget
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.study import PlanRecord, StoredStudy
 
@@ -50,7 +51,9 @@ def progress_section(record: StudyRecord) -> list[Section]:
 
 def _progress_tables(record: StudyRecord) -> list[Part | Folded]:
     """Runs that say something in sight; those that wait, which may be hundreds, when asked for."""
-    columns = ["run", "state", "epoch", "training loss", record.metric.title]
+    units = {run.stored.config.recipe.budget.unit for run in record.runs if run.stored.history}
+    unit = units.pop() if len(units) == 1 else "epoch"
+    columns = ["run", "state", unit, "training loss", record.metric.title]
     rows: dict[bool, list[list[Cell]]] = {False: [], True: []}
     for run in sorted(record.runs, key=lambda run: _ORDER.index(run.state)):
         rows[run.state == "waiting"].append(_row(run, record.metric.name, record))
@@ -64,8 +67,13 @@ def _progress_tables(record: StudyRecord) -> list[Part | Folded]:
     return parts
 
 
+def _done(budget: Budget, records: int) -> str:
+    """`3 / 12`: epochs, or steps."""
+    return f"{budget.after(records)}" + ("" if budget.whole is None else f" / {budget.whole}")
+
+
 def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
-    history, epochs = run.stored.history, run.stored.config.recipe.epochs
+    history, budget = run.stored.history, run.stored.config.recipe.budget
     label = Cell(f"{record.label_of(run)}")
     if not history:
         return [label, Cell(run.state), Cell("—"), Cell("—"), Cell("—")]
@@ -74,7 +82,7 @@ def _row(run: RunRecord, name: str, record: StudyRecord) -> list[Cell]:
     return [
         label,
         Cell(run.state),
-        Cell(f"{len(history)}" + ("" if epochs is None else f" / {epochs}"), order=len(history)),
+        Cell(_done(budget, len(history)), order=len(history)),
         Cell("—") if loss is None else Cell(f"{loss:.3f}", order=loss),
         Cell("—") if value is None else Cell(record.metric.text(value), order=value),
     ]

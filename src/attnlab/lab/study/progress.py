@@ -8,6 +8,7 @@ from statistics import fmean
 
 from attnlab.lab.study.store import State, Store
 from attnlab.results import StoredRun
+from attnlab.results.epoch import Budget
 from attnlab.results.study import RunEntry
 
 _LAST = 3
@@ -20,16 +21,18 @@ class RunProgress:
 
     entry: RunEntry
     state: State
-    epoch: int = 0
-    """Epochs that are done."""
-    epochs: int | None = None
+    done: int = 0
+    """Epochs that are done; steps for a budget in steps."""
+    whole: int | None = None
     """Of the recipe; None before it has begun."""
+    unit: str = "epoch"
+    """What `done` and `whole` count: `epoch` or `step`."""
     loss: float | None = None
-    """Of training, in the last epoch that is done."""
+    """Of training, between the last two tests that are done."""
     value: float | None = None
     """The result's metric after it, as it is stored."""
     seconds_left: float | None = None
-    """Of training; None where no epoch is done."""
+    """Of training; None before the first test."""
     seconds: float | None = None
     """That all of it took, or will take."""
 
@@ -37,33 +40,35 @@ class RunProgress:
 def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> RunProgress:
     """What the files of a run say of it."""
     run = store.run(entry)
-    epochs = run.config.recipe.epochs
+    budget = run.config.recipe.budget
     if run.is_digested:
-        return _finished_progress(entry, run, epochs)
+        return _finished_progress(entry, run, budget)
     history = run.history
     if not history:
-        return RunProgress(entry, state, 0, epochs)
-    last = history[-1]
+        return RunProgress(entry, state, 0, budget.whole, budget.unit)
+    last, rounds = history[-1], budget.epochs
     each = fmean(record.seconds for record in history[-_LAST:])
-    left = None if epochs is None or state == "done" else each * max(0, epochs - len(history))
+    left = None if rounds is None or state == "done" else each * max(0, rounds - len(history))
     return RunProgress(
         entry,
         state,
-        len(history),
-        epochs,
+        budget.after(len(history)),
+        budget.whole,
+        budget.unit,
         last.train_loss,
         last.test.get(metric),
         left,
-        None if epochs is None else each * epochs,
+        None if rounds is None else each * rounds,
     )
 
 
-def _finished_progress(entry: RunEntry, run: StoredRun, epochs: int | None) -> RunProgress:
-    curve = run.curve
-    taken = None if epochs is None or not curve.seconds else fmean(curve.seconds) * epochs
+def _finished_progress(entry: RunEntry, run: StoredRun, budget: Budget) -> RunProgress:
+    curve, rounds = run.curve, budget.epochs
+    taken = None if rounds is None or not curve.seconds else fmean(curve.seconds) * rounds
     loss = curve.losses[-1] if curve.losses else None
     value = curve.values[-1] if curve.values else None
-    return RunProgress(entry, "done", len(curve.values), epochs, loss, value, None, taken)
+    done = budget.after(len(curve.values))
+    return RunProgress(entry, "done", done, budget.whole, budget.unit, loss, value, None, taken)
 
 
 def seconds_left(runs: Sequence[RunProgress], slots: int) -> float | None:

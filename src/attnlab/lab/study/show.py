@@ -17,14 +17,14 @@ def column_notes(table: StudyTable) -> list[str]:
     return [
         f"{metric.label} is the last epoch of the recipe, mean ± std over seeds"
         f"{'' if metric.better == 'higher' else ', lower is better'}; the best epoch* was chosen "
-        f"by looking at the test images, so it is optimistic and not a result",
+        f"by looking at the test {metric.samples}, so it is optimistic and not a result",
         f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
         f"Holm over the modules of the table; nothing is called better when the interval contains "
         f"zero",
         *_equivalence_notes(table),
         *_speed_notes(table),
-        "train images/s were timed in each run alone: a ratio of them is only as good as the "
-        "machine was quiet",
+        f"train {metric.samples}/s were timed in each run alone: a ratio of them is only as good "
+        "as the machine was quiet",
     ]
 
 
@@ -51,8 +51,8 @@ def _speed_notes(table: StudyTable) -> list[str]:
         busy = f"; {timed.busy}" if timed.busy else ""
         notes.append(
             f"time is that of one network per row, all interleaved, relative to {timed.reference}, "
-            f"with its 95% interval ({timed.rounds} rounds of {timed.batch} images, "
-            f"{timed.threads} thread{'s' * (timed.threads != 1)}){busy}"
+            f"with its 95% interval ({timed.rounds} rounds of {timed.batch} "
+            f"{table.metric.samples}, {timed.threads} thread{'s' * (timed.threads != 1)}){busy}"
         )
     return list(dict.fromkeys(notes))
 

@@ -226,7 +226,7 @@ def _run(fabric: Fabric, job: _Job) -> RunResult:
         )
         tracking = Tracking(job.trackers if fabric.is_global_zero else (), run)
         shown = job.progress if fabric.is_global_zero else _silent
-        show = reporter(shown, config.label, config.recipe.epochs, task.metrics[0])
+        show = reporter(shown, config.label, config.recipe.budget, task.metrics[0])
         if config.recipe.lr_batch not in (None, config.recipe.batch_size):
             show.note(_scaled(config))
         for note in what_differs(config.recipe, type(task), state.network):

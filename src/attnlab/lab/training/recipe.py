@@ -19,6 +19,7 @@ from pydantic import (
 from attnlab._errors import OptionError, unknown_name
 from attnlab._imported import is_path
 from attnlab._strict import Strict
+from attnlab.results.epoch import Budget
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
@@ -167,6 +168,11 @@ class Recipe(Strict):
                 f"Expected warmup_steps to be below steps but got warmup_steps = "
                 f"{self.warmup_steps} and steps = {steps}."
             )
+
+    @property
+    def budget(self) -> Budget:
+        """For how long it trains, as tables and pages say it."""
+        return Budget(self.epochs, self.steps, self.interval)
 
     def seen(self, images: int) -> int:
         """How many images a run trains on, of a data set of so many; one counts each time."""
