@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnlab.results import Metric
 from attnlab.results.answer import table_answer
 from attnlab.results.speed import GroupSpeed, TimedNetwork
@@ -50,6 +52,14 @@ def table(*groups: Group) -> StudyTable:
         paper_source="",
         paper_note="",
     )
+
+
+def test_what_a_network_is_given_has_its_name():
+    from attnlab.tasks.language import Language
+
+    rows = StudyRow("plain", True, SEEDS, ()), StudyRow("token", False, SEEDS, (), speed=timed(1.2))
+    made = replace(table(group(*rows)), metrics=Language.metrics)
+    assert "Time of a window, plain = 1: token 1.20 [1.16, 1.24]." in table_answer(made)
 
 
 def test_a_gain_a_loss_what_is_not_shown_and_what_folds():
