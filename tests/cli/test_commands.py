@@ -57,6 +57,12 @@ def test_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
     )
 
 
+def test_version_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fails(["version"], capsys) == (
+        "attnlab: Unknown command 'version'. Did you mean 'attnlab --version'?\n"
+    )
+
+
 def test_command_nothing_like_any(capsys: pytest.CaptureFixture[str]) -> None:
     names = ", ".join(COMMANDS)
     assert fails(["x" * 12], capsys) == (

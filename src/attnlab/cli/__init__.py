@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import tyro
 
-from attnlab._errors import AttnlabError, unknown_name
+from attnlab._errors import AttnlabError, OptionError, unknown_name
 from attnlab.cli._words import in_order
 from attnlab.cli.driver import as_command
 from attnlab.instruments.registry import INSTRUMENTS
@@ -94,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif name in ("-h", "--help"):
             print(DESCRIPTION, end="")
             raise SystemExit(0)
+        elif name == "version":
+            raise OptionError("Unknown command 'version'. Did you mean 'attnlab --version'?")
         else:
             raise unknown_name("command", name, COMMANDS)
     except AttnlabError as error:

@@ -29,7 +29,7 @@ _DEFINITIONS = {
         "docs/explanation/tns.md#the-definition",
     ),
     "δ(M)": (
-        "share of the images for which some step is larger than M: 1 at the bottom left, falling "
+        "share of the inputs for which some step is larger than M: 1 at the bottom left, falling "
         "to 0; TNS is its volume.",
         "docs/explanation/tns.md#the-definition",
     ),

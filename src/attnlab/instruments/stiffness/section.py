@@ -48,7 +48,7 @@ def stiffness_section(record: StudyRecord) -> Section:
     parts.append(words("step", "NSI", "TNS", "δ(M)", "p̂(M)", "M₁", "M₂"))
     lead = (
         "The map shows NSI: how far each block moves the features, relative to their length (mean "
-        "over test images and seeds). TNS sums up how uneven the steps are. It grows with depth "
+        "over test inputs and seeds). TNS sums up how uneven the steps are. It grows with depth "
         "before any training, so depth and size are ranked beside it; and it depends on the "
         "convention of NSI: see the alerts."
     )
@@ -164,7 +164,7 @@ def where_section(record: StudyRecord) -> Section:
     parts: list[Part | Folded] = [*placements]
     if measured:
         lead = (
-            "How often each block is the stiffest of most test images (the first of every stage is "
+            "How often each block is the stiffest of most test inputs (the first of every stage is "
             f"not counted), over all runs. {lead}"
         )
         parts = [_counted(record, counts), *parts]

@@ -37,7 +37,7 @@ def surface_parts(record: StudyRecord) -> list[Part | Folded]:
         text += f" Measured on other M and left out: {', '.join(left_out)}."
     if len(group.rows) > _SHOWN:
         text += f" The first {_SHOWN} of {len(group.rows)} modules."
-    return [Heading("How many images meet a stiff step?"), *surface_figures(alike, text)]
+    return [Heading("How many inputs meet a stiff step?"), *surface_figures(alike, text)]
 
 
 def surface_figures(networks: Mapping[str, StiffnessResult], text: str) -> list[Part | Folded]:
@@ -46,7 +46,7 @@ def surface_figures(networks: Mapping[str, StiffnessResult], text: str) -> list[
     return [
         Figure(
             images,
-            f"δ(M): share of images with a step above M₁ and M₂; the smaller the bright corner, "
+            f"δ(M): share of inputs with a step above M₁ and M₂; the smaller the bright corner, "
             f"the more even the steps. {text}",
             wide=True,
         ),
