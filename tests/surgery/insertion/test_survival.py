@@ -275,6 +275,40 @@ def test_a_wrapped_module_before_torch_compile():
         torch.testing.assert_close(compiled(images()), want)
 
 
+@pytest.mark.parametrize("way", ["attribute", "children", "block", "gate", "forward"])
+def test_what_is_exchanged_after_the_first_compiled_run_is_refused(way):
+    torch._dynamo.reset()  # below torch's limit of graphs for one forward
+    network, other = gated(Plain(SlotBlock)), gated(Plain(SlotBlock))
+    network.blocks, other.blocks = (nn.Sequential(*each.blocks) for each in (network, other))
+    compiled = torch.compile(network, backend="eager")
+    torch.testing.assert_close(compiled(images()), network(images()))
+    if way == "attribute":
+        network.blocks = other.blocks
+    elif way == "children":
+        network._modules["blocks"] = other.blocks
+    elif way == "block":
+        network.blocks._modules["0"] = other.blocks[0]
+    elif way == "gate":
+        name = next(name for name, _ in attachments(network))
+        parent, _, child = name.rpartition(".")
+        network.get_submodule(parent)._modules[child] = other.get_submodule(name)
+    else:
+        network.blocks.forward = lambda x: x
+    with pytest.raises(GateLostError):
+        compiled(images())
+
+
+def test_torch_compile_guards_no_list_of_ours():
+    # Each of its entries was a guard of each call: as much as a gate takes.
+    network = gated(Plain(SlotBlock))
+    found = torch._dynamo.explain(network)(images())
+    assert found.graph_count == 1
+    names = [guard.name for guard in found.out_guards]
+    assert any("attnlab" in name for name in names)
+    lists = (".ways", ".ends", ".passed", ".carried", ".carriers", ".forwards")
+    assert [name for name in names if any(f".guard{each}" in name for each in lists)] == []
+
+
 def test_a_new_forward_on_the_way_that_leaves_the_gates_out_refuses():
     network = gated(Plain(SlotBlock))
     want = network(images())

@@ -84,7 +84,7 @@ def run(
         hosted.guard.check(module)
         if hosted.guard.over_tokens:
             forward = functools.partial(knowing_padding, forward, hosted.guard.mask)
-    if module._modules != hosted.children:
+    elif module._modules != hosted.children:  # the guard has looked at those of its network
         hosted.look(module)
     proxy = proxy_in(args)
     if proxy is None and kwargs:

@@ -119,6 +119,14 @@ class Guard:
         if adapted is not None and list(adapted) != self.adapters:
             self.adapters = list(adapted)
             mark_adapters(network)
+        if torch.compiler.is_compiling():
+            ways = self.ways_if_right(network)
+            if ways:
+                _bind(network, ways)
+                return
+        self._check(network)
+
+    def _check(self, network: nn.Module) -> None:
         if self.looked and self.last is not None and not torch.compiler.is_compiling():
             if self.last.still_so():
                 return
@@ -137,6 +145,22 @@ class Guard:
             hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
             modules = {id(each): each for each in (*self.passed, *self.carriers)}
             self.last = _Look(list(modules.values()), hooks)
+
+    def ways_if_right(self, network: nn.Module) -> str:
+        """The names, one in a line, of every way to a gate, if all gates act; else nothing.
+
+        While torch.compile traces, this runs outside of the graph, and its answer is a constant.
+        """
+        try:
+            self._check(network)
+        except SiteError:
+            return ""
+        names = {id(module): name for name, module in network.named_modules()}
+        ways = (f"{names[id(parent)]}.{name}" for parent, name in self.ways)
+        return "\n".join(way.removeprefix(".") for way in ways)
+
+    # What torch.compiler.assume_constant_result does; that would import torch._dynamo, as below.
+    ways_if_right._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _hooked(self) -> bool:
         """Some tools clear all hooks."""
@@ -229,6 +253,21 @@ class Guard:
                 raise _lost_norm_error(network, name)
         self.doubted = False
         return output
+
+
+def _bind(network: nn.Module, ways: str) -> None:
+    """Let a compiled graph hold only for these very modules and their forwards.
+
+    torch.compile guards what is read here: each module on a way once, by the name by which the
+    network runs it. Tracing the comparison instead guarded every list of the guard, and each module
+    by up to three names: 32 µs of a call of ResNet-20, a fortieth of it.
+    """
+    for way in ways.split("\n"):
+        module = network
+        for name in way.split("."):
+            module.__dict__.get("forward")
+            module = module._modules[name]  # type: ignore[assignment]
+        id(module)  # a guard on what it is, not only on its type
 
 
 def _ways(modules: Sequence[nn.Module], ends: Collection[int]) -> list[tuple[nn.Module, str]]:
