@@ -275,9 +275,10 @@ def test_a_wrapped_module_before_torch_compile():
         torch.testing.assert_close(compiled(images()), want)
 
 
-@pytest.mark.parametrize("way", ["attribute", "children", "block", "gate", "forward"])
-def test_what_is_exchanged_after_the_first_compiled_run_is_refused(way):
-    torch._dynamo.reset()  # below torch's limit of graphs for one forward
+WAYS = ["attribute", "children", "block", "gate", "forward"]
+
+
+def refused_after_its_first_compiled_run(way):
     network, other = gated(Plain(SlotBlock)), gated(Plain(SlotBlock))
     network.blocks, other.blocks = (nn.Sequential(*each.blocks) for each in (network, other))
     compiled = torch.compile(network, backend="eager")
@@ -296,6 +297,19 @@ def test_what_is_exchanged_after_the_first_compiled_run_is_refused(way):
         network.blocks.forward = lambda x: x
     with pytest.raises(GateLostError):
         compiled(images())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_exchanged_after_the_first_compiled_run_is_refused(way):
+    torch._dynamo.reset()  # below torch's limit of graphs for one forward
+    refused_after_its_first_compiled_run(way)
+
+
+def test_what_is_exchanged_past_the_limit_of_graphs_is_refused():
+    # Torch then runs the network as it is, and compiles functions that it calls one by one.
+    torch._dynamo.reset()
+    for way in [*WAYS, *WAYS]:
+        refused_after_its_first_compiled_run(way)
 
 
 def test_torch_compile_guards_no_list_of_ours():

@@ -255,6 +255,22 @@ class Guard:
         return output
 
 
+def _outside_of_graphs(function: Callable[..., object]) -> None:
+    """Let torch.compile run a function and all that it calls as they are, unless they are traced as
+    part of a graph.
+
+    Past its limit of graphs for one forward, torch runs that forward as it is and compiles what it
+    calls. A check that is compiled alone looked once, and its answer was kept: a forward that was
+    given to a container later was not seen.
+    """
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+_outside_of_graphs(Guard.check)
+
+
 def _bind(network: nn.Module, ways: str) -> None:
     """Let a compiled graph hold only for these very modules and their forwards.
 
