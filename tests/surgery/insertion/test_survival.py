@@ -312,6 +312,45 @@ def test_what_is_exchanged_past_the_limit_of_graphs_is_refused():
         refused_after_its_first_compiled_run(way)
 
 
+def exchange(network, other, plain, way):
+    first = network.blocks[0]
+    if way == "plain container":
+        network.blocks = plain.blocks
+    elif way == "copied container":
+        network.blocks = copy.deepcopy(network.blocks)
+    elif way == "forward of a block":
+        first.forward = lambda x: x
+    else:
+        blocks = {
+            "plain block": plain.blocks[0],
+            "identity": nn.Identity(),
+            "copied block": copy.deepcopy(first),
+            "another's block": other.blocks[0],
+            "the same block twice": network.blocks[1],
+        }
+        network.blocks._modules["0"] = blocks[way]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("plain container", "copied container", "plain block", "copied block", "identity"),
+        *("another's block", "the same block twice", "forward of a block"),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_network_that_has_run_refuses_what_loses_gates_compiled_or_not(way, compiled):
+    torch._dynamo.reset()
+    networks = gated(Plain(SlotBlock)), gated(Plain(SlotBlock)), Plain(SlotBlock).eval()
+    for each in networks:
+        each.blocks = nn.Sequential(*each.blocks)
+    run = torch.compile(networks[0], backend="eager") if compiled else networks[0]
+    run(images())
+    exchange(*networks, way)
+    with pytest.raises(GateLostError):
+        run(images())
+
+
 def test_torch_compile_guards_no_list_of_ours():
     # Each of its entries was a guard of each call: as much as a gate takes.
     network = gated(Plain(SlotBlock))
