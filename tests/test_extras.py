@@ -76,7 +76,7 @@ def test_every_package_of_an_extra_is_told_by_the_name_that_pip_knows() -> None:
     extras = project["optional-dependencies"]
     held = {
         requirement.partition(">=")[0]
-        for name in ("study", "report", "dynamics", "segment")
+        for name in ("study", "report", "dynamics", "segment", "parquet")
         for requirement in extras[name]
         if ">=" in requirement
     }

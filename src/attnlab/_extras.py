@@ -10,6 +10,7 @@ from attnlab._errors import AttnlabError
 
 DISTRIBUTIONS = {
     "lightning_fabric": "lightning-fabric",
+    "pyarrow": "pyarrow",
     "scipy": "scipy",
     "segmentation_models_pytorch": "segmentation-models-pytorch",
     "sklearn": "scikit-learn",

@@ -15,7 +15,7 @@ from tests.data.test_stream import encoded, photograph
 from torch import Tensor
 
 from attnlab._errors import InputError, OptionError
-from attnlab.data import Data, DataConfig, data_checksum, load_data, samples, shards
+from attnlab.data import Data, DataConfig, archives, data_checksum, load_data, samples, shards
 from attnlab.data.batches import training_chunks
 from attnlab.lab.training import Recipe, RunConfig, train
 
@@ -109,9 +109,9 @@ def test_a_shard_is_gone_through_once_until_it_changes(
     local: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through: list[str] = []
-    really = shards._gone_through
+    really = archives._gone_through
     monkeypatch.setattr(
-        shards,
+        archives,
         "_gone_through",
         lambda s, file, label: through.append(file) or really(s, file, label),
     )

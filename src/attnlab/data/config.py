@@ -109,10 +109,10 @@ class DataConfig(Strict):
     are there?), `digit-angles` digits that are turned (by how much?), `photos` photographs of which
     nothing is known (style transfer), `fake` random images, `npz` a numpy archive with train_x,
     train_y, test_x, test_y, `folder` one folder per class under train/ and test/ (or val/),
-    `shards` tar archives of WebDataset, `hf` a data set of the Hugging Face hub or a folder that
-    `datasets` can read. With boxes: `shapes` is made in code, `coco`, `voc` and `yolo` are folders
-    in these formats. With a class for every
-    pixel: `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
+    `shards` tar archives of WebDataset or Parquet files of the Hugging Face hub, `hf` a data set of
+    that hub, or a folder that `datasets` can read, held in memory. With boxes: `shapes` is made in
+    code, `coco`, `voc` and `yolo` are folders in these formats. With a class for every pixel:
+    `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
     and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Text: `stdlib` is
     Python's own library, `text` a file or folder of text, `tokens` a folder with files of tokens.
     Or your own `torch.utils.data.Dataset`, "my_module.MyData"."""
@@ -120,8 +120,9 @@ class DataConfig(Strict):
     """The options of your own data set, or where those with boxes or masks have what below `root`;
     `bad` says whether boxes that cannot be used are an "error" or are left out ("drop"). Of text:
     `context`, the tokens of a window, and what `docs/language.md` lists. Of `shards`: `train` and
-    `test`, how they are called, `label`, how the member with the class ends, `together`, of how
-    many shards images are shuffled at a time (of all when it is not given)."""
+    `test`, how they are called, `label`, how the member with the class ends or the column of
+    Parquet, `image`, that of the images, `together`, of how many shards images are shuffled at a
+    time (of all when it is not given), or of how many row groups of Parquet (8)."""
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
     (scikit-learn's two sample photographs when None), folder or address (`s3://bucket/folder`) of

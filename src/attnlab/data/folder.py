@@ -89,7 +89,8 @@ def load_folder(
             statistics,
             notes=files.notes,
         )
-    verify([path for path, _ in read_first(files.all, config.hash_all)])
+    looked = read_first(files.all, config.hash_all)
+    verify([path for path, _ in looked])
     counts = len(files.train), len(files.test)
     facts = Facts(
         config.title,
@@ -100,7 +101,7 @@ def load_folder(
         known.mean,
         known.std,
         checksum,
-        notes=(*files.notes, *sampled_note(len(files.all), config.hash_all)),
+        notes=(*files.notes, *sampled_note(len(files.all), len(looked))),
         chance=commonest_share(_labels(files.test)),
     )
     train, test = (FileSamples(part) for part in (files.train, files.test))

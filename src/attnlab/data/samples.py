@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -32,13 +32,16 @@ def read_first(items: Sequence[Item], every: bool = False) -> Sequence[Item]:
     return [items[number] for number in evenly_spread(len(items), SOME_READ)]
 
 
-def sampled_note(images: int, every: bool) -> list[str]:
-    """What a reader of the results should know of how the data were told from others."""
-    if every or images <= ALL_READ:
+def sampled_note(
+    images: int, read: int, told_by: str = "the name, size and class of every image"
+) -> list[str]:
+    """What a reader of the results should know of how the data were told from others if not all
+    images were `read` first."""
+    if read == images:
         return []
     return [
-        f"Told from other data by the name, size and class of every image and the content of "
-        f"{SOME_READ:,} of {images:,}; data.hash_all = true takes the content of all."
+        f"Told from other data by {told_by} and the content of {read:,} of {images:,}; "
+        f"data.hash_all = true takes the content of all."
     ]
 
 
@@ -113,8 +116,33 @@ class Extent(NamedTuple):
     size: int
 
 
-class PartSamples(Samples):
-    """Images that are parts of larger files, such as archives."""
+class ShardSamples(Samples):
+    """Images many of which share a file."""
+
+    in_groups = False
+    """Whether one can be read only with others around it."""
+    told_by = "the name, size and class of every image"
+    """What tells these images from others beside the content that is read first."""
+
+    @abstractmethod
+    def groups(self) -> Tensor:
+        """In which file each image lies."""
+
+    @abstractmethod
+    def some(self, numbers: Sequence[int]) -> Self:
+        """The images with these numbers."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """A line for every image, of what `told_by` says."""
+
+    def read_first(self, every: bool) -> Sequence[int]:
+        """The images whose content is hashed and opened before training."""
+        return read_first(range(len(self)), every)
+
+
+class PartSamples(ShardSamples):
+    """Images whose content is a part of a larger file, such as an archive."""
 
     def __init__(
         self, names: Sequence[str], labels: Tensor, files: Sequence[str], places: np.ndarray
@@ -143,13 +171,11 @@ class PartSamples(Samples):
         return found
 
     def some(self, numbers: Sequence[int]) -> PartSamples:
-        """The images with these numbers."""
         chosen = list(numbers)
         names = [self._names[number] for number in chosen]
         return PartSamples(names, self.labels[chosen], self._files, self.places[chosen])
 
     def lines(self) -> Iterator[str]:
-        """A line for every image: the file's name, its own, its size and its class."""
         for number, (file, _, size) in enumerate(self.places.tolist()):
             path = self._files[file].rpartition("/")[2]
             yield f"{path}/{self._names[number]}\t{size}\t{int(self.labels[number])}\n"
@@ -190,15 +216,25 @@ def _part(place: Extent) -> bytes:
         ) from error
 
 
-def parts_checksum(parts: Sequence[PartSamples], every: bool) -> str:
-    """SHA-256 of the names, sizes and classes of all images and the content of those of
-    `read_first`, the same wherever the files lie. Times are not part of it: a copy has others."""
+def addresses(system: Any, files: Sequence[str]) -> list[str]:
+    """How files of a file system of fsspec are called from anywhere: by their path on this machine,
+    else with the name of the system in front."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    if isinstance(system, LocalFileSystem):
+        return list(files)
+    return [str(system.unstrip_protocol(file)) for file in files]
+
+
+def parts_checksum(parts: Sequence[ShardSamples], every: bool) -> str:
+    """SHA-256 of a line for every image and the content of those that are read first, the same
+    wherever the files lie. Times are not part of it: a copy has others."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(f"{len(part)} images\n".encode())
         for line in part.lines():
             whole.update(line.encode("utf-8", "surrogateescape"))
-        numbers = read_first(range(len(part)), every)
+        numbers = part.read_first(every)
         for start in range(0, len(numbers), 64):
             for content in part.read(numbers[start : start + 64]):
                 whole.update(hashlib.sha256(content).digest())
