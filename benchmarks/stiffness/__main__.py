@@ -14,6 +14,7 @@ COMMANDS = {
     "encoder": "encoder:encoder",
     "vit-asr": "vit_asr:vit_asr",
     "shorten": "shorten:shorten",
+    "shorten-text": "shorten_text:shorten_text",
 }
 
 if __name__ == "__main__":

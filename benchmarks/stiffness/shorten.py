@@ -192,7 +192,7 @@ def _figure(curves: Found) -> Found:
             )
             for name, row in by_ranking.items()
         ]
-        figure = accuracy_figure(drawn, network)
+        figure = accuracy_figure(drawn, title=network)
         panels.append({**figure, "width": 250, "height": 170})
     return {"concat": panels, "columns": 2}
 

@@ -33,7 +33,7 @@ class ShortenSettings:
     remove: tuple[str, ...]
     """How many steps, or which: names of blocks (layer1.2) or labels (1.2)."""
     by: str = "output"
-    """What decides: output, influence, nsi, tns, or with labels loss."""
+    """What decides: output, influence, nsi, tns, kl, or with labels loss."""
     plan: bool = False
     """Only say what would go, with what each ranking loses on the way."""
     most: int | None = None
@@ -114,12 +114,12 @@ shorten = opening_command(_shorten, ShortenSettings, with_output=True)
 def _check_images(subject: Subject, chosen: ShortenSettings) -> None:
     """Refuse a ranking without images, or by loss without labels, before anything is computed."""
     from attnlab.instruments.removal.rankings import ranking_named
-    from attnlab.instruments.removal.rankings.influence import require_labels
+    from attnlab.instruments.removal.rankings.influence import require_loss
 
     if isinstance(chosen.wanted, int):
         subject.images()
         if ranking_named(chosen.by).needs_labels:
-            require_labels(_glance(subject))
+            require_loss(_glance(subject))
 
 
 def _glance(subject: Subject) -> RemovalTrial:

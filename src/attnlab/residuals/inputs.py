@@ -31,6 +31,9 @@ class Sample:
     inputs: Inputs
     labels: Tensor | None
     """One class per input, or None."""
+    following: Tensor | None = None
+    """One whole number for each place of each input, or None: of a text the token that comes next.
+    Whether the network speaks of these is for its reader to see."""
 
     @property
     def number(self) -> int:
@@ -58,7 +61,7 @@ def samples_of(images: Batches, network: nn.Module, name: str = "images") -> lis
     found = [sample for batch in images for sample in read_batch(batch, network)]
     if not found:
         raise InputError(f"Expected {name} with at least one batch but got none.")
-    if len({sample.labels is None for sample in found}) > 1:
+    if len({(sample.labels is None, sample.following is None) for sample in found}) > 1:
         raise InputError(f"Expected {name} that all have labels, or none, but only some have.")
     return found
 
@@ -68,7 +71,8 @@ def read_batch(batch: Loaded, network: nn.Module) -> Iterator[Sample]:
     then has no labels."""
     inputs = list(inputs_of(batch, network))
     for each in inputs:
-        sample = Sample(each, _labels(batch) if len(inputs) == 1 else None)
+        labels = _whole_numbers(batch) if len(inputs) == 1 else None
+        sample = Sample(each, *_as_classes(labels))
         if sample.labels is not None and len(sample.labels) != sample.number:
             raise InputError(
                 f"Expected one label per image but got {len(sample.labels)} labels for "
@@ -77,14 +81,21 @@ def read_batch(batch: Loaded, network: nn.Module) -> Iterator[Sample]:
         yield sample
 
 
-def _labels(batch: Loaded) -> Tensor | None:
-    """The second part of a batch, if it is a row of whole numbers. Truth values are not classes:
-    they may be a mask."""
+def _whole_numbers(batch: Loaded) -> Tensor | None:
+    """The second part of a batch, if it is whole numbers. Truth values are not classes: they may be
+    a mask."""
     if not isinstance(batch, tuple | list) or len(batch) < 2 or not isinstance(batch[1], Tensor):
         return None
     labels = batch[1]
     whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    return labels.long() if whole and labels.ndim == 1 else None
+    return labels.long() if whole else None
+
+
+def _as_classes(numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Classes, one per input, and what follows at each place: one of them or neither."""
+    if numbers is None or numbers.ndim not in (1, 2):
+        return None, None
+    return (numbers, None) if numbers.ndim == 1 else (None, numbers)
 
 
 def inputs_of(batch: Loaded, model: nn.Module) -> Iterator[Inputs]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt
@@ -93,3 +94,12 @@ class Metric(Strict):
 def directed(title: str, metric: Metric) -> str | list[str]:
     """The title of an axis; on a second line where lower is better."""
     return [title, metric.direction] if metric.direction else title
+
+
+_OVERFLOWS = 700
+"""Nats: e to more is not a float64."""
+
+
+def perplexity_of(loss: float) -> float:
+    """e to a loss in nats per token; infinite where that overflows."""
+    return math.exp(loss) if loss < _OVERFLOWS else math.inf

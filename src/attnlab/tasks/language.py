@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts, Value
-from attnlab.results.metric import Metric
+from attnlab.results.metric import Metric, perplexity_of
 from attnlab.tasks.task import CreatedTask, Loss, Means, TaskMeters
 
 _metric = partial(Metric, sample="window")
@@ -90,7 +90,7 @@ class _NextToken(TaskMeters[Tensor]):
 
     def compute(self) -> dict[str, float | None]:
         found = self._means.compute()
-        # The mean cannot be NaN here without being told of: math.exp(inf) is inf, as it should be.
-        perplexity = math.exp(found["loss"]) if found["loss"] < 700 else math.inf
+        # The mean cannot be NaN here without being told of.
+        perplexity = perplexity_of(found["loss"])
         bits = None if self._bytes is None else found["loss"] / math.log(2) / self._bytes
         return {**found, "perplexity": perplexity, "bits_per_byte": bits}

@@ -55,7 +55,8 @@ CASES: list[tuple[dict, type[AttnlabError], str]] = [
         {"remove": 1, "by": "loss", "images": [IMAGES]},
         InputError,
         "The ranking 'loss' needs labels, and the images have none. Expected batches that are "
-        "pairs of images and classes (whole numbers), or a ranking without labels: by='output'.",
+        "pairs of images and classes (whole numbers), or of tokens (inputs, places) and the token "
+        "that follows at each place; or a ranking without labels: by='output'.",
     ),
     (
         {"remove": 1},

@@ -113,7 +113,8 @@ WORDS = {
     ),
     "shorten resnet20 --data fake --limit 2 --remove 2 --by loss": (
         "attnlab: The ranking 'loss' needs labels, and the images have none. Expected batches that "
-        "are pairs of images and classes (whole numbers), or a ranking without labels: "
+        "are pairs of images and classes (whole numbers), or of tokens (inputs, places) and the "
+        "token that follows at each place; or a ranking without labels: "
         "by='output'.\n"
     ),
     "shorten resnet20 --data fake --remove 2 -o net.pt": (

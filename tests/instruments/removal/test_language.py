@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 
 import attnlab
 from attnlab._errors import InputError
-from attnlab.instruments.removal import RANKINGS, RemovalTrial
-from attnlab.instruments.removal.rankings.kl import log_probabilities
+from attnlab.instruments.removal import RANKINGS, RemovalTrial, ShortenResult, removal_curves
 from attnlab.instruments.removal.shorten import shorten
+from attnlab.instruments.removal.text import log_probabilities
+from attnlab.page.rendering import render
 
 transformers = pytest.importorskip("transformers")
 
@@ -142,3 +144,66 @@ def test_kl_is_that_of_torch_with_the_sublayer_zero() -> None:
 def test_kl_needs_a_distribution() -> None:
     with pytest.raises(InputError, match="expected a network whose first result is"):
         log_probabilities((torch.zeros(3),))
+
+
+FOLLOWING = TOKENS.roll(-1, 1)
+FOLLOWING[:, -1] = -100
+
+
+def nats(model: nn.Module) -> float:
+    """By torch's own cross-entropy, over the tokens that count."""
+    return float(F.cross_entropy(logits(model).flatten(0, 1), FOLLOWING.flatten()))
+
+
+def test_the_loss_of_a_text_is_that_of_torch_with_the_sublayer_zero() -> None:
+    model = network("Llama").double()
+    # Batches of unequal numbers of tokens: a mean of means would differ.
+    parts = [(TOKENS[:1], FOLLOWING[:1]), ({"input_ids": TOKENS[1:]}, FOLLOWING[1:])]
+    trial = RemovalTrial(model, parts)
+    whole = nats(model)
+    assert trial.is_text
+    assert trial.loss_before == pytest.approx(whole, rel=1e-12)
+    found = RANKINGS["loss"].scores(trial, ())
+    by_label = {step.label: found[step.key] for step in trial.found.steps}
+    for number in range(3):
+        for label, sublayer in ((f"1.{number}", "self_attn"), (f"1.{number}:1", "mlp")):
+            module = model.get_submodule(f"model.layers.{number}.{sublayer}")
+            with module.register_forward_hook(zeros):
+                expected = nats(model) - whole
+            assert by_label[label] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_receipt_has_the_perplexity_before_and_after() -> None:
+    model = network("Qwen3", head_dim=8).double()
+    batches = [(TOKENS, FOLLOWING)]
+    shorter, receipt = shorten(model, 1, by="loss", images=batches)
+    assert receipt.loss_before == pytest.approx(nats(model), rel=1e-12)
+    assert receipt.loss_after == pytest.approx(nats(shorter), rel=1e-12)
+    said = f"perplexity {math.exp(nats(model)):.4g} → {math.exp(nats(shorter)):.4g}"
+    assert said in str(receipt)
+    curves = removal_curves(model, batches, most=2, rankings=["loss"])
+    points = curves.curves[0].points
+    assert points[1].loss == pytest.approx(receipt.loss_after, rel=1e-12)
+    assert points[1].perplexity == pytest.approx(math.exp(nats(shorter)), rel=1e-12)
+    assert "perplexity from" in curves.verdict
+    assert curves.table().rows[0][1].text == f"{math.exp(nats(model)):.4g}"
+    assert "loss, nats per token" in render(curves.page())
+    assert ShortenResult.from_json(curves.to_json()) == curves
+
+
+def test_whole_numbers_that_the_network_does_not_speak_of_are_not_a_text() -> None:
+    """Of a network for several labels, 0 and 1 for each: (inputs, classes), as its answers."""
+    model = attnlab.create("resnet20", num_classes=3).eval()
+    images = torch.randn(2, 3, 32, 32)
+    trial = RemovalTrial(model, [(images, torch.tensor([[0, 1, 1], [1, 0, 0]]))])
+    assert not trial.is_text
+    assert trial.loss_before is None
+
+
+def test_tokens_beyond_the_vocabulary_are_refused() -> None:
+    model = network("Llama")
+    message = "Expected tokens from 0 to 98, the network's vocabulary, and -100 where none counts"
+    with pytest.raises(InputError, match=message):
+        shorten(model, 1, by="loss", images=[(TOKENS, torch.full_like(TOKENS, 99))])
+    with pytest.raises(InputError, match="No token of these batches counts"):
+        shorten(model, 1, by="loss", images=[(TOKENS, torch.full_like(TOKENS, -100))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from attnlab._checked import check_whole
 from attnlab._errors import OptionError
@@ -71,7 +72,8 @@ def removal_curves(
         images=ranked.images,
         test_images=trials.judged.images,
         same_images=trials.same,
-        accuracy=judge.of(frozenset())[1],
+        accuracy=judge.of(frozenset()).accuracy,
+        loss=judge.of(frozenset()).loss,
         curves=tuple(_curve(ranked, judge, ranking, depth) for ranking in chosen),
         steps=tuple(_alone(ranked, judge, chosen)),
         asked=asked,
@@ -84,7 +86,7 @@ def removal_curves(
 def _rankings(names: Sequence[str] | None, trial: RemovalTrial) -> list[Ranking]:
     if names is None:
         usual = [ranking for ranking in RANKINGS.values() if not ranking.on_request]
-        return [r for r in usual if trial.labels is not None or not r.needs_labels]
+        return [r for r in usual if trial.loss_before is not None or not r.needs_labels]
     return [ranking_named(name) for name in names]
 
 
@@ -95,22 +97,35 @@ def _depth(most: int | None, trial: RemovalTrial) -> int:
     return depth
 
 
+class _Judged(NamedTuple):
+    """A network without some steps: fields of points and of steps that are left out alone."""
+
+    output_change: float
+    accuracy: float | None
+    loss: float | None
+    """Of a text only: classes have the accuracy."""
+
+
 class _Judge:
     """Measures sets of steps that are left out, each once."""
 
     def __init__(self, judged: RemovalTrial) -> None:
         self.judged = judged
-        self._known: dict[frozenset[StepKey], tuple[float, float | None]] = {}
+        self._known: dict[frozenset[StepKey], _Judged] = {}
 
-    def of(self, left_out: frozenset[StepKey]) -> tuple[float, float | None]:
-        """The change of the output and the accuracy."""
+    def of(self, left_out: frozenset[StepKey]) -> _Judged:
         if left_out not in self._known:
             judged = self.judged
             after = judged.answers(left_out) if left_out else judged.before
             change = mean_image_change(judged.before, after)
             right = None if judged.labels is None else accuracy(after, judged.labels)
-            self._known[left_out] = (change, right)
+            self._known[left_out] = _Judged(change, right, self._loss(left_out))
         return self._known[left_out]
+
+    def _loss(self, left_out: frozenset[StepKey]) -> float | None:
+        if not self.judged.is_text:
+            return None
+        return self.judged.loss(left_out) if left_out else self.judged.loss_before
 
 
 def _curve(trial: RemovalTrial, judge: _Judge, ranking: Ranking, most: int) -> RemovalCurve:

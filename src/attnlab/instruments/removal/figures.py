@@ -29,6 +29,15 @@ def output_change_figure(
     return _lines(curves, lambda point: point.output_change, change, asked, title, zero=True)
 
 
+def text_loss_figure(
+    curves: Sequence[RemovalCurve], asked: int | None = None, title: str | None = None
+) -> Spec:
+    """The loss on a text against the number of removed steps, one line per ranking; dashes at the
+    number that was asked for. Perplexity would leave all but the last steps on the axis."""
+    heading = "loss, nats per token"
+    return _lines(curves, lambda point: point.loss, heading, asked, title, zero=False)
+
+
 def alone_figure(steps: Sequence[StepAlone]) -> Spec:
     """A bar per step: the change of the output when it is left out alone; none for a step that
     cannot be removed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnlab._words import counted
 from attnlab.instruments.block_figures import block_figure
-from attnlab.instruments.removal.result import ShortenResult
+from attnlab.instruments.removal.result import RemovalPoint, ShortenResult, StepAlone
 from attnlab.page.parts import Cell, Chip, Figure, Page, Row, Section, Table, Text, number_cell
 from attnlab.results.origin import (
     network_title,
@@ -57,6 +57,16 @@ def shorten_page(result: ShortenResult) -> Page:
     return Page(title, result.verdict, chips, sections, "Fewer steps")
 
 
+def _judged_by(result: ShortenResult) -> str:
+    return "accuracy, %" if result.loss is None else "loss, nats per token"
+
+
+def _judged(result: ShortenResult, found: RemovalPoint | StepAlone) -> Cell:
+    if result.loss is None:
+        return number_cell(found.accuracy, "{:.2f}")
+    return number_cell(found.loss, "{:.4f}")
+
+
 def _order(result: ShortenResult) -> Table:
     rows = [
         [
@@ -65,12 +75,19 @@ def _order(result: ShortenResult) -> Table:
             number_cell(point.removed, "{}"),
             number_cell(point.score, "{:.3g}"),
             number_cell(point.output_change, "{:.3f}"),
-            number_cell(point.accuracy, "{:.2f}"),
+            _judged(result, point),
         ]
         for curve in result.curves
         for point in curve.points
     ]
-    columns = ["ranking", "step that goes", "removed", "score", MEAN_IMAGE_CHANGE, "accuracy, %"]
+    columns = [
+        "ranking",
+        "step that goes",
+        "removed",
+        "score",
+        MEAN_IMAGE_CHANGE,
+        _judged_by(result),
+    ]
     return Table(columns, rows, names=2)
 
 
@@ -82,11 +99,11 @@ def _steps(result: ShortenResult) -> Table:
             Cell(step.name),
             *(number_cell(step.scores.get(ranking), "{:.3g}") for ranking in rankings),
             number_cell(step.output_change, "{:.3f}"),
-            number_cell(step.accuracy, "{:.2f}"),
+            _judged(result, step),
         ]
         for step in result.steps
     ]
-    columns = ["step", "block", *rankings, MEAN_IMAGE_CHANGE, "accuracy, %"]
+    columns = ["step", "block", *rankings, MEAN_IMAGE_CHANGE, _judged_by(result)]
     return Table(columns, rows, names=2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,11 +10,13 @@ from attnlab.instruments.removal.figures import (
     accuracy_figure,
     alone_figure,
     output_change_figure,
+    text_loss_figure,
 )
 from attnlab.page.parts import Page
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
+from attnlab.results.metric import perplexity_of
 from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 
 
@@ -33,6 +36,13 @@ class RemovalPoint:
     """`mean_image_change` of the output."""
     accuracy: float | None
     """Per cent, if there are labels."""
+    loss: float | None = None
+    """Of a text, in nats per token."""
+
+    @property
+    def perplexity(self) -> float | None:
+        """Of a text."""
+        return None if self.loss is None else perplexity_of(self.loss)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class StepAlone:
     """By the name of the ranking, in the whole network."""
     output_change: float | None = None
     accuracy: float | None = None
+    loss: float | None = None
+    """Of a text, in nats per token."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,8 @@ class ShortenResult(Result):
     """How many steps were asked to go; the curves may lead further. None if nothing was said."""
     asked_by: str | None = None
     """The ranking that was asked for."""
+    loss: float | None = None
+    """Of the whole network on a text, in nats per token."""
 
     @property
     def verdict(self) -> str:
@@ -90,6 +104,11 @@ class ShortenResult(Result):
         last = (reached or curve.points)[-1]
         without = f"Without {last.removed} step{'s' * (last.removed != 1)}, chosen by "
         change = f"{MEAN_IMAGE_CHANGE} {last.output_change:.2g}"
+        if self.loss is not None and last.perplexity is not None:
+            return (
+                f"{without}{curve.ranking}: perplexity from {perplexity_of(self.loss):.4g} to "
+                f"{last.perplexity:.4g}, {change}."
+            )
         if self.accuracy is None or last.accuracy is None:
             return f"{without}{curve.ranking}: {change}."
         return (
@@ -99,23 +118,26 @@ class ShortenResult(Result):
 
     def table(self) -> Table:
         """A row for each number of removed steps, a column for each ranking: the accuracy if there
-        are labels, else the change of the output."""
-        labelled = self.accuracy is not None
-        what = "accuracy, %," if labelled else MEAN_IMAGE_CHANGE
+        are labels, of a text the perplexity, else the change of the output."""
+        what, cell = self._judged_by()
         rows = [
-            [
-                Cell(str(points[0].removed)),
-                *(
-                    number_cell(point.accuracy, "{:.2f}")
-                    if labelled
-                    else number_cell(point.output_change, "{:.3f}")
-                    for point in points
-                ),
-            ]
+            [Cell(str(points[0].removed)), *map(cell, points)]
             for points in zip(*(curve.points for curve in self.curves), strict=True)
         ]
-        caption = f"{self.network}: {what} on {self.test_images} images, by ranking"
+        caption = f"{self.network}: {what} on {self.test_images} {self._inputs}, by ranking"
         return Table(["removed", *(curve.ranking for curve in self.curves)], rows, caption)
+
+    @property
+    def _inputs(self) -> str:
+        return "images" if self.loss is None else "texts"
+
+    def _judged_by(self) -> tuple[str, Callable[[RemovalPoint], Cell]]:
+        """What a network without some steps is judged by, and its cell."""
+        if self.loss is not None:
+            return "perplexity", lambda point: number_cell(point.perplexity, "{:.4g}")
+        if self.accuracy is not None:
+            return "accuracy, %,", lambda point: number_cell(point.accuracy, "{:.2f}")
+        return MEAN_IMAGE_CHANGE, lambda point: number_cell(point.output_change, "{:.3f}")
 
     def figures(self) -> dict[str, Spec]:
         """One line per ranking: accuracy, if there are labels, and the change of the output; and a
@@ -123,6 +145,8 @@ class ShortenResult(Result):
         found = {"output_change": output_change_figure(self.curves, self.asked)}
         if self.accuracy is not None:
             found = {"accuracy": accuracy_figure(self.curves, self.asked), **found}
+        if self.loss is not None:
+            found = {"loss": text_loss_figure(self.curves, self.asked), **found}
         if any(step.output_change is not None for step in self.steps):
             found["alone"] = alone_figure(self.steps)
         return found

@@ -14,7 +14,7 @@ from attnlab._errors import OptionError, SelectionError, nearest
 from attnlab.instruments.removal.images import RemovalTrials, trials_of
 from attnlab.instruments.removal.order import Chosen, removal_order
 from attnlab.instruments.removal.rankings import Ranking, ranking_named
-from attnlab.instruments.removal.trial import run_on
+from attnlab.instruments.removal.trial import run_on, text_loss
 from attnlab.residuals import Step, Watchable, watchable
 from attnlab.residuals.example import Example, evaluating, measure
 from attnlab.subject import Source
@@ -148,6 +148,8 @@ class _Operation:
             output_change=measured.output_change,
             accuracy_before=measured.accuracy_before,
             accuracy_after=measured.accuracy_after,
+            loss_before=measured.loss_before,
+            loss_after=measured.loss_after,
             gates=removal.gates,
             own_gates=_own_gates(found, removal),
             replaced=removal.replaced,
@@ -171,8 +173,10 @@ class _Operation:
         if self.trials is None:
             return _Measured(on_example)
         judged = self.trials.judged
+        text = judged.is_text
         with evaluating(shorter):
             after = run_on(shorter, judged.samples)
+            loss_after = text_loss(shorter, judged.samples) if text else None
         largest, size, remarks = largest_change([(judged.before, after)])
         relative = None if largest is None else relative_to(largest, size)
         labels = judged.labels
@@ -182,6 +186,8 @@ class _Operation:
             mean_image_change(judged.before, after),
             None if labels is None else accuracy(judged.before, labels),
             None if labels is None else accuracy(after, labels),
+            judged.loss_before if text else None,
+            loss_after,
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -203,6 +209,9 @@ class _Measured:
     output_change: float | None = None
     accuracy_before: float | None = None
     accuracy_after: float | None = None
+    loss_before: float | None = None
+    """Of a text."""
+    loss_after: float | None = None
 
 
 def _own_gates(found: Watchable, removal: Removal) -> tuple[str, ...]:

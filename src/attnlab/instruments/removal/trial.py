@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnlab._errors import InputError
+from attnlab.instruments.removal.text import mean_token_loss, speaks_of, token_loss
 from attnlab.instruments.stiffness.plan import plan_steps
 from attnlab.residuals import Step, StepKey
 from attnlab.residuals.example import Example, call, evaluating
@@ -60,19 +62,46 @@ class RemovalTrial:
         """The whole network's `answers`."""
         return self.answers()
 
+    @cached_property
+    def is_text(self) -> bool:
+        """Whether the batches say which token follows at each place, and the network speaks of
+        it."""
+        first = self.samples[0]
+        if first.following is None:
+            return False
+        with evaluating(self.network):
+            return speaks_of(call(self.network, first.inputs), first.following)
+
+    @cached_property
+    def loss_before(self) -> float | None:
+        """The whole network's `loss`; None without classes or tokens."""
+        return self.loss() if self.is_text or self.labels is not None else None
+
+    def loss(self, left_out: Collection[StepKey] = ()) -> float:
+        """Cross-entropy without these steps: mean over images, or over the tokens of a text."""
+        if self.is_text:
+            with self._without(left_out):
+                return text_loss(self.network, self.samples)
+        assert self.labels is not None, "asked for where there are labels or tokens"
+        return loss(self.answers(left_out) if left_out else self.before, self.labels)
+
     def answers(self, left_out: Collection[StepKey] = ()) -> Tensor:
         """What the network returns without these steps: (images, values), in float64."""
-        observer = LeavesOut(left_out)
-        with evaluating(self.network), watching(self.network, observer, found=self.found):
+        with self._without(left_out):
             return run_on(self.network, self.samples)
 
     def outputs(
         self, read: Callable[[object], Tensor], left_out: Collection[StepKey] = ()
     ) -> list[Tensor]:
         """What `read` makes of the network's output without these steps, batch by batch."""
+        with self._without(left_out):
+            return [read(call(self.network, each.inputs)) for each in self.samples]
+
+    @contextmanager
+    def _without(self, left_out: Collection[StepKey]) -> Iterator[None]:
         observer = LeavesOut(left_out)
         with evaluating(self.network), watching(self.network, observer, found=self.found):
-            return [read(call(self.network, each.inputs)) for each in self.samples]
+            yield
 
 
 def run_on(network: nn.Module, samples: Sequence[Sample]) -> Tensor:
@@ -96,3 +125,12 @@ def loss(answers: Tensor, labels: Tensor) -> float:
     """Cross-entropy, mean over images."""
     check_labels(answers, labels)
     return float(F.cross_entropy(answers, labels.cpu()))
+
+
+def text_loss(network: nn.Module, samples: Sequence[Sample]) -> float:
+    """Cross-entropy of the tokens that follow, in nats per token over all that count."""
+    parts = []
+    for each in samples:
+        assert each.following is not None, "samples of a text"
+        parts.append(token_loss(call(network, each.inputs), each.following))
+    return mean_token_loss(parts)

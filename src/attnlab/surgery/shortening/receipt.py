@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from attnlab.results.metric import perplexity_of
 from attnlab.surgery.receipt import Receipt
 from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 from attnlab.timing import Latency
@@ -54,6 +55,9 @@ class ShortenReceipt(Receipt):
     accuracy_before: float | None = None
     """Per cent, where there are labels."""
     accuracy_after: float | None = None
+    loss_before: float | None = None
+    """Of a text, in nats per token; its perplexity is e to that."""
+    loss_after: float | None = None
     error: float | None = None
     """Relative, against the network whose branches are multiplied by zero, before any repair ..."""
     precision: str = ""
@@ -85,6 +89,13 @@ class ShortenReceipt(Receipt):
             lines.append(
                 f"  accuracy    {self.accuracy_before:.2f} → {self.accuracy_after:.2f} % "
                 f"({change:+.2f})"
+            )
+        if self.loss_before is not None and self.loss_after is not None:
+            before, after = self.loss_before, self.loss_after
+            lines.append(
+                f"  text        loss {before:.4f} → {after:.4f} nats per token "
+                f"({after - before:+.4f}), perplexity {perplexity_of(before):.4g} → "
+                f"{perplexity_of(after):.4g}"
             )
         if self.error is not None:
             lines.append(

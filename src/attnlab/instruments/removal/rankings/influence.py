@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
-from attnlab.instruments.removal.trial import RemovalTrial, loss
+from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.instruments.stiffness.plan import Plan
 from attnlab.residuals import Observer, SeenStep, StepKey
 from attnlab.residuals.example import call, evaluating
@@ -103,23 +103,23 @@ def output_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> S
 OUTPUT = Ranking("output", MEAN_IMAGE_CHANGE, output_changes, again=True)
 
 
-def require_labels(trial: RemovalTrial) -> Tensor:
-    """The labels of the images; an `InputError` where there are none."""
-    if trial.labels is None:
+def require_loss(trial: RemovalTrial) -> float:
+    """The loss of the whole network; an `InputError` where nothing says what is right."""
+    if trial.loss_before is None:
         raise InputError(
             "The ranking 'loss' needs labels, and the images have none. Expected batches that are "
-            "pairs of images and classes (whole numbers), or a ranking without labels: by='output'."
+            "pairs of images and classes (whole numbers), or of tokens (inputs, places) and the "
+            "token that follows at each place; or a ranking without labels: by='output'."
         )
-    return trial.labels
+    return trial.loss_before
 
 
 def loss_changes(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
     """Return, for each further step, the cross-entropy without it minus that of the whole
     network."""
-    labels = require_labels(trial)
-    whole = loss(trial.before, labels)
+    whole = require_loss(trial)
     return {
-        step.key: loss(trial.answers({*left_out, step.key}), labels) - whole
+        step.key: trial.loss({*left_out, step.key}) - whole
         for step in trial.candidates
         if step.key not in left_out
     }

@@ -6,27 +6,10 @@ from collections.abc import Collection
 
 from torch import Tensor
 
-from attnlab._errors import InputError
 from attnlab.instruments.removal.rankings.ranking import Ranking, Scores
+from attnlab.instruments.removal.text import log_probabilities
 from attnlab.instruments.removal.trial import RemovalTrial
 from attnlab.residuals import StepKey
-from attnlab.surgery.answer import is_number, leaves
-
-
-def log_probabilities(output: object) -> Tensor:
-    """The logarithms of what a network's first result says of its classes, in float64: (rows,
-    classes), one row per image, token or place. Classes are on the last axis, of maps on axis 1."""
-    logits = next((tensor for _, tensor in leaves(output) if is_number(tensor)), None)
-    if logits is None or logits.ndim < 2:
-        got = "no numbers" if logits is None else f"shape {tuple(logits.shape)}"
-        raise InputError(
-            f"The ranking 'kl' compares distributions over classes: expected a network whose first "
-            f"result is (inputs, classes) or (inputs, tokens, classes) but got {got}. Choose "
-            f"another ranking: by='output'."
-        )
-    if logits.ndim > 3:
-        logits = logits.movedim(1, -1)
-    return logits.detach().double().cpu().flatten(0, -2).log_softmax(-1)
 
 
 def divergence(whole: Tensor, shorter: Tensor) -> float:
