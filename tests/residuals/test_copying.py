@@ -118,3 +118,22 @@ def test_what_the_memo_has_is_taken():
     made = deep_copy(network, {id(shared): shared, id(network.conv.bias): other})
     assert made.shared is shared
     assert made.conv.bias is made.tied is other
+
+
+def test_buffers_of_one_memory_stay_so_and_others_are_copied_whole():
+    network = nn.Module()
+    counts = torch.arange(6.0)
+    network.register_buffer("counts", counts)
+    network.register_buffer("table", counts.view(2, 3))
+    network.register_buffer("turned", counts.view(2, 3).t())
+    network.register_buffer("number", torch.tensor(3))
+    network.register_buffer("tagged", torch.ones(2))
+    network.tagged.note = "kept"
+    ours, theirs = deep_copy(network), copy.deepcopy(network)
+    for made in (ours, theirs):
+        made.counts[1] = 7.0
+        assert made.table[0, 1] == made.turned[1, 0] == 7.0
+        assert made.turned.stride() == network.turned.stride()
+        assert made.number == 3
+        assert made.tagged.note == "kept"
+    assert counts.tolist() == [0, 1, 2, 3, 4, 5]

@@ -120,6 +120,12 @@ class GateSpec:
         return LearnedVectorGate(channels, inner, self.delta, **own)  # type: ignore[arg-type]
 
 
+@functools.lru_cache(maxsize=256)  # asked for every gate of a network
+def _takes_by_place(build: type[nn.Module]) -> bool:
+    parameters = inspect.signature(build).parameters.values()
+    return any(each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters)
+
+
 def _check_whole_class(what: str, build: type[nn.Module]) -> None:
     """Refuse a class of the user's own that lacks what every gate has."""
     missing = sorted(getattr(build, "__abstractmethods__", ()))
@@ -128,8 +134,7 @@ def _check_whole_class(what: str, build: type[nn.Module]) -> None:
             f"{what} lacks {' and '.join(missing)}. A gate defines forward, which returns the "
             f"gate, and start_constant, which makes it one constant and returns that."
         )
-    parameters = inspect.signature(build).parameters.values()
-    if all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters):
+    if not _takes_by_place(build):  # type: ignore[arg-type]
         raise OptionError(
             f"{what} takes no channels. Expected def __init__(self, channels, ...): a gate is "
             f"built with the number of channels that it acts on."

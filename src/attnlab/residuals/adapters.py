@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -31,9 +32,14 @@ def inside_adapter() -> bool:
 
 def is_adapter(module: nn.Module) -> bool:
     """Whether `module` is a layer of peft that wraps another."""
+    return _is_of_peft(type(module))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1024)  # every recorded run asks it of every module
+def _is_of_peft(own: type[nn.Module]) -> bool:
     return any(
         each.__name__ == "BaseTunerLayer" and each.__module__.startswith("peft.")
-        for each in type(module).__mro__
+        for each in own.__mro__
     )
 
 

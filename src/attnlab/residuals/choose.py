@@ -138,8 +138,10 @@ def frozen_notes(model: nn.Module, sites: Sequence[Site]) -> list[str]:
     """Say for the receipt how many gates sit in blocks that do not train."""
     frozen = 0
     for site in sites:
-        parameters = list(model.get_submodule(site.name).parameters())
-        frozen += bool(parameters) and not any(p.requires_grad for p in parameters)
+        parameters = model.get_submodule(site.name).parameters()
+        first = next(parameters, None)  # most blocks are told by it
+        trains = first is None or first.requires_grad or any(p.requires_grad for p in parameters)
+        frozen += not trains
     if not frozen:
         return []
     return [f"{frozen} of {len(sites)} gates act in blocks that are frozen; the gates train"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
 import torch
@@ -54,6 +54,36 @@ def _is_plain(own: type[nn.Module]) -> bool:
     )
 
 
+def _all_atoms(several: Collection[object]) -> bool:
+    return all(type(each) in _ATOMS for each in several)
+
+
+def _copied_tensor(tensor: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+    """A copy of a buffer. One that has its memory for itself is cloned; `copy.deepcopy` of the many
+    small ones of batch norms takes as long as a forward, and is asked for all others."""
+    memories: dict[int, object] = memo.setdefault("torch", {})  # type: ignore[call-overload]
+    memory = tensor.untyped_storage() if _is_simple(tensor) else None
+    if memory is None or memory.nbytes() != tensor.nbytes or memory._cdata in memories:
+        return copy.deepcopy(tensor, memo)
+    copied = tensor.clone()
+    # Under the key that torch looks for: another view of this memory stays one.
+    memories[memory._cdata] = copied.untyped_storage()
+    memo[id(tensor)] = copied
+    return copied
+
+
+def _is_simple(tensor: torch.Tensor) -> bool:
+    """Whether it is values in a row on a device that has them, and nothing else hangs on it."""
+    return (
+        tensor.device.type in ("cpu", "cuda")
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and tensor.is_leaf
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.__dict__)
+        and tensor.grad is None
+    )
+
+
 def _copied_items(items: Mapping[str, object], memo: dict[int, object]) -> dict[str, object]:
     """Copies of the values of a module's state, or of one of the dictionaries in it."""
     copies: dict[str, object] = {}
@@ -70,6 +100,12 @@ def _copied_items(items: Mapping[str, object], memo: dict[int, object]) -> dict[
             copies[name] = memo[known] = _copied_items(value, memo)  # type: ignore[arg-type]
         elif kind is nn.Parameter:
             copies[name] = value.__deepcopy__(memo)  # type: ignore[attr-defined]
+        elif kind is torch.Tensor:
+            copies[name] = _copied_tensor(value, memo)  # type: ignore[arg-type]
+        elif kind is tuple and _all_atoms(value):  # type: ignore[arg-type]
+            copies[name] = value
+        elif kind is list and _all_atoms(value):  # type: ignore[arg-type]
+            copies[name] = memo[known] = list(value)  # type: ignore[call-overload]
         else:
             copies[name] = copy.deepcopy(value, memo)
     return copies

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
@@ -90,8 +91,10 @@ class MacCounter(TorchDispatchMode):
         return self._operations // 2
 
     def __enter__(self) -> MacCounter:
-        self._fused = ExitStack()
-        self._fused.enter_context(unfused())
+        # Not `unfused`, whose machinery takes as long as two layers: this is entered for each gate.
+        self._fused = torch.backends.mha.get_fastpath_enabled()
+        if self._fused:
+            torch.backends.mha.set_fastpath_enabled(False)
         super().__enter__()
         return self
 
@@ -101,7 +104,8 @@ class MacCounter(TorchDispatchMode):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._fused.close()
+        if self._fused:
+            torch.backends.mha.set_fastpath_enabled(True)
         super().__exit__(kind, error, traceback)
 
     def __torch_dispatch__(
@@ -132,14 +136,26 @@ def _operations(
     nested = any(isinstance(each, Tensor) for several in lists for each in several)  # type: ignore[attr-defined]
     if nested or getattr(formula, "__code__", None) is not _OF_SHAPES:
         return formula(*args, **keywords, out_val=output)
-    of_shapes = formula.__wrapped__  # type: ignore[attr-defined]
-    shapes = [_shape(each) for each in args]
-    named = {name: _shape(each) for name, each in keywords.items()}
-    return int(of_shapes(*shapes, **named, out_shape=_shape(output)))
+    shapes = tuple([_shape(each) for each in args])
+    named = tuple([(name, _shape(each)) for name, each in keywords.items()])
+    return _of_shapes(formula, shapes, named, _shape(output))
 
 
-def _shape(value: object) -> object:
+def _shape(value: object) -> Hashable:
+    if type(value) is list:
+        return tuple(value)
     return value.shape if isinstance(value, Tensor) else value
+
+
+# Blocks repeat their shapes, and some formulas call others that take their shapes from pytrees.
+@lru_cache(maxsize=1024)
+def _of_shapes(
+    formula: Callable[..., int],
+    shapes: tuple[Hashable, ...],
+    named: tuple[tuple[str, Hashable], ...],
+    output: Hashable,
+) -> int:
+    return int(formula.__wrapped__(*shapes, **dict(named), out_shape=output))  # type: ignore[attr-defined]
 
 
 def run_once(model: nn.Module, example: Example | None = None) -> Run:
@@ -191,7 +207,8 @@ def call(model: nn.Module, example: Example | None) -> object:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode, no gradients, own random state; everything is as before afterwards."""
     training = [module for module in model.modules() if module.training]
-    model.eval()
+    if training:  # it sets an attribute of every module, which takes as long as a small layer
+        model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             yield

@@ -125,6 +125,8 @@ class Graph:
         """The tensors that the network returned, as far as they could be seen."""
         self.given = given or {}
         """The first tensor that a module (name, call) was given, where that had no name."""
+        self.sums = [node for node in nodes if node.adds_same_shapes]
+        """The additions of two tensors of one shape."""
         self.users: dict[int, list[int]] = defaultdict(list)
         self._data_ancestors: list[int] = [0] * len(nodes)
         self._ancestors: list[int] = [0] * len(nodes)

@@ -94,6 +94,7 @@ _PRODUCTS = frozenset([torch.addcmul, Tensor.addcmul, Tensor.addcmul_])
 _INTERPOLATIONS = frozenset([torch.lerp, Tensor.lerp, Tensor.lerp_])
 
 
+@cache
 def canonical(name: str) -> str:
     """`__iadd__`, `add_` and `add` are all `add`; `relu_` is `relu`."""
     match = _DUNDER.match(name)
@@ -104,6 +105,7 @@ def canonical(name: str) -> str:
     return _ALIASES.get(name.lstrip("_"), name.lstrip("_"))
 
 
+@cache
 def is_in_place(name: str) -> bool:
     """Whether the function of this Python name writes into its first argument."""
     if name == "__setitem__" or re.match(r"^__i\w+__$", name):

@@ -6,6 +6,7 @@ several times are all seen, because what is recorded is what was executed, not w
 
 from __future__ import annotations
 
+import ctypes
 import linecache
 import os
 import sys
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals import operations
@@ -30,6 +31,22 @@ _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.abspath(__file__)
 # Attribute reads that hand out a tensor; all other reads (shape, dtype, ...) are no data flow.
 _TENSOR_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
+# Methods that say what a tensor is like, and neither read its values nor draw random numbers. Every
+# batch norm asks for `dim`.
+_TELLS = frozenset(
+    [
+        Tensor.dim,
+        Tensor.ndimension,
+        Tensor.size,
+        Tensor.numel,
+        Tensor.stride,
+        Tensor.is_contiguous,
+        Tensor.is_floating_point,
+        Tensor.is_complex,
+        Tensor.element_size,
+        Tensor.get_device,
+    ]
+)
 
 
 class RecordedWhole(nn.Module):
@@ -65,21 +82,6 @@ def _tensors(tree: object) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
-def _with_refs(tree: object, position: Iterator[int]) -> object:
-    """`tree` with references to nodes in the places of its tensors, in that order."""
-    if type(tree) in _LEAVES:
-        return tree
-    if isinstance(tree, Tensor):
-        return Ref(next(position))
-    if type(tree) is tuple:
-        return tuple(_with_refs(part, position) for part in tree)
-    if type(tree) is list:
-        return [_with_refs(part, position) for part in tree]
-    if type(tree) is dict:
-        return {key: _with_refs(part, position) for key, part in tree.items()}
-    return tree_map(lambda leaf: Ref(next(position)) if isinstance(leaf, Tensor) else leaf, tree)
-
-
 def _random_states(keywords: Keywords) -> list[bytes]:
     """The states of all random generators that a call can draw from. What drew is known by what it
     leaves behind: no list of names is complete, and dropout draws nothing in eval mode."""
@@ -88,7 +90,13 @@ def _random_states(keywords: Keywords) -> list[bytes]:
         generators += torch.cuda.default_generators
     if isinstance(given := keywords.get("generator"), torch.Generator):
         generators.append(given)
-    return [generator.get_state().numpy().tobytes() for generator in generators]
+    return [_bytes(generator.get_state()) for generator in generators]
+
+
+def _bytes(state: Tensor) -> bytes:
+    """Read off the memory: whoever counts operations would see the one that makes an array of it,
+    which takes three times as long, and this happens twice for each operation of a network."""
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 def _hands_back(output: object, arguments: Arguments) -> bool:
@@ -96,9 +104,8 @@ def _hands_back(output: object, arguments: Arguments) -> bool:
     (the first line of an RMSNorm), dropout in eval mode. The result is a value of its own all the
     same: else whatever reads the argument later would seem to read the cast. A parameter stays one,
     for accelerate puts what a cast returns back in the network."""
-    if isinstance(output, nn.Parameter):
-        return False
-    return isinstance(output, Tensor) and any(output is given for given in arguments)
+    handed = isinstance(output, Tensor) and any(output is given for given in arguments)
+    return handed and not isinstance(output, nn.Parameter)
 
 
 def _function_name(function: Function) -> str:
@@ -161,10 +168,13 @@ class _Recorder(TorchFunctionMode):
         del types
         kwargs = kwargs or {}
         name = _function_name(function)
-        if self.whole or (name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES):
+        reads = name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES
+        if self.whole or reads or function in _TELLS:
             return function(*args, **kwargs)
         # Before the call, which may write into its arguments.
-        inputs = tuple(self._index(tensor) for tensor in _tensors((args, kwargs)))
+        inputs: list[int] = []
+        arguments = tuple([self._with_refs(each, inputs) for each in args])
+        keywords = {key: self._with_refs(each, inputs) for key, each in kwargs.items()}
         addends = None if inside_adapter() else operations.addends(function, args, kwargs)
         before = _random_states(kwargs)
         output = function(*args, **kwargs)
@@ -179,11 +189,9 @@ class _Recorder(TorchFunctionMode):
         if addends is not None and not addends.plain:
             node = self._written_out(addends, results[0])
         else:
-            node = self._new(operations.canonical(name.removeprefix("get:")), results[0], inputs)
-            position = iter(inputs)
-            node.function = function
-            node.arguments = tuple(_with_refs(each, position) for each in args)
-            node.keywords = {key: _with_refs(each, position) for key, each in kwargs.items()}
+            operation = operations.canonical(name.removeprefix("get:"))
+            node = self._new(operation, results[0], tuple(inputs))
+            node.function, node.arguments, node.keywords = function, arguments, keywords
         node.in_place, node.random = in_place, random
         if addends is not None:
             node.adds_same_shapes = True
@@ -237,13 +245,32 @@ class _Recorder(TorchFunctionMode):
         self.nodes.append(node)
         return node
 
+    def _with_refs(self, tree: object, inputs: list[int]) -> object:
+        """`tree` with references to nodes in the places of its tensors; these join `inputs`."""
+        kind = type(tree)
+        if kind in _LEAVES:
+            return tree
+        if isinstance(tree, Tensor):
+            index = self._index(tree)
+            inputs.append(index)
+            return Ref(index)
+        if kind is tuple:
+            return tuple([self._with_refs(part, inputs) for part in tree])  # type: ignore[attr-defined]
+        if kind is list:
+            return [self._with_refs(part, inputs) for part in tree]  # type: ignore[attr-defined]
+        if kind is dict:
+            return {key: self._with_refs(part, inputs) for key, part in tree.items()}  # type: ignore[attr-defined]
+        return tree_map_only(Tensor, lambda tensor: self._with_refs(tensor, inputs), tree)
+
     def _index(self, tensor: Tensor) -> int:
-        if id(tensor) not in self.node_of:
-            stored = id(tensor) in self.stored or isinstance(tensor, nn.Parameter)
-            node = self._new("parameter" if stored else "constant", tensor)
-            node.name = self.stored.get(id(tensor), "")
-            self._register(tensor, node)
-        return self.node_of[id(tensor)]
+        known = self.node_of.get(id(tensor))
+        if known is not None:
+            return known
+        stored = id(tensor) in self.stored or isinstance(tensor, nn.Parameter)
+        node = self._new("parameter" if stored else "constant", tensor)
+        node.name = self.stored.get(id(tensor), "")
+        self._register(tensor, node)
+        return node.index
 
     def _register(self, tensor: Tensor, node: Node, in_place: bool = False) -> None:
         base = tensor._base if in_place else None

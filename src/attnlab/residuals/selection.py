@@ -81,11 +81,14 @@ def before_selection(graph: Graph) -> tuple[Call, ...]:
 def _behind(graph: Graph, starts: Callable[[Graph, Node], bool]) -> list[bool]:
     """Of each node: whether it is one that starts it, by values that parameters made, or was
     computed from one."""
+    first = {node.index for node in graph.nodes if node.data and starts(graph, node)}
+    if not first:  # as in most networks
+        return [False] * len(graph.nodes)
     behind: list[bool] = []
     computed: list[bool] = []
     for node in graph.nodes:
         computed.append(node.operation == "parameter" or any(computed[i] for i in node.inputs))
-        begins = node.data and computed[node.index] and starts(graph, node)
+        begins = computed[node.index] and node.index in first
         behind.append(begins or any(behind[i] for i in node.data_inputs))
     return behind
 

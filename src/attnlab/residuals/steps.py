@@ -59,10 +59,8 @@ class StepKey:
         call = (self.owner, self.call)
         return [
             node
-            for node in graph.nodes
-            if node.adds_same_shapes
-            and call in node.inside
-            and self.could_be(node.shape, not node.first_goes_on)
+            for node in graph.sums
+            if call in node.inside and self.could_be(node.shape, not node.first_goes_on)
         ]
 
 

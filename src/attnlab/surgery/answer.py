@@ -35,7 +35,7 @@ def answer(
     """Run `model` once, in eval mode; `calls` of its modules are looked at. Modules that the
     network no longer has are passed over. Multiply-accumulates are 0 if they are not counted."""
     seen: dict[Call, Tensor] = {}
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules()) if calls else {}
     counter = MacCounter()
     gates = _Gates(counter)
     with ExitStack() as hooks:

@@ -123,8 +123,14 @@ def _match(network: nn.Module, module: nn.Module, site: Site) -> None:
     # Lazily: the first parameter decides, and this runs for every gate of a deep network.
     parameters = chain(host.parameters(), network.parameters())
     reference = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
-    module.to(reference.device, reference.dtype)
-    module.train(host.training)
+    wanted = (reference.device, reference.dtype)
+    # `to` rebuilds its closures and walks twice, and the attachment of a gate comes after the gate.
+    if any(
+        (each.device, each.dtype) != wanted for each in chain(module.parameters(), module.buffers())
+    ):
+        module.to(*wanted)
+    if module.training != host.training:
+        module.train(host.training)
 
 
 _SMALL = 0.1

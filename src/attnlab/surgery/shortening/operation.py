@@ -108,9 +108,8 @@ def _sums_with_nothing(graph: Graph) -> dict[int, int]:
     """Additions of zeros, which steps that were removed before have left, and what they keep."""
     return {
         node.index: node.data_inputs[0]
-        for node in graph.nodes
-        if node.adds_same_shapes
-        and len(node.data_inputs) == 1
+        for node in graph.sums
+        if len(node.data_inputs) == 1
         and any(graph.nodes[i].operation == "zeros_like" for i in node.inputs)
     }
 
