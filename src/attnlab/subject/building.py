@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from attnlab._errors import OptionError
 from attnlab._seeds import derive
 from attnlab.data import Facts
+from attnlab.networks.backbones.weights import fill
 from attnlab.networks.checkpoint import Description, without_weights
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.subject.network_config import NetworkConfig
@@ -20,13 +21,22 @@ from attnlab.surgery.noise import attach as attach_noise
 from attnlab.tasks import CreatedTask, Task
 
 
-def build_network(config: NetworkConfig, task: Task, *, sync_batchnorm: bool = False) -> nn.Module:
+def build_network(
+    config: NetworkConfig,
+    task: Task,
+    *,
+    sync_batchnorm: bool = False,
+    trained: nn.Module | None = None,
+) -> nn.Module:
     """The network of `config` for the data of the task. What it shares with the plain backbone has
-    the same first values whatever the gate is, so runs with one seed pair."""
+    the same first values whatever the gate is, so runs with one seed pair; those of `trained`, a
+    plain backbone like it, if there is one."""
     example = task.facts.example()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "initialisation"))
         network = task.build(config.backbone, config.backbone_options)
+        if trained is not None:
+            fill(network, trained.state_dict(), "the network that was trained before")
         if sync_batchnorm:
             _refuse_other_norms(network)
             # Before the gates go in, so that other norms than plain ones are refused there.

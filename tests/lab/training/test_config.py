@@ -19,7 +19,7 @@ def config(**settings: object) -> RunConfig:
             {"bakbone": "resnet20"},
             "Unknown setting 'bakbone' of run. Did you mean 'backbone' or 'backbone_options'? "
             "Expected one of: task, data, backbone, backbone_options, attention, gate_options, "
-            "where, start, place, shared, branch_scale, noise, seed, recipe.",
+            "where, start, place, shared, branch_scale, noise, seed, recipe, pretrain.",
         ),
         (
             {"data": {"name": "digits", "rot": "x"}},

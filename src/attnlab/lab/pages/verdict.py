@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from attnlab.page.parts import Chip, Tone
@@ -48,6 +48,7 @@ def study_chips(record: StudyRecord) -> list[Chip]:
         Chip(f"{seeds} seed" + ("s" if seeds > 1 else ""), "neutral" if seeds > 1 else "warn"),
         *_look_chips(record),
         Chip(f"recipe {record.study.recipe}"),
+        *_start_chips(record.study.definition.get("pretrain")),
         *_deviation_chips(record.study.deviations),
         *(_baseline_chip(record, name, gap) for name, gap in known.items()),
     ]
@@ -58,6 +59,14 @@ def study_chips(record: StudyRecord) -> list[Chip]:
         time = f"{hours:.1f} h" if hours >= 0.1 else f"{60 * hours:.1f} min"
         chips.append(Chip(f"{time} of training on {device}"))
     return [*chips, *_commit_chips(record)]
+
+
+def _start_chips(pretrain: object) -> list[Chip]:
+    """That the runs of a study go on from trained networks, with the settings of that training."""
+    if not isinstance(pretrain, Mapping):
+        return []
+    shown = ", ".join(f"{name} = {value}" for name, value in pretrain.items())
+    return [Chip("from trained networks", detail=shown)]
 
 
 def _look_chips(record: StudyRecord) -> list[Chip]:

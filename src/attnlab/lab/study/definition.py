@@ -97,6 +97,9 @@ class Axes(Strict):
     recipe: dict[str, Any]
     """A name of `attnlab.lab.training.list_recipes()`, or a table that starts from one:
     `{name = "digits", epochs = 3}`."""
+    pretrain: dict[str, Any] | None = None
+    """A recipe, by name or as a table, by which the plain backbone is trained first, once for each
+    seed; every run starts from that network, and the gates are put into it."""
     measure: MeasureConfig = Field(default_factory=MeasureConfig)
     track: tuple[TrackConfig, ...] = ()
     """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
@@ -243,7 +246,7 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         table["seeds"] = list(range(table["seeds"]))
     if isinstance(table.get("paper"), Mapping):
         table["paper"] = _by_metric(table["paper"])
-    for name in ("recipe", "task"):
+    for name in ("recipe", "pretrain", "task"):
         if isinstance(table.get(name), str):
             table[name] = {"name": table[name]}
     return table

@@ -137,7 +137,13 @@ class _Steps:
         except AttnlabError as error:
             return Estimate(None, "none", str(error))
         recipe = config.recipe
-        images = recipe.seen(facts.train) + recipe.epochs * _FORWARD_SHARE * facts.test
+        # The first run of a seed makes the network that all its runs start from.
+        before = config.pretrain if run.cell.plain else None
+        images = sum(
+            each_recipe.seen(facts.train) + each_recipe.epochs * _FORWARD_SHARE * facts.test
+            for each_recipe in (recipe, before)
+            if each_recipe is not None
+        )
         return Estimate(each * images, basis, notes=facts.notes)
 
     def _seconds(self, cell: StudyCell, config: RunConfig, facts: Facts) -> tuple[float, Basis]:

@@ -106,6 +106,7 @@ def _config(
         "task": task,
         "data": {name: value for name, value in given.items() if name in DataConfig.model_fields},
         "recipe": {**study.recipe, **data.recipe},
+        "pretrain": study.pretrain,
     }
     return RunConfig(
         **settings,

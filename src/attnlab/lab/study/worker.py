@@ -140,19 +140,20 @@ def _train_and_measure(job: Job, directory: Path) -> None:
 def _finish_source(
     config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int
 ) -> Path | None:
-    """Of a `where` that asks for a measurement: the directory of the run that is measured, which is
-    trained here unless it is finished; mostly it is a run of the study. None of any other."""
+    """The directory of the run that has to be there before: the one that is measured, of a `where`
+    that asks for it, or that this one starts from. It is trained here unless it is finished; it may
+    be a run of the study. None of any other."""
     from attnlab.lab.training import identify
     from attnlab.lab.training.placement import source_config
 
-    measured = source_config(config)
-    if measured is None:
+    first = source_config(config) or config.pretraining
+    if first is None:
         return None
-    source = directory.parent / identify(measured, threads=threads).run_id
+    source = directory.parent / identify(first, threads=threads).run_id
     while not is_finished(source):
         with claim(source) as claimed:
             if claimed and not is_finished(source):
-                train(measured, source)
+                train(first, source)
         if not claimed:
             time.sleep(_LOOK_UP)  # another process works on it
     return source

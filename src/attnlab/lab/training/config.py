@@ -9,10 +9,21 @@ from typing import Any
 from pydantic import model_validator
 
 from attnlab._errors import OptionError
+from attnlab._seeds import derive
 from attnlab.data import Augmentation, DataConfig
 from attnlab.lab.training.recipe import MOVED, Recipe, load_parts
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.tasks import TaskConfig
+
+WITHOUT_GATES: Mapping[str, object] = {
+    "attention": "none",
+    "gate_options": {},
+    "where": None,
+    "start": "paper",
+    "place": "branch",
+    "shared": False,
+}
+"""What the plain backbone of a run has in the place of its gates' settings."""
 
 
 class RunConfig(NetworkConfig):
@@ -21,6 +32,9 @@ class RunConfig(NetworkConfig):
     augmentation and task holds unless `data` and `task` say otherwise."""
 
     recipe: Recipe
+    pretrain: Recipe | None = None
+    """The run starts from a trained network: the plain backbone, with the same seed and data, is
+    trained by this recipe first, as a run of its own, and the gates are put into it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -35,7 +49,37 @@ class RunConfig(NetworkConfig):
             settings["recipe"] = {"name": settings["recipe"]}
         if isinstance(settings.get("recipe"), dict):
             _with_recipe(settings)
+        if isinstance(settings.get("pretrain"), str | dict):
+            settings["pretrain"] = _pretraining(settings["pretrain"])
         return settings
+
+    @model_validator(mode="after")
+    def _starts_as_it_says(self) -> RunConfig:
+        """Refuse what would change a trained network, or be overwritten by it, without a word."""
+        if self.pretrain is None:
+            return self
+        for name, value in (
+            ("branch_scale", self.branch_scale),
+            ("noise", self.noise),
+            (f"where = {self.where!r}", self.asks_for_measurement),
+        ):
+            if value is not None:
+                raise OptionError(f"Setting pretrain does not go with {name}. Leave one out.")
+        return self
+
+    @property
+    def pretraining(self) -> RunConfig | None:
+        """The run whose trained network this one starts from; None if it starts from none."""
+        if self.pretrain is None:
+            return None
+        changed: dict[str, Any] = {"recipe": self.pretrain, "pretrain": None, **WITHOUT_GATES}
+        return self.model_copy(update=changed)
+
+    @property
+    def data_seed(self) -> int:
+        """What the order of the data and dropout are drawn from. After pretraining it is another,
+        or the network would see the same batches in the same order once more."""
+        return self.seed if self.pretrain is None else derive(self.seed, "after pretraining")
 
     @property
     def label(self) -> str:
@@ -59,25 +103,19 @@ class RunConfig(NetworkConfig):
             "data": DataConfig(**settings["data"]),
             "recipe": Recipe(**settings["recipe"]),
         }
+        if settings.get("pretrain") is not None:
+            parts["pretrain"] = Recipe(**settings["pretrain"])
         return cls(**{**settings, **parts})
 
 
 def _with_recipe(settings: dict[str, Any]) -> None:
     """Put a named recipe's own settings under those that are given."""
     given = dict(settings["recipe"])
-    for name in given:
-        if name in MOVED:
-            raise OptionError(
-                f"Setting {name!r} is not the recipe's: it is one of {MOVED[name]}, as in "
-                f"{_EXAMPLES[MOVED[name]]}."
-            )
+    _refuse_moved(given)
     if given.get("name") is None:
         return
     parts = load_parts(given["name"])
-    base = parts.recipe.model_dump()
-    if "steps" in given or (base["steps"] is not None and "epochs" not in given):
-        del base["epochs"]  # counted anew
-    settings["recipe"] = Recipe(**{**base, **given})
+    settings["recipe"] = _over(parts.recipe, given)
     data = settings.get("data", {})
     if isinstance(data, DataConfig):
         data = data.model_dump(exclude_unset=True)
@@ -93,6 +131,31 @@ def _with_recipe(settings: dict[str, Any]) -> None:
     if isinstance(task, dict) and task.get("name", "classification") == parts.task:
         options = {**parts.task_options, **task.get("options", {})}
         settings["task"] = {**task, "options": options} if options else task
+
+
+def _pretraining(given: str | dict[str, Any]) -> Recipe:
+    """The recipe of the training before; data and task are those of the run itself."""
+    table = {"name": given} if isinstance(given, str) else given
+    _refuse_moved(table)
+    name = table.get("name")
+    return Recipe(**table) if name is None else _over(load_parts(name).recipe, table)
+
+
+def _over(base: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """The recipe `base` with the settings that are given."""
+    settings = base.model_dump()
+    if "steps" in given or (base.steps is not None and "epochs" not in given):
+        del settings["epochs"]  # counted anew
+    return Recipe(**{**settings, **given})
+
+
+def _refuse_moved(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name in MOVED:
+            raise OptionError(
+                f"Setting {name!r} is not the recipe's: it is one of {MOVED[name]}, as in "
+                f"{_EXAMPLES[MOVED[name]]}."
+            )
 
 
 _EXAMPLES = {

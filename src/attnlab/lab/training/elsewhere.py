@@ -41,6 +41,11 @@ def check_elsewhere(config: RunConfig, devices: int) -> None:
             f"Task {name!r} trains a run in one process but devices = {devices}. Leave it out; "
             f"several runs of a study train beside each other."
         )
+    if config.pretrain is not None:
+        raise OptionError(
+            f"Task {name!r} trains by another program, which starts from no run of attnlab: leave "
+            f"pretrain out, or give a file as option weights of the backbone."
+        )
     expected = load_recipe(name).model_dump()
     given = config.recipe.model_dump()
     differ = [key for key, value in given.items() if value != expected[key] and key not in _OURS]

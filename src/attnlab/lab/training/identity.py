@@ -35,7 +35,8 @@ def identify(
     """The identity of a run; data, weights and classes must be there. `checksums` remembers those
     of data for the next call; `threads` are as they are now when None."""
     settings = config.model_dump(mode="json", exclude_defaults=True)
-    settings.get("recipe", {}).pop("name", None)
+    for recipe in ("recipe", "pretrain"):
+        settings.get(recipe, {}).pop("name", None)
     for place in ("root", "download"):
         settings.get("data", {}).pop(place, None)
     for option, file in task_class(config.task).files(config.task.options).items():
@@ -82,6 +83,11 @@ def own_classes_of(config: RunConfig) -> Iterator[tuple[str, str]]:
         ("optimizer", config.recipe.optimizer),
         ("schedule", config.recipe.schedule),
     ]
+    if config.pretrain is not None:
+        named += [
+            ("optimizer", config.pretrain.optimizer),
+            ("schedule", config.pretrain.schedule),
+        ]
     yield from ((kind, name) for kind, name in named if is_path(name))
 
 
@@ -154,5 +160,6 @@ def _without_places(settings: dict[str, Any], task_places: Sequence[str]) -> dic
         "task": {**task, "options": chosen},
         "data": data,
         "recipe": recipe,
+        "pretrain": {k: v for k, v in (settings.get("pretrain") or {}).items() if k != "name"},
         "backbone_options": options,
     }

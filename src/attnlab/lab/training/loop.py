@@ -54,7 +54,7 @@ from attnlab.results.epoch import EpochRecord
 from attnlab.results.manifest import write_manifest
 from attnlab.results.result import PlacementRecord
 from attnlab.subject.building import build_network, description
-from attnlab.subject.run import with_placement
+from attnlab.subject.run import load_network, with_placement
 from attnlab.surgery.receipt import count_parameters
 from attnlab.tasks import Task, build_task
 from attnlab.tasks.elsewhere import TaskTrainedElsewhere
@@ -98,8 +98,9 @@ def train(
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
         each_epoch: called after each epoch; what it returns is added to the epoch's record.
-        source: of a `where` that asks for a measurement, the directory of the run that is measured
-            (`attnlab.lab.training.placement`), which is trained first where it is not finished;
+        source: the directory of the run that has to be there first, which is trained if it is not
+            finished: of a `where` that asks for a measurement, the run that is measured
+            (`attnlab.lab.training.placement`), of `pretrain` the one that this one starts from;
             `source` below `directory` when None.
         track: trackers that get the curves too, names of `attnlab.lab.tracking.list_trackers()` or
             settings. The run and its result are the same with and without.
@@ -132,10 +133,18 @@ def train(
     job = _Job(
         config, identity, folder, data, threads, progress, each_epoch, trackers, group, every
     )
-    measured = source_config(config)
+    below = folder / "source" if source is None else Path(source)
+    measured, before = source_config(config), config.pretraining
     if measured is not None:
-        below = folder / "source" if source is None else Path(source)
         job = job._replace(placement=_placed(job, measured, below, devices))
+    if before is not None:
+        if devices > 1 and _launched():
+            raise InputError(
+                "pretrain makes another run first, and torchrun and srun start one. Start without "
+                "them: devices alone starts the processes of both."
+            )
+        _train_first(job, before, devices, below)
+        job = job._replace(start=below)
     return _launch(job, devices)
 
 
@@ -154,6 +163,8 @@ class _Job(NamedTuple):
     group: str
     every: SaveEvery
     placement: PlacementRecord | None = None
+    start: Path | None = None
+    """The run whose trained network it starts from."""
 
     @property
     def placed(self) -> RunConfig:
@@ -178,8 +189,14 @@ def _placed(job: _Job, measured: RunConfig, below: Path, devices: int) -> Placem
             f"where={job.config.where!r} is chosen by a measurement of another run, which is made "
             f"in one process. Start without torchrun or srun, or name the blocks."
         )
-    found = train(
-        measured,
+    found = _train_first(job, measured, devices, below)
+    return choose_placement(job.config, job.folder, below, found.run_id, job.data, job.threads)
+
+
+def _train_first(job: _Job, first: RunConfig, devices: int, below: Path) -> RunResult:
+    """Train in `below`, as the run itself will be, another that has to be there before it."""
+    return train(
+        first,
         below,
         threads=job.threads,
         devices=devices,
@@ -188,7 +205,6 @@ def _placed(job: _Job, measured: RunConfig, below: Path, devices: int) -> Placem
         save_minutes=job.every.minutes,
         save_steps=job.every.steps,
     )
-    return choose_placement(job.config, job.folder, below, found.run_id, job.data, job.threads)
 
 
 def _launch(job: _Job, devices: int) -> RunResult:
@@ -255,7 +271,12 @@ def _begun(fabric: Fabric, job: _Job) -> tuple[Task, State]:
     """The run where it stands: at its start, or after the epochs that are saved."""
     config, facts = job.config, job.data.facts
     task = build_task(config.task, facts)
-    network = build_network(job.placed, task, sync_batchnorm=config.recipe.sync_batchnorm)
+    network = build_network(
+        job.placed,
+        task,
+        sync_batchnorm=config.recipe.sync_batchnorm,
+        trained=None if job.start is None else load_network(job.start),
+    )
     check_gate_norms(network, facts.example(), config.recipe.batch_size // fabric.world_size)
     if fabric.is_global_zero:
         begin(job.folder, config, job.identity, facts)
@@ -385,13 +406,13 @@ def train_epoch(
     """One epoch of training, or as many steps as the recipe has between two tests; what is left of
     it if the run was taken up inside of it."""
     recipe, rank = config.recipe, fabric.global_rank
-    round_ = round_of(recipe, data, config.seed, epoch, rank, fabric.world_size)
+    round_ = round_of(recipe, data, config.data_seed, epoch, rank, fabric.world_size)
     steps, midway = len(round_.chunks), state.midway
     done, waited, before = (0, 0.0, 0.0) if midway is None else midway.reached
     left = round_.after(done)
-    batches = left.batches(data, config.seed, fabric.device)
+    batches = left.batches(data, config.data_seed, fabric.device)
     rate = learning_rate(recipe, epoch)
-    torch.manual_seed(derive(config.seed, "network", epoch, rank))  # dropout and the like
+    torch.manual_seed(derive(config.data_seed, "network", epoch, rank))  # dropout and the like
     sums, watch = LossSums(), LossWatch.of(fabric.device)
     if midway is not None:
         sums = LossSums(midway.own, fabric.device)

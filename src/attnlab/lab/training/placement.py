@@ -20,7 +20,7 @@ from attnlab._files import write_whole
 from attnlab.data import Data
 from attnlab.data.batches import training_chunks
 from attnlab.instruments.place import place_by_word
-from attnlab.lab.training.config import RunConfig
+from attnlab.lab.training.config import WITHOUT_GATES, RunConfig
 from attnlab.lab.training.surroundings import deterministically
 from attnlab.residuals.where import measured_word, split_inside
 from attnlab.results import StoredRun
@@ -36,13 +36,7 @@ def source_config(config: RunConfig) -> RunConfig | None:
         return None
     if measures_gates(where):
         return config.model_copy(update={"where": None})
-    plain: dict[str, Any] = {
-        "attention": "none",
-        "gate_options": {},
-        "where": None,
-        "start": "paper",
-    }
-    return config.model_copy(update={**plain, "place": "branch", "shared": False})
+    return config.model_copy(update=WITHOUT_GATES)
 
 
 def stand_in_config(config: RunConfig) -> RunConfig:
