@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.detection import written
 from tests.tools.forked import forking
 
 from attnlab import AttnlabError
-from attnlab.data import load_data
+from attnlab.data import DataConfig, load_data
 from attnlab.data.boxes import BoxData
 from attnlab.lab.training import RunConfig, train
 from attnlab.lab.training.evaluate import evaluate
@@ -303,6 +304,29 @@ def test_the_folder_has_the_boxes_and_the_pixels(cache: Path) -> None:
             assert torch.allclose(boxes, image.target["boxes"], atol=1e-4)
 
 
+def test_the_folder_has_a_photograph_that_exif_turns_as_it_is_shown(
+    cache: Path, tmp_path: Path
+) -> None:
+    from attnlab.bridges.yolo_study.folder import data_folder
+
+    assert cache.is_dir()
+    written.write_yolo(tmp_path)
+    shown = np.zeros((40, 60, 3), np.uint8)
+    shown[5:15, 10:30] = 255
+    exif = Image.Exif()
+    exif[274] = 6  # turned to the right before it is shown
+    Image.fromarray(np.rot90(shown).copy()).save(tmp_path / "images/train/a.png", exif=exif)
+    whole = {"crop": "none", "flip": False}
+    data = load_data(DataConfig(name="yolo", root=str(tmp_path), augmentation=whole))
+    assert isinstance(data, BoxData)
+    folder = data_folder(data)
+    with Image.open(folder / "images" / "train" / "0000000.png") as image:
+        assert (np.asarray(image) == shown).all()
+    line = (folder / "labels" / "train" / "0000000.txt").read_text().splitlines()[0]
+    x, y, w, h = (float(word) for word in line.split()[1:])
+    assert (x * 60, y * 40, w * 60, h * 40) == pytest.approx((20, 10, 20, 10), abs=1e-4)
+
+
 def test_images_that_are_gone_are_not_left_out_silently() -> None:
     data = load_data(config(images=6).data)
     task = build_task(config(images=6).task, data.facts)
@@ -381,8 +405,8 @@ def test_a_yaml_of_the_user_is_part_of_what_a_run_is(
     settings = config().model_copy(update={"backbone": "ultralytics:yolo11n.yaml"})
     file = tmp_path / "yolo11n.yaml"  # the name of one of theirs
     found = []
-    for written in (text, text.replace("[-1, 6, C2f, [256, True]]", "[-1, 1, C2f, [256, True]]")):
-        file.write_text(written)
+    for changed in (text, text.replace("[-1, 6, C2f, [256, True]]", "[-1, 1, C2f, [256, True]]")):
+        file.write_text(changed)
         task = build_task(settings.task, load_data(settings.data).facts)
         parameters = sum(p.numel() for p in build_network(settings, task).parameters())
         found.append((identify(settings, threads=1).run_id, parameters))

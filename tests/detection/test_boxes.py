@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.detection import written
 
 from attnlab._errors import InputError, OptionError, UnknownNameError
@@ -305,3 +306,26 @@ def test_photographs_in_two_formats(tmp_path):
         )
     assert found[0] == found[1]
     assert found[0].total() == 273
+
+
+def test_boxes_of_a_photograph_that_exif_turns_lie_where_it_shows_them(tmp_path):
+    shown = np.zeros((40, 60, 3), np.uint8)
+    shown[5:15, 10:30] = 255  # the dog of `written`
+    exif = Image.Exif()
+    exif[274] = 6  # turned to the right before it is shown
+    for name, write in (("yolo", written.write_yolo), ("voc", written.write_voc)):
+        root = tmp_path / name
+        root.mkdir()
+        options = write(root)
+        for file in root.rglob("a.png"):
+            Image.fromarray(np.rot90(shown).copy()).save(file, exif=exif)
+        data = loaded(name, root, options)
+        batch = batch_of(data, 0)
+        assert batch.inputs[0].shape == (3, 40, 60)
+        dog = [data.facts.categories[n - 1] for n in batch.targets[0]["labels"]].index("dog")
+        left, top, right, bottom = batch.targets[0]["boxes"][dog].round().int().tolist()
+        inside = batch.inputs[0][:, top:bottom, left:right]
+        assert inside.numel() == 600
+        assert inside.min() == 1
+        assert batch.inputs[0].sum() == 600
+        assert any("EXIF turns 1 image" in note for note in data.facts.notes)

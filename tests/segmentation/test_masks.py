@@ -32,6 +32,11 @@ def write(folder, sizes=((20, 30), (20, 30), (16, 16)), parts=("train", "test"),
     return folder
 
 
+def read(file):
+    with Image.open(file) as image:
+        return np.asarray(image).copy()
+
+
 def config(folder, **settings):
     given = {"name": "masks", "root": str(folder), "size": 16, **settings}
     return DataConfig(**given)
@@ -114,15 +119,15 @@ def test_voc(tmp_path):
         Image.fromarray(np.zeros((12, 15, 3), np.uint8)).save(
             tmp_path / "JPEGImages" / f"{name}.jpg"
         )
-        mask = Image.fromarray(np.full((12, 15), 20, np.uint8))
+        mask = Image.fromarray(np.repeat([[0], [20]], 6, 0).repeat(15, 1).astype(np.uint8))
         mask.putpalette(bytes(range(256)) * 3)  # colours: the numbers count
         mask.save(tmp_path / "SegmentationClass" / f"{name}.png")
     data = load_data(DataConfig(name="voc-masks", root=str(tmp_path)))
     assert data.facts.outputs == 21
     assert data.facts.categories[20] == "tvmonitor"
     (batch,) = data.testing([torch.tensor([0])], CPU)
-    assert set(batch.targets.unique().tolist()) == {20}
-    assert any("20 of 21 classes have no training image" in note for note in data.facts.notes)
+    assert set(batch.targets.unique().tolist()) == {0, 20}
+    assert any("19 of 21 classes have no training image" in note for note in data.facts.notes)
 
 
 def test_names_of_classes(tmp_path):
@@ -155,6 +160,13 @@ def broken(tmp_path, how):
         Image.fromarray(np.full((20, 30), 7, np.uint8)).save(mask)
     elif how == "beyond":
         Image.fromarray(np.full((20, 30), 7, np.uint8)).save(root / "test" / "masks" / "1.png")
+    elif how == "binary":
+        for file in root.glob("*/masks/*.png"):
+            Image.fromarray(np.where(read(file) == 1, 255, 0).astype(np.uint8)).save(file)
+    elif how == "rgba":
+        Image.fromarray(np.zeros((20, 30, 4), np.uint8)).save(mask)
+    elif how == "wide":
+        Image.fromarray(np.full((20, 30), 300, np.uint16)).save(mask)
     elif how == "bytes":
         mask.write_bytes(b"no image")
     return root
@@ -168,6 +180,9 @@ def broken(tmp_path, how):
         ("colours", r"1\.png' is not a mask: it has colours \(mode RGB\)"),
         ("gap", r"no pixel of the training masks has class 3, 4, 5 and 6|has class 3, 4, 5, 6"),
         ("beyond", r"has class 7, but there are only 3 classes, 0 to 2"),
+        ("binary", r"no pixel of the training masks has another class than 0; .* write 255 as 1"),
+        ("rgba", r"1\.png' is not a mask: it has colours \(mode RGBA\)"),
+        ("wide", r"1\.png' has numbers from 300 to 300\. Expected classes from 0 to 254"),
         ("bytes", r"1\.png' is not a readable image"),
     ],
 )
@@ -188,3 +203,68 @@ def test_bad_files_are_named(tmp_path, how, message):
 def test_bad_settings(tmp_path, settings, message):
     with pytest.raises(OptionError, match=message):
         load_data(config(write(tmp_path), **settings))
+
+
+def test_masks_of_16_bits_and_of_palettes_are_numbers(tmp_path):
+    root = write(tmp_path)
+    before = [item.classes() for item in load_data(config(root))._train]
+    first, second = (root / "train" / "masks" / f"{number}.png" for number in (0, 1))
+    wide = Image.fromarray(read(first).astype(np.uint16))
+    assert wide.mode.startswith("I")
+    wide.save(first)
+    coloured = Image.fromarray(read(second))
+    coloured.putpalette(bytes(reversed(range(256))) * 3)
+    assert coloured.mode == "P"
+    coloured.save(second)
+    after = [item.classes() for item in load_data(config(root))._train]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+STORED = {  # of a picture as it is shown, by the numbers of EXIF
+    2: np.fliplr,
+    3: lambda shown: np.rot90(shown, 2),
+    4: np.flipud,
+    5: lambda shown: np.swapaxes(shown, 0, 1),
+    6: lambda shown: np.rot90(shown, 1),
+    7: lambda shown: np.rot90(np.swapaxes(shown, 0, 1), 2),
+    8: lambda shown: np.rot90(shown, -1),
+}
+
+
+def lie(file, orientation):
+    """Store an image as a camera does that was turned: lying, and EXIF says so."""
+    shown = read(file)
+    exif = Image.Exif()
+    exif[274] = orientation
+    Image.fromarray(np.ascontiguousarray(STORED[orientation](shown))).save(file, exif=exif)
+
+
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_an_image_that_exif_turns_lies_on_its_mask(tmp_path, monkeypatch, orientation, in_memory):
+    monkeypatch.setattr("attnlab.data.mask_load.MEMORY_LIMIT", 2**30 if in_memory else 0)
+    root = write(tmp_path)
+    lie(root / "test" / "images" / "0.png", orientation)
+    data = load_data(config(root))
+    (batch,) = data.testing([torch.tensor([0, 1])], CPU)
+    pixels = data.facts.pixels(batch.inputs)[:, 0] * 255
+    known = batch.targets != IGNORED
+    torch.testing.assert_close(pixels[known], 10.0 * batch.targets[known], rtol=0, atol=1e-3)
+    said = "EXIF turns 1 image; annotations are taken to be of images as they are shown."
+    assert any(note.endswith(said) for note in data.facts.notes)
+
+
+def test_a_mask_of_the_stored_image_lies_on_it_too(tmp_path):
+    root = write(tmp_path)
+    lie(root / "test" / "images" / "0.png", 6)
+    mask = root / "test" / "masks" / "0.png"
+    Image.fromarray(np.rot90(read(mask)).copy()).save(mask)
+    data = load_data(config(root))
+    (batch,) = data.testing([torch.tensor([0])], CPU)
+    assert batch.targets.shape == (1, 30, 20)
+    pixels = data.facts.pixels(batch.inputs)[:, 0] * 255
+    known = batch.targets != IGNORED
+    torch.testing.assert_close(pixels[known], 10.0 * batch.targets[known], rtol=0, atol=1e-3)
+    lie(root / "test" / "images" / "1.png", 6)
+    with pytest.raises(InputError, match=r"EXIF turns .*1\.png.* as it is shown, and .*0\.png"):
+        load_data(config(root))

@@ -16,6 +16,7 @@ from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
 from attnlab.data.boxes import BoxImage, as_target
+from attnlab.data.orientation import Orientations
 from attnlab.data.samples import read_first
 
 _SHOWN = 5
@@ -51,14 +52,24 @@ class FoundImage:
     boxes: tuple[FoundBox, ...]
 
 
+@dataclass(frozen=True)
+class CheckedImages:
+    """Images that can be trained on."""
+
+    images: list[BoxImage]
+    notes: tuple[str, ...]
+    """What a reader of the results should know of them."""
+
+
 def checked_images(
     images: Sequence[FoundImage], labels: Mapping[Hashable, int], bad: str, what: str
-) -> list[BoxImage]:
+) -> CheckedImages:
     """The images with their targets. `labels`: the label of every category. `bad`: whether boxes
     that cannot be used are an error or are dropped."""
-    check_files(images, what)
+    orientations = check_files(images, what)
+    as_shown = orientations.as_shown(what)
     problems: list[str] = []
-    found = [_checked(image, labels, problems) for image in images]
+    found = [_checked(image, labels, problems, as_shown) for image in images]
     total = sum(len(image.boxes) for image in images)
     if not total:
         raise InputError(f"{what} has no box in {len(images)} images.")
@@ -73,7 +84,7 @@ def checked_images(
             BoxNote,
             stacklevel=2,
         )
-    return found
+    return CheckedImages(found, orientations.notes(what))
 
 
 def spelled_out(problems: Sequence[str]) -> str:
@@ -83,7 +94,9 @@ def spelled_out(problems: Sequence[str]) -> str:
     return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
-def _checked(image: FoundImage, labels: Mapping[Hashable, int], problems: list[str]) -> BoxImage:
+def _checked(
+    image: FoundImage, labels: Mapping[Hashable, int], problems: list[str], as_shown: bool
+) -> BoxImage:
     kept = []
     for box in image.boxes:
         reason = box_problem(box, image.width, image.height, labels)
@@ -104,7 +117,7 @@ def _checked(image: FoundImage, labels: Mapping[Hashable, int], problems: list[s
         area,
         torch.tensor([box.crowd for box in kept]),
     )
-    return BoxImage(image.path, target)
+    return BoxImage(image.path, target, as_shown)
 
 
 def box_problem(box: FoundBox, width: int, height: int, labels: Mapping[Hashable, int]) -> str:
@@ -133,8 +146,9 @@ def _shown(box: FoundBox) -> str:
     return f"left {left}, top {top}, right {right}, bottom {bottom}"
 
 
-def check_files(images: Sequence[FoundImage], what: str) -> None:
-    """Refuse images that are not there and, among those that are opened first, damaged ones."""
+def check_files(images: Sequence[FoundImage], what: str) -> Orientations:
+    """Refuse images that are not there and, among those that are opened first, damaged ones; say
+    how these are turned."""
     if not images:
         raise InputError(f"{what} has no image.")
     missing = [f"{str(image.path)!r}" for image in images if not image.path.is_file()]
@@ -143,22 +157,25 @@ def check_files(images: Sequence[FoundImage], what: str) -> None:
             f"{what}: {len(missing)} of {len(images)} images are not there:\n{spelled_out(missing)}"
         )
     looked = read_first(images)
-    damaged = [reason for image in looked if (reason := _damage(image))]
+    orientations = Orientations()
+    damaged = [reason for image in looked if (reason := _damage(image, orientations))]
     if damaged:
         raise InputError(
             f"{what}: {len(damaged)} of {len(looked)} images cannot be used:\n"
             f"{spelled_out(damaged)}"
         )
+    return orientations
 
 
-def _damage(image: FoundImage) -> str:
+def _damage(image: FoundImage, orientations: Orientations) -> str:
     try:
         with Image.open(image.path) as opened:
             size = opened.size
+            fits = orientations.fits(image.path, opened, (image.width, image.height))
             opened.verify()
     except Exception as error:  # on arbitrary bytes the readers fail with any type of error
         return f"{str(image.path)!r} is not a readable image ({error})."
-    if size != (image.width, image.height):
+    if not fits:
         return (
             f"{str(image.path)!r} is {size[0]}×{size[1]}, but its annotation says "
             f"{image.width}×{image.height}."

@@ -14,6 +14,7 @@ from PIL import Image
 from attnlab._errors import InputError
 from attnlab._words import counted
 from attnlab.data.box_checks import FoundBox, FoundImage, FoundSets, spelled_out
+from attnlab.data.orientation import shown_size
 from attnlab.data.pictures import SUFFIXES
 
 Entry = Mapping[str, object]
@@ -307,7 +308,7 @@ def _label(image: Path) -> Path:
 def _yolo_image(path: Path) -> FoundImage:
     try:
         with Image.open(path) as opened:
-            width, height = opened.size
+            width, height = shown_size(opened)
     except Exception:  # what is wrong with it is said with all others
         width, height = 1, 1
     file, boxes = _label(path), []

@@ -30,8 +30,11 @@ def load_boxes(config: DataConfig) -> Data:
         return load_shapes(config)
     found = _found(config)
     bad = str(config.options.get("bad", "error"))
-    train = checked_images(found.train, found.labels, bad, f"{config.name} (training)")
-    test = checked_images(found.test, found.labels, bad, f"{config.name} (test)")
+    checked = [
+        checked_images(part, found.labels, bad, f"{config.name} ({what})")
+        for part, what in ((found.train, "training"), (found.test, "test"))
+    ]
+    train, test = (each.images for each in checked)
     if sum(3 * image.width * image.height for image in (*found.train, *found.test)) <= MEMORY_LIMIT:
         train, test = ([replace(image, image=image.pixels()) for image in p] for p in (train, test))
     first = found.test[0]
@@ -45,6 +48,7 @@ def load_boxes(config: DataConfig) -> Data:
         *IMAGENET,
         found.checksum(config.folder()),
         found.categories,
+        tuple(note for each in checked for note in each.notes),
     )
     return BoxData(facts, train, test, config.augmentation)
 

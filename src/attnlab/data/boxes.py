@@ -30,10 +30,12 @@ class BoxImage:
     image: Tensor | Path
     """Bytes (3, H, W), or the file that has them."""
     target: Target
+    as_shown: bool = False
+    """Whether boxes are of the image as it is shown, turned by its EXIF orientation."""
 
     def pixels(self) -> Tensor:
         """The image as bytes (3, H, W)."""
-        return image_bytes(self.image)
+        return image_bytes(self.image, as_shown=self.as_shown)
 
 
 class BoxData(Data):

@@ -17,6 +17,7 @@ from attnlab.data.batches import Facts
 from attnlab.data.config import DataConfig
 from attnlab.data.masks import IGNORED, MaskData, MaskImage
 from attnlab.data.memory import MEMORY_LIMIT, lacking_classes
+from attnlab.data.orientation import Orientations
 from attnlab.data.pictures import class_numbers, find_images, left_out
 from attnlab.data.shapes import load_shape_masks, shapes_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
@@ -131,6 +132,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
     names = found.names or tuple(map(str, range(outputs)))
     for part, what in ((train, "training"), (test, "test")):
         _check_classes(part, names, f"{title} ({what})")
+    _check_several(train, title)
     _check_gaps(train, found, title)
     mean, std = IMAGENET if preprocessing is None else (preprocessing.mean, preprocessing.std)
     subsets = config.train_subset, config.test_subset
@@ -146,7 +148,12 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
         tuple(std),
         found.checksum(root),
         names,
-        (*found.notes, *lacking_classes(there[0], there[1], names, subsets)),
+        (
+            *found.notes,
+            *train.notes,
+            *test.notes,
+            *lacking_classes(there[0], there[1], names, subsets),
+        ),
     )
     in_memory = sum(4 * h * w for h, w in (*train.sizes, *test.sizes)) <= MEMORY_LIMIT
     trained, tested = (_held(part.images) if in_memory else part.images for part in (train, test))
@@ -180,6 +187,7 @@ class _Part:
     """Height and width of each."""
     classes: dict[int, Path]
     """Which classes occur, with the first mask that has them."""
+    notes: tuple[str, ...]
 
 
 def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
@@ -194,10 +202,11 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
         )
     classes: dict[int, Path] = {}
     sizes = []
+    orientations = Orientations()
     for each in files:
         mask = class_numbers(each.mask)
         with Image.open(each.image) as image:
-            if image.size != mask.shape[::-1]:
+            if not orientations.fits(each.image, image, (mask.shape[1], mask.shape[0])):
                 raise InputError(
                     f"{what}: {str(each.mask)!r} is {mask.shape[1]}×{mask.shape[0]}, but its image "
                     f"is {image.size[0]}×{image.size[1]}."
@@ -208,7 +217,9 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
                 classes.setdefault(number, each.mask)
     if not classes:
         raise InputError(f"{what}: no pixel of {len(files)} masks has a class: all are {IGNORED}.")
-    return _Part([MaskImage(each.image, each.mask) for each in files], sizes, classes)
+    as_shown = orientations.as_shown(what)
+    images = [MaskImage(each.image, each.mask, as_shown) for each in files]
+    return _Part(images, sizes, classes, orientations.notes(what))
 
 
 def _check_classes(part: _Part, names: Sequence[str], what: str) -> None:
@@ -218,6 +229,18 @@ def _check_classes(part: _Part, names: Sequence[str], what: str) -> None:
             f"{what}: {str(part.classes[largest])!r} has class {largest}, but there are only "
             f"{len(names)} classes, 0 to {len(names) - 1}. Expected every class in the training "
             f"masks or in classes.txt; pixels that do not count are {IGNORED}."
+        )
+
+
+def _check_several(train: _Part, title: str) -> None:
+    """Masks of 0 and 255, as many programs write them, would have one class and nothing to
+    learn."""
+    if len(train.classes) == 1:
+        only = next(iter(train.classes))
+        raise InputError(
+            f"{title}: no pixel of the training masks has another class than {only}; pixels that "
+            f"are {IGNORED} do not count. Expected two classes or more: of masks with 0 and "
+            f"{IGNORED}, write {IGNORED} as 1."
         )
 
 

@@ -33,10 +33,12 @@ class MaskImage:
     """Bytes (3, H, W), or the file that has them."""
     mask: Tensor | Path
     """Bytes (H, W), or the file that has them: a class each, or `IGNORED`."""
+    as_shown: bool = False
+    """Whether the mask is of the image as it is shown, turned by its EXIF orientation."""
 
     def pixels(self) -> Tensor:
         """The image as bytes (3, H, W)."""
-        return image_bytes(self.image)
+        return image_bytes(self.image, as_shown=self.as_shown)
 
     def classes(self) -> Tensor:
         """The mask as bytes (H, W)."""

@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab._words import counted, listed
+from attnlab.data.orientation import orientation
 
 Looked = TypeVar("Looked")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -68,16 +69,23 @@ def left_out(root: Path, part: str, found: Sequence[FoundImages]) -> list[str]:
     return notes
 
 
-def decoded(path: Path, mode: str = "RGB") -> Image.Image:
-    """The image in `path` with 8 bits per channel."""
-    return opened(path, lambda image: eight_bits(image, repr(str(path))).convert(mode))
+def decoded(path: Path, mode: str = "RGB", *, as_shown: bool = False) -> Image.Image:
+    """The image in `path` with 8 bits per channel, as it is stored or, turned by its EXIF
+    orientation, as it is shown."""
+
+    def look(image: Image.Image) -> Image.Image:
+        if as_shown and orientation(image) != 1:
+            image = ImageOps.exif_transpose(image)
+        return eight_bits(image, repr(str(path))).convert(mode)
+
+    return opened(path, look)
 
 
-def image_bytes(image: Tensor | Path) -> Tensor:
-    """The image as bytes (3, H, W): itself, or what its file holds."""
+def image_bytes(image: Tensor | Path, *, as_shown: bool = False) -> Tensor:
+    """The image as bytes (3, H, W): itself, or what its file holds, see `decoded`."""
     if isinstance(image, Tensor):
         return image
-    return picture_bytes(decoded(image))
+    return picture_bytes(decoded(image, as_shown=as_shown))
 
 
 def class_numbers(path: Path) -> np.ndarray:
@@ -86,12 +94,19 @@ def class_numbers(path: Path) -> np.ndarray:
 
 
 def _numbers(image: Image.Image, path: Path) -> np.ndarray:
-    if image.mode not in ("P", "L", "1"):
+    wide = image.mode.startswith("I")
+    if image.mode not in ("P", "L", "1") and not wide:
         raise InputError(
             f"{str(path)!r} is not a mask: it has colours (mode {image.mode}). Expected one number "
-            f"for each pixel, the class: a PNG with a palette or with shades of grey, 8 bits."
+            f"for each pixel, the class: a PNG with a palette or with shades of grey."
         )
-    return np.asarray(image).astype(np.uint8)
+    numbers = np.asarray(image)
+    if wide and not (numbers.min() >= 0 and numbers.max() <= np.iinfo(np.uint8).max):
+        raise InputError(
+            f"{str(path)!r} has numbers from {numbers.min()} to {numbers.max()}. Expected classes "
+            f"from 0 to 254, and 255 where nothing counts."
+        )
+    return numbers.astype(np.uint8)
 
 
 def verify(paths: Sequence[Path]) -> None:

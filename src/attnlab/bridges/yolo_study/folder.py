@@ -20,13 +20,10 @@ from PIL import Image
 from attnlab._errors import InputError
 from attnlab._folders import cache_folder
 from attnlab.data.boxes import BoxData, BoxImage
+from attnlab.data.orientation import orientation, shown_size
 from attnlab.data.pictures import png
 
 _LINKED = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
-_ORIENTATION = 274
-"""The tag of EXIF that says how a picture is turned."""
-_LYING = 5
-"""From this orientation on, height and width change places."""
 _PARTS = ("train", "val")
 
 
@@ -91,7 +88,7 @@ def _write_part(folder: Path, part: str, images: Sequence[BoxImage], labels: Seq
 
 def _is_upright(file: Path) -> bool:
     with Image.open(file) as image:
-        return bool(image.mode == "RGB" and image.getexif().get(_ORIENTATION, 1) == 1)
+        return image.mode == "RGB" and orientation(image) == 1
 
 
 def _label_text(image: BoxImage) -> str:
@@ -120,10 +117,9 @@ def _label_text(image: BoxImage) -> str:
 
 
 def _sides(image: BoxImage) -> tuple[int, int]:
-    """Height and width, as the image is shown."""
+    """Height and width of its pixels."""
     if not isinstance(image.image, Path):
         return image.image.shape[1], image.image.shape[2]
     with Image.open(image.image) as opened:
-        width, height = opened.size
-        lies = opened.getexif().get(_ORIENTATION, 1) >= _LYING
-    return (width, height) if lies else (height, width)
+        width, height = shown_size(opened) if image.as_shown else opened.size
+    return height, width
