@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 import attnlab
+from attnlab.__main__ import from_the_shell
 from attnlab.cli import main
 from attnlab.cli._words import in_order
+from attnlab.cli.driver import Opening
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,86 @@ def test_the_folder_of_runs_names_one(tmp_path: Path, capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "networks resnet20",
+            "attnlab networks does not take 'resnet20'. To list what has it in its name: --match "
+            "resnet20. All that it takes: attnlab networks --help.",
+        ),
+        (
+            "doctor a b",
+            "attnlab doctor does not take 'a' or 'b'. All that it takes: attnlab doctor --help.",
+        ),
+    ],
+)
+def test_a_word_where_none_is_taken(
+    capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"attnlab: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("resnt56", "Unknown network 'resnt56'. Did you mean 'resnet56'"),
+        ("timm:resnet5x", "timm has no network 'resnet5x'. Did you mean 'timm:resnet50'"),
+        ("torchvision:resnet5", "torchvision has no network 'resnet5'. Did you mean"),
+        (
+            "transformers:lama",
+            "Unknown causal network of transformers 'lama'. Did you mean 'llama'",
+        ),
+        ("tim:resnet50", "Unknown library 'tim'. Did you mean 'timm'?"),
+        ("gone.safetensors", "There is no file 'gone.safetensors'."),
+        ("empty", "There is no 'empty/config.json', so 'empty' is not a run's folder."),
+    ],
+)
+def test_every_network_is_looked_for_before_the_first_is_opened(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    second: str,
+    message: str,
+) -> None:
+    def opened(one: Opening) -> None:
+        raise AssertionError(f"{one.source} was opened")
+
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Opening, "subject", opened)
+    with pytest.raises(SystemExit) as ended:
+        main(["stiffness", "resnet20", second])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"attnlab: {message}")
+
+
+class Interrupting:
+    """Ctrl-C while the commands are imported."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "attnlab.cli":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("importing", [False, True])
 def test_ctrl_c_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], importing: bool
 ) -> None:
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("attnlab.cli.command_named", interrupted)
+    monkeypatch.setattr("sys.argv", ["attnlab", "stiffness", "resnet20"])
+    if importing:
+        monkeypatch.delitem(sys.modules, "attnlab.cli")
+        monkeypatch.setattr("sys.meta_path", [Interrupting, *sys.meta_path])
     with pytest.raises(SystemExit) as ended:
-        main(["stiffness", "resnet20"])
+        from_the_shell()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "attnlab: stopped by Ctrl-C.\n"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import tyro
 
 from attnlab._errors import AttnlabError, OptionError, unknown_name
-from attnlab.cli._words import in_order
+from attnlab.cli._words import in_order, refuse_words
 from attnlab.cli.driver import as_command
 from attnlab.instruments.registry import INSTRUMENTS
 
@@ -44,8 +44,8 @@ COMMANDS: dict[str, str] = {
 """Where each command is; those of instruments are made by the driver."""
 
 _ONLY_PRINT = ("doctor", "modules", "operators")
-_BROKEN_PIPE, _INTERRUPTED = 141, 130
-"""128 + 13 and 128 + 2, as a shell writes them."""
+_BROKEN_PIPE = 141
+"""128 + 13, as a shell writes it."""
 
 _LINES = "".join(f"  {each.example:<42}  {each.what}\n" for each in INSTRUMENTS.values())
 
@@ -104,9 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _UNUSABLE as error:
         print(f"attnlab: {error.filename}: {(error.strerror or '').lower()}.", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("attnlab: stopped by Ctrl-C.", file=sys.stderr)
-        raise SystemExit(_INTERRUPTED) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # What only prints has done its work. Anything else was cut off, and is no success.
@@ -116,9 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(command: Callable[..., None], prog: str, description: str, given: list[str]) -> None:
     """Run the command. Words that one of networks does not take are put where it takes them, if
     that can be said."""
-    if not {"sources", "opening"} & set(inspect.signature(command).parameters):
-        tyro.cli(command, prog=prog, description=description, args=given)
-        return
 
     @functools.wraps(command)
     def bound(**named: object) -> dict[str, object]:
@@ -128,6 +122,8 @@ def _run(command: Callable[..., None], prog: str, description: str, given: list[
         bound, prog=prog, description=description, args=given, return_unknown_args=True
     )
     if left_over:
+        if not {"sources", "opening"} & named.keys():
+            refuse_words(prog, left_over, inspect.signature(command).parameters)
         given = in_order(given, left_over, named) or given
         # What it does not take is refused this time, with the nearest option.
         named = tyro.cli(bound, prog=prog, description=description, args=given)

@@ -3,7 +3,7 @@ file of weights beside the name of its network, and networks after the options."
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from attnlab._errors import OptionError
@@ -35,6 +35,18 @@ def in_order(
     if len(left_over) != 1 or source not in given:
         raise _too_many([source, *left_over])
     return _name_and_file(given, source, left_over[0])
+
+
+def refuse_words(command: str, left_over: Sequence[str], options: Iterable[str]) -> None:
+    """Raise an error if all that a command did not take are words: it has no place for them. Of
+    what looks like an option, the parser itself says which is nearest."""
+    if any(word.startswith("-") for word in left_over):
+        return
+    match = f" To list what has it in its name: --match {left_over[0]}."
+    raise OptionError(
+        f"{command} does not take {' or '.join(map(repr, left_over))}."
+        f"{match if 'match' in options else ''} All that it takes: {command} --help."
+    )
 
 
 def _networks_first(given: Sequence[str], left_over: Sequence[str], last: str) -> list[str]:

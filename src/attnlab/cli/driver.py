@@ -180,15 +180,17 @@ class Asking:
             yield Opening(source, options)
 
     def check(self) -> None:
-        """Refuse words that are no networks before the first network is measured."""
+        """Refuse words that are not networks before the first network is measured."""
         from attnlab.data.config import NAMES
         from attnlab.gates.registry import GATES
+        from attnlab.subject import check_source
 
         for source in self.sources:
             option = "--data" if source in NAMES else "--gate" if source in GATES else None
             if option is not None and not Path(source).exists():
                 what = "a data set" if option == "--data" else "a gate"
                 raise OptionError(f"{source!r} is {what} and not a network: {option} {source}.")
+            check_source(source)
 
     def subjects(self) -> Iterator[tuple[str, Subject]]:
         """Open every source, and yield it with its subject."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from attnlab._errors import InputError, OptionError, nearest, unknown_name
+from attnlab._errors import InputError, OptionError, nearest
 from attnlab._extras import needs
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ def causal_families() -> tuple[str, ...]:
 
 def create_causal(name: str, vocabulary: int | None, options: Mapping[str, object]) -> nn.Module:
     """The network of the family `name`, its configuration as by default but for `options`."""
-    if name not in causal_families():
-        raise unknown_name("causal network of transformers", name, causal_families())
     from transformers import AutoConfig, AutoModelForCausalLM
 
     # The configuration keeps every keyword, also a misspelt one, without a word.

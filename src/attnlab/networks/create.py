@@ -61,12 +61,37 @@ def create(
     `attnlab.save`.
     """
     _check_arguments(name, num_classes, weights)
+    check_network(name)
     made = {"model": name, "num_classes": num_classes, "model_options": dict(options)}
     network = _created(name, num_classes, weights, new_head, options)
     # With a new head, how images were prepared is up to those who train it.
     given = weights is not None and not new_head and not Path(weights).is_file()
     record_event(network, Made(made, str(weights) if given else None))
     return network
+
+
+def check_network(name: str) -> None:
+    """Raise what `create` raises for a name that no network has, without building one."""
+    library, separator, rest = name.partition(":")
+    if not separator:
+        _check_own(name)
+    elif library == "timm":
+        _check_timm(rest)
+    elif library == "torchvision":
+        if rest not in _torchvision_names():
+            names, listing = _torchvision_names(), "torchvision.models.list_models()"
+            raise _unknown_elsewhere("torchvision", rest, names, listing)
+    elif library == "smp":
+        check_extra("segment", "segmentation_models_pytorch")
+        import segmentation_models_pytorch as smp
+
+        if rest not in smp.MODEL_ARCHITECTURES_MAPPING:
+            raise unknown_name("network of smp", rest, smp.MODEL_ARCHITECTURES_MAPPING)
+    elif library == "transformers":
+        if rest not in causal_families():
+            raise unknown_name("causal network of transformers", rest, causal_families())
+    else:
+        raise unknown_name("library", library, LIBRARIES)
 
 
 def _created(
@@ -89,9 +114,8 @@ def _created(
         return _create_timm(rest, weights, options)
     if library == "torchvision":
         return _create_torchvision(rest, weights, options)
-    if library == "smp":
-        return _create_smp(rest, weights, options)
-    raise unknown_name("library", library, LIBRARIES)
+    assert library == "smp", library
+    return _create_smp(rest, weights, options)
 
 
 def _check_arguments(name: object, num_classes: int | None, weights: str | Path | None) -> None:
@@ -153,9 +177,7 @@ def _create_own(
     name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
     if name not in BACKBONES:
-        if is_path(name):
-            return _create_imported(name, num_classes, weights, options)
-        raise _unknown_own(name)
+        return _create_imported(name, num_classes, weights, options)
     if weights is not None:
         _check_path(weights, f"attnlab ships no trained weights for {name!r}")
     network = build_backbone(name, num_classes, **options)
@@ -167,12 +189,7 @@ def _create_own(
 def _create_imported(
     name: str, num_classes: int | None, weights: str | Path | None, options: dict[str, object]
 ) -> nn.Module:
-    try:
-        build = imported("network", name)
-    except UnknownNameError:
-        if name.partition(".")[0] in _timm_names():
-            raise _unknown_own(name) from None
-        raise
+    build = imported("network", name)
     if num_classes is not None:
         options = {"num_classes": num_classes, **options}
     check_options(f"Network {name!r}", build, options)
@@ -199,6 +216,19 @@ def _with_new_head(
         trained = create(name, weights=weights, **options)
         renew_head(network, trained.state_dict(), num_classes, f"{name} {weights}")
     return network
+
+
+def _check_own(name: str) -> None:
+    if name in BACKBONES:
+        return
+    if not is_path(name):
+        raise _unknown_own(name)
+    try:
+        imported("network", name)
+    except UnknownNameError:
+        if name.partition(".")[0] in _timm_names():
+            raise _unknown_own(name) from None
+        raise
 
 
 def _unknown_own(name: str) -> UnknownNameError:
@@ -231,7 +261,7 @@ def _torchvision_names() -> frozenset[str]:
     return frozenset(list_models())
 
 
-def _create_timm(name: str, weights: str | Path | None, options: dict[str, object]) -> nn.Module:
+def _check_timm(name: str) -> None:
     import timm
 
     architecture, _, tag = name.partition(".")
@@ -240,6 +270,11 @@ def _create_timm(name: str, weights: str | Path | None, options: dict[str, objec
     tags = [known.partition(".")[2] for known in timm.models.get_arch_pretrained_cfgs(architecture)]
     if tag and tag not in tags:
         raise unknown_name(f"pretrained tag of timm:{architecture}", tag, filter(None, tags))
+
+
+def _create_timm(name: str, weights: str | Path | None, options: dict[str, object]) -> nn.Module:
+    import timm
+
     for option in ("pretrained", "checkpoint_path"):
         if option in options:
             raise OptionError(
@@ -261,9 +296,6 @@ def _create_torchvision(
 ) -> nn.Module:
     from torchvision.models import get_model_builder, get_model_weights
 
-    if name not in _torchvision_names():
-        names = _torchvision_names()
-        raise _unknown_elsewhere("torchvision", name, names, "torchvision.models.list_models()")
     builder = get_model_builder(name)
     if "weights_backbone" in inspect.signature(builder).parameters:
         # torchvision's detectors and segmenters fetch the backbone's weights unless told not to.
@@ -281,11 +313,8 @@ def _create_torchvision(
 
 
 def _create_smp(name: str, weights: str | Path | None, options: dict[str, object]) -> nn.Module:
-    check_extra("segment", "segmentation_models_pytorch")
     import segmentation_models_pytorch as smp
 
-    if name not in smp.MODEL_ARCHITECTURES_MAPPING:
-        raise unknown_name("network of smp", name, smp.MODEL_ARCHITECTURES_MAPPING)
     if weights is not None:
         _check_path(weights, "trained encoders of the library are encoder_weights='imagenet'")
     if "num_classes" in options:

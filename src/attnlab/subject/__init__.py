@@ -6,6 +6,7 @@ from attnlab._folders import handed_on
 
 if TYPE_CHECKING:
     from attnlab.subject.opening import Source as Source
+    from attnlab.subject.opening import check_source as check_source
     from attnlab.subject.opening import open as open  # noqa: A004
     from attnlab.subject.opening import subject_of as subject_of
     from attnlab.subject.run import load_network as load_network
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = handed_on(
     __name__,
-    opening=("Source", "open", "subject_of"),
+    opening=("Source", "check_source", "open", "subject_of"),
     run=("load_network", "open_run"),
     subject=("Part", "Subject"),
 )

@@ -26,13 +26,13 @@ from attnlab.networks.backbones.registry import public_names
 from attnlab.networks.backbones.unwrap import WeightsNote
 from attnlab.networks.backbones.weights import SUFFIXES, load_weights, read_state
 from attnlab.networks.checkpoint import Description, describe, filled, names_have_gates
-from attnlab.networks.create import create
+from attnlab.networks.create import check_network, create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, token_input, uncompiled
 from attnlab.residuals.inputs import Batches
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.building import own_preprocessing
-from attnlab.subject.run import open_run
+from attnlab.subject.run import open_run, stored_settings
 from attnlab.subject.subject import Part, Subject
 from attnlab.surgery.answer import leaves
 from attnlab.surgery.insertion.insert import insert
@@ -114,9 +114,20 @@ def open(  # noqa: A001
         return _of_run(path, asked)
     if path.is_file():
         return _of_file(path, asked)
-    if path.suffix in (*SUFFIXES, *_OF_FILES):
-        raise WeightsError(f"There is no file {str(path)!r}.")
+    check_source(source)
     return _of_name(str(source), asked)
+
+
+def check_source(source: str | Path) -> None:
+    """Raise what `open` raises for a name, a file or a run that does not exist, without opening
+    it."""
+    path = Path(source)
+    if path.is_dir():
+        stored_settings(path)
+    elif not path.is_file():
+        if path.suffix in (*SUFFIXES, *_OF_FILES):
+            raise WeightsError(f"There is no file {str(path)!r}.")
+        check_network(str(source))
 
 
 @dataclass(frozen=True)
