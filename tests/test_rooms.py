@@ -22,7 +22,8 @@ KNOWS = {
     "surgery": {"gates", "page", "residuals", "results"},
     "evolution": {"surgery"},
     "testing": {"gates", "surgery"},
-    "networks": {"residuals", "surgery"},
+    # A file says which operators took the place of convolutions.
+    "networks": {"evolution", "residuals", "surgery"},
     # Images are prepared as a network was trained with them.
     "data": {"networks"},
     "tasks": {"data", "networks", "results"},

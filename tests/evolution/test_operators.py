@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torch.nn import functional as F
 
@@ -21,6 +22,7 @@ from attnlab.evolution import (
     MixtureFunction,
     ODConvFunction,
     WeightNetFunction,
+    Window,
     as_evolution,
     describe_operator,
     evolve,
@@ -410,3 +412,62 @@ def test_dynamic_convolution_is_the_mixture_that_the_paper_writes():
         kernel = (share[:, None, None, None, None] * function.bank).sum(0)
         expected = torch.nn.functional.conv2d(image[None], kernel, padding=1)[0]
         torch.testing.assert_close(found, expected)
+
+
+class OfSecondOrder(KernelFunction):
+    """Maps that are made by layers whose weights are made of the input too."""
+
+    scope = "image"
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.reduce = DynamicConv2d(channels, 4, 1, experts=2)
+        self.span = DynamicConv2d(4, 2 * 9, 1, experts=3)
+
+    def forward(self, x: torch.Tensor, window: Window) -> MapKernel:
+        maps = self.span(self.reduce(x).tanh()).unflatten(1, (2, 9))
+        return MapKernel(maps, window, x.shape[1])
+
+
+def test_a_kernel_of_second_order_is_an_evolution():
+    """Equal to the formula, and by hand, image by image, to the layers that were generated."""
+    torch.manual_seed(0)
+    layer = EvolutionConv2d(6, 6, 3, OfSecondOrder(6), padding=1).double()
+    x = torch.randn(2, 6, 5, 4, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(as_evolution(layer)(x), layer(x), rtol=0, atol=1e-12)
+    assert torch.autograd.gradcheck(layer, (x,))
+    function = layer.function
+    for one, image in enumerate(x.detach()):
+        weights = []
+        features = image
+        for made in (function.reduce, function.span):
+            pooled = features.mean((1, 2))
+            mixed = made.function.route(pooled).sigmoid()
+            weights.append(torch.einsum("e,eoihw->oihw", mixed, made.function.bank)[..., 0, 0])
+            features = torch.einsum("oi,ihw->ohw", weights[-1], features)
+            features = features.tanh() if made is function.reduce else features
+        maps = features.view(2, 9, 5, 4).repeat_interleave(3, 0)
+        taps = F.unfold(image[None], 3, padding=1).view(6, 9, 5, 4)
+        torch.testing.assert_close(layer(x)[one], (maps * taps).sum(1), rtol=0, atol=1e-12)
+
+
+def test_a_deformable_convolution_is_an_evolution_of_a_wide_window():
+    torch.manual_seed(0)
+    reach, taps = 2, 9
+    x = torch.randn(2, 4, 6, 5, dtype=torch.float64)
+    weight = torch.randn(3, 4, 3, 3, dtype=torch.float64)
+    offset = reach * torch.rand(2, taps, 2, 6, 5, dtype=torch.float64).mul(2).sub(1)
+    expected = torchvision.ops.deform_conv2d(x, offset.flatten(1, 2), weight, padding=1)
+    wide = 3 + 2 * (reach + 1)  # bilinear reading touches one pixel more
+    places = torch.arange(wide, dtype=torch.float64) - wide // 2
+    kernel = torch.zeros(2, 6, 5, wide, wide, 4, 3, dtype=torch.float64)
+    for tap in range(taps):
+        row, column = divmod(tap, 3)
+        down = offset[:, tap, 0] + row - 1
+        right = offset[:, tap, 1] + column - 1
+        rows, columns = (
+            (1 - (places - moved[..., None]).abs()).clamp(min=0) for moved in (down, right)
+        )
+        kernel += torch.einsum("bhwu,bhwv,mc->bhwuvcm", rows, columns, weight[..., row, column])
+    found = evolve(x, kernel, padding=wide // 2)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

@@ -6,7 +6,9 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from attnlab._errors import OptionError
 from attnlab._files import write_whole
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def operators(
+    own: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     channels: int = 64,
     size: int = 28,
     kernel_size: int = 7,
@@ -27,6 +30,7 @@ def operators(
     device: str | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     out: Path | None = None,
+    import_from: Path | None = None,
 ) -> None:
     """Show every feature operator: how its kernel is made, what it sums over, cost, measured time.
 
@@ -37,9 +41,11 @@ def operators(
       attnlab operators
       attnlab operators --channels 128 --size 14 --kernel-size 3
       attnlab operators --no-time
+      attnlab operators my_operators.MyOperator --import-from .
       attnlab operators --device cuda --batch 32 --size 56 --out operators.json
 
     Args:
+        own: operators of yours, beside the others: subclasses of attnlab.evolution.Operator.
         channels: channels in and out.
         size: height and width of the map.
         kernel_size: window, odd.
@@ -48,6 +54,7 @@ def operators(
         device: try the kernels of this device: cuda, cuda:1, cpu. Exit code 1 if one is wrong.
         dtype: type of the numbers that are timed there.
         out: JSON file for what was found there.
+        import_from: a folder with your own operators.
     """
     from attnlab._checked import check_whole
 
@@ -59,7 +66,16 @@ def operators(
             f"Expected --kernel-size to be odd but got {kernel_size}: a window has a middle pixel. "
             f"Use {kernel_size + 1}."
         )
+    if import_from is not None:
+        from attnlab import _imported
+
+        _imported.import_from(import_from)
     if device is not None:
+        if own:
+            raise OptionError(
+                f"--device tries the kernels of attnlab, and {', '.join(own)} has none of its own. "
+                f"Leave one of the two out."
+            )
         from attnlab.evolution.device import Case
 
         operators_on(device, Case(batch, channels, size, kernel_size), dtype, time, out)
@@ -67,35 +83,41 @@ def operators(
     for option, given in (("--dtype", dtype != "float32"), ("--out", out is not None)):
         if given:
             raise OptionError(f"{option} goes with --device: `attnlab operators --device cuda`.")
-    _print_operators(channels, size, kernel_size, batch, time)
+    _print_operators(own, channels, size, kernel_size, batch, time)
     print()
+    shown = f"operator_infos({list(own)!r})" if own else "OPERATORS.values()"
     print_python(
+        *([f"import sys; sys.path.append({str(import_from)!r})"] if import_from else []),
         "import attnlab",
         "import torch",
         "from attnlab.evolution.timing import timed",
         f"x = torch.randn({batch}, {channels}, {size}, {size})",
-        "for operator in attnlab.evolution.OPERATORS.values():",
+        f"for operator in attnlab.evolution.{shown}:",
         f"    layer = operator.build({channels}, {kernel_size}).eval()",
         "    print(attnlab.evolution.describe_operator(layer)"
         f"{', timed(layer, x)' if time else ''})",
     )
 
 
-def _print_operators(channels: int, size: int, kernel_size: int, batch: int, time: bool) -> None:
+def _print_operators(
+    own: Sequence[str], channels: int, size: int, kernel_size: int, batch: int, time: bool
+) -> None:
     """Two tables, of what the operators are and of what they cost, and which kernels run."""
     import torch
 
-    from attnlab.evolution import OPERATORS, describe_operator, native_status
+    from attnlab.evolution import describe_operator, native_status, operator_infos
     from attnlab.evolution.timing import timed
 
     x = torch.randn(batch, channels, size, size)
     kinds, costs = [], []
-    for name, info in OPERATORS.items():
+    for info in operator_infos(own):
+        name = info.name
         layer = info.build(channels, kernel_size).eval()  # a batch of one has no batch statistics
         text = describe_operator(layer)
         source = "learned" if text.function_scope == "none" else text.function_scope
         kinds.append([name, source, text.aggregation, text.space, text.channel])
-        row = [name, f"{info.parameters} = {text.parameters:,}", info.multiply_adds]
+        known = f"{info.parameters} = " if info.parameters else ""
+        row = [name, f"{known}{text.parameters:,}", info.multiply_adds]
         if time:
             row += [f"{1e3 * seconds:.1f}" for seconds in timed(layer, x)]
         costs.append(row)

@@ -16,6 +16,7 @@ from attnlab.evolution.attention_layer import LocalAttention3d as LocalAttention
 from attnlab.evolution.describe import OPERATORS as OPERATORS
 from attnlab.evolution.describe import OperatorDescription as OperatorDescription
 from attnlab.evolution.describe import describe_operator as describe_operator
+from attnlab.evolution.describe import operator_infos as operator_infos
 from attnlab.evolution.dynamic import DynamicConv2d as DynamicConv2d
 from attnlab.evolution.dynamic import MixtureFunction as MixtureFunction
 from attnlab.evolution.dynamic import ODConvFunction as ODConvFunction

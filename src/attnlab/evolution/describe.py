@@ -6,19 +6,22 @@ defines the two the wrong way round).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from attnlab._errors import OptionError
+from attnlab._imported import is_path
 from attnlab.evolution.as_evolution import as_evolution
 from attnlab.evolution.attention_layer import ChannelAttention2d, LocalAttention2d
 from attnlab.evolution.dynamic import DynamicConv2d, ODConvFunction, WeightNetFunction
 from attnlab.evolution.forms import AttentionKernel, Axis, Kernel, MapKernel, SpanKernel
 from attnlab.evolution.involution import Involution2d
 from attnlab.evolution.operator import EvolutionConv2d, Operator, Scope
+from attnlab.evolution.replace import build_own, own_operator
+from attnlab.evolution.window import Window
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class OperatorInfo:
     build: Callable[[int, int], nn.Module]
     """Builds the operator from channels and kernel size, with the papers' other settings."""
     parameters: str
+    """A formula; empty for one of yours, whose cost attnlab does not know."""
     multiply_adds: str
     """The number per output pixel; D channels, K window, r reduction, G groups, e experts."""
     paper: str
@@ -172,3 +176,18 @@ OPERATORS: dict[str, OperatorInfo] = {
     )
 }
 """Every feature operator by its name, in the order of `attnlab operators`."""
+
+
+def operator_infos(own: Sequence[str] = ()) -> list[OperatorInfo]:
+    """Every feature operator, then those of yours, as in "my_operators.MyOperator"."""
+    return [*OPERATORS.values(), *(_own_info(path) for path in own)]
+
+
+def _own_info(path: str) -> OperatorInfo:
+    if not is_path(path):
+        raise OptionError(
+            f"Expected an operator of yours, as in 'my_operators.MyOperator', but got {path!r}. "
+            f"Those of attnlab are shown anyway."
+        )
+    kind = own_operator(path)
+    return OperatorInfo(path, lambda d, k: build_own(kind, d, d, Window.centred(k)), "", "", "")

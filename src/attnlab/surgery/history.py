@@ -51,6 +51,16 @@ class Inserted:
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """Feature operators took the place of convolutions."""
+
+    operator: str
+    """Empty for a function, or a class that cannot be imported by name."""
+    sites: list[str]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class FoldedOrFused:
     """Gates went into layers, or layers into one another."""
 
@@ -66,11 +76,12 @@ class Shortened:
     replaced: dict[str, str]
 
 
-Event = Made | Found | Inserted | FoldedOrFused | Shortened
+Event = Made | Found | Inserted | Replaced | FoldedOrFused | Shortened
 _KINDS: dict[str, type[Event]] = {
     "made": Made,
     "found": Found,
     "inserted": Inserted,
+    "replaced": Replaced,
     "folded": FoldedOrFused,
     "shortened": Shortened,
 }

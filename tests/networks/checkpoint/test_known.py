@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import timm
@@ -15,8 +17,9 @@ from tests.surgery.folding.networks import stir, stir_gates
 from torch import Tensor, nn
 
 import attnlab
+from attnlab import evolution
 from attnlab._errors import OptionError, WeightsError
-from attnlab.networks.checkpoint import describe
+from attnlab.networks.checkpoint import Description, describe
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.surgery import noise
 
@@ -131,6 +134,59 @@ def test_own_classes(own, tmp_path):
         "attnlab.save(network, path, Description('saved_networks.Own', model_options={...})), with "
         "Description of attnlab.networks.checkpoint."
     )
+
+
+OPERATORS = """
+from attnlab import evolution
+
+class Narrow(evolution.EvolutionConv2d):
+    def __init__(self, in_channels, out_channels, kernel_size, experts=2, **layer):
+        function = evolution.MixtureFunction(in_channels, out_channels, kernel_size, experts)
+        super().__init__(in_channels, out_channels, kernel_size, function, **layer)
+
+class Stiff(evolution.EvolutionConv2d):
+    def __init__(self, in_channels, out_channels, kernel_size):
+        super().__init__(in_channels, out_channels, kernel_size, None)
+"""
+
+
+@pytest.fixture
+def operators(tmp_path, monkeypatch) -> ModuleType:
+    (tmp_path / "saved_operators.py").write_text(OPERATORS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "saved_operators", raising=False)
+    return importlib.import_module("saved_operators")
+
+
+def replaced(network: nn.Module, operator: object, **options: object) -> nn.Module:
+    where = "*3.1.conv2" if "where" not in options else options.pop("where")
+    return stir(evolution.replace(network, operator, where, IMAGES, **options)[0])
+
+
+def test_operators_in_the_place_of_convolutions(tmp_path, operators):
+    network = attnlab.create("resnet20")
+    check(replaced(network, "involution", kernel_size=(5, 7)), tmp_path)
+    check(replaced(network, "dynamic", experts=3), tmp_path)
+    check(gated(replaced(torchvision.models.resnet18(), "local_attention", heads=2)), tmp_path)
+    check(replaced(replaced(network, "involution"), "dynamic", where=["layer2.1.conv1"]), tmp_path)
+    check(replaced(network, operators.Narrow, experts=3), tmp_path)
+    check(attnlab.fold(gated(replaced(network, "saved_operators.Narrow")))[0], tmp_path)
+    with pytest.raises(WeightsError, match=r"not attnlab's \(saved_operators.Narrow\).*trust=True"):
+        attnlab.load(tmp_path / "net.safetensors")
+
+
+def test_what_no_file_can_say_of_operators(tmp_path, operators):
+    network, path = attnlab.create("resnet20"), tmp_path / "net.safetensors"
+    by_function = replaced(network, lambda c: operators.Narrow(64, 64, c.kernel_size, padding=1))
+    with pytest.raises(OptionError, match=r"The operator at layer3.1.conv2 is a function"):
+        attnlab.save(by_function, path)
+    with pytest.raises(OptionError, match=r"Expected Stiff to be built as .*unexpected keyword"):
+        replaced(network, operators.Stiff)
+    with pytest.raises(OptionError, match=r"no option 'expert'. Did you mean 'experts'"):
+        replaced(network, operators.Narrow, expert=3)
+    with pytest.raises(OptionError, match=r"Expected an operator, its sites and its options"):
+        Description("resnet20", operators=[{"operator": "involution"}])
+    assert not path.exists()
 
 
 def test_what_only_training_shows_is_not_lost(tmp_path):

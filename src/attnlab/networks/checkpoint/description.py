@@ -84,6 +84,9 @@ class Description:
     """How images were prepared when it was trained; None if that is not known."""
     shortened: dict[str, str] = field(default_factory=dict)
     """After steps were removed, what took the place of which module: `{"layer1.2": "identity"}`."""
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    """Which feature operators took the place of convolutions, in order: `[{"operator":
+    "involution", "sites": ["layer3.1.conv2"], "options": {}}]`."""
 
     def __post_init__(self) -> None:
         own = inspect.signature(create).parameters
@@ -93,10 +96,16 @@ class Description:
             NoiseConfig(**self.noise)
         for word in self.shortened.values():
             stand_in_for(word)
+        for each in self.operators:
+            if sorted(each) != ["operator", "options", "sites"]:
+                raise OptionError(
+                    f"Expected an operator, its sites and its options in operators but got {each}."
+                )
 
     def build(self) -> nn.Module:
         """The network, with its first weights."""
         network = create(self.model, self.num_classes, **self.model_options)
+        self._exchange(network)
         if self.gate is not None and self.kept != []:
             network, _ = insert(
                 network,
@@ -125,6 +134,15 @@ class Description:
         with suppress(OptionError):  # no file can have such a description
             record_event(network, Made(json.loads(self.to_json())))
         return network
+
+    def _exchange(self, network: nn.Module) -> None:
+        if self.operators:
+            from attnlab.evolution.replace import (
+                exchange_convolutions,
+            )  # half a second that few files need
+
+            for each in self.operators:
+                exchange_convolutions(network, **each)
 
     def after_shorten(self, network: nn.Module, receipt: ShortenReceipt) -> Description:
         """The description of `network`, which `shorten` made of the described one."""
@@ -160,8 +178,10 @@ class Description:
 
     @property
     def own_classes(self) -> list[str]:
-        """The user's own classes among the network and its gates, as in "my_gates.MyGate"."""
-        return foreign_classes(self.model, self.gate)
+        """The user's own classes among the network, its gates and its operators, as in
+        "my_gates.MyGate"."""
+        operators = [each["operator"] for each in self.operators if is_path(each["operator"])]
+        return [*foreign_classes(self.model, self.gate), *dict.fromkeys(operators)]
 
     def example(self, network: nn.Module, batch: int = 1) -> Tensor:
         """An input of the described size for `network`, the same each time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from attnlab.surgery.history import (
     Found,
     Inserted,
     Made,
+    Replaced,
     Shortened,
     found_now,
     recorded,
@@ -81,7 +82,18 @@ def _after(network: nn.Module, found: Description, event: Event) -> Description:
         return replace(found, kept=[], shortened=outermost({**found.shortened, **event.replaced}))
     if isinstance(event, Inserted):
         return _with_insertion(network, found, event)
-    return found
+    return _with_operators(found, event) if isinstance(event, Replaced) else found
+
+
+def _with_operators(found: Description, event: Replaced) -> Description:
+    if not event.operator:
+        raise OptionError(
+            f"The operator at {', '.join(event.sites)} is a function or a class inside one, which "
+            f"no file can name. Write it as a subclass of attnlab.evolution.Operator in a module "
+            f"of its own and replace by its name: attnlab.evolution.replace(network, "
+            f"'my_operators.MyOperator')."
+        )
+    return replace(found, operators=[*found.operators, asdict(event)])
 
 
 def _with_insertion(network: nn.Module, found: Description, event: Inserted) -> Description:
