@@ -139,10 +139,89 @@ def test_a_tokenizer_makes_tokens(tmp_path: Path) -> None:
     assert data.facts.bytes_per_token == 10 / 3  # nine bytes and the end of the file
 
 
+def rows_of(root: Path, column: str = "text", **options: object) -> DataConfig:
+    return text(root, options={"context": 2, "column": column, **options})
+
+
+def test_the_rows_of_a_data_set_are_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `datasets` saves it and as Parquet files beside each other: the rows, joined by hand."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    content = {"train": ["ab\r\ncd", "", "efg"], "validation": ["hij"], "test": ["never"]}
+    made = {
+        name: datasets.Dataset.from_dict({"text": lines, "n": list(range(len(lines)))})
+        for name, lines in content.items()
+    }
+    datasets.DatasetDict(made).save_to_disk(tmp_path / "saved")
+    (tmp_path / "hub").mkdir()
+    for name, split in made.items():
+        split.to_parquet(tmp_path / "hub" / f"{name}-00000-of-00001.parquet")
+    for folder in ("saved", "hub"):
+        train, test = all_windows(rows_of(tmp_path / folder))
+        whole = b"ab\ncd\0\0efg\0"
+        assert train == [whole[i : i + 3] for i in range(0, len(whole) - 2, 2)]
+        assert test == [b"hij"]
+        notes = load_data(rows_of(tmp_path / folder)).facts.notes
+        assert notes == ("the split test is not used",)
+    made["train"].save_to_disk(tmp_path / "one")  # no other split: a share is held out
+    train, test = all_windows(rows_of(tmp_path / "one", validation=0.5, context=1))
+    assert (b"".join(w[:1] for w in train), b"".join(w[:1] for w in test)) == (
+        b"ab\ncd",
+        b"\0efg",  # without the last byte of each part, which is a target only
+    )
+    for config, message in (
+        (rows_of(tmp_path / "saved", "txt"), "has no column of text 'txt'. Did you mean 'text'?"),
+        (rows_of(tmp_path / "saved", "n"), "has no column of text 'n'. It has: text."),
+        (rows_of(tmp_path / "saved", pattern="*.txt"), "Option pattern is for files of text"),
+        (rows_of(tmp_path / "gone"), "There is no data set"),
+    ):
+        with pytest.raises((InputError, OptionError)) as error:
+            load_data(config)
+        assert message in str(error.value)
+    holes = datasets.Dataset.from_dict({"text": ["a", None]})
+    holes.save_to_disk(tmp_path / "holes")
+    with pytest.raises(InputError, match=r"Row 1 of column 'text' of .* is empty \(None\)"):
+        load_data(rows_of(tmp_path / "holes"))
+
+
+def test_a_tokenizer_that_transformers_saved(tmp_path: Path) -> None:
+    """Trained here, on the text: its own tokens, in windows, and the vocabulary in the identity."""
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    lines = ["the cat sat on the mat", "the dog sat on the log"] * 20
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet)
+    made.train_from_iterator(lines, trainer)
+    saved = transformers.PreTrainedTokenizerFast(tokenizer_object=made)
+    saved.save_pretrained(tmp_path / "tokenizer")
+    options = {"context": 4, "tokenizer": str(tmp_path / "tokenizer")}
+    data = load_data(text(tmp_path / "a.txt", options=options))
+    whole = "\n".join(lines) + "\0"
+    cut = -(-len(whole) * 9 // 10)
+    wanted = saved(whole[:cut])["input_ids"]
+    batch = next(data.training([Chunk(torch.arange(data.facts.train), 1.0)], 0, 0, CPU))
+    assert batch.inputs.flatten().tolist() == wanted[: data.facts.train * 4]
+    size = len(saved)
+    assert data.facts.outputs == size > 256
+    before = data.facts.checksum
+    made.add_tokens(["[never]"])  # no token of the text changes, but the network has one more
+    made.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    again = load_data(text(tmp_path / "a.txt", options=options)).facts
+    assert again.outputs == size + 1
+    assert again.checksum != before
+    with pytest.raises(InputError, match="There is no tokenizer at"):
+        load_data(text(tmp_path / "a.txt", options={"tokenizer": str(tmp_path)}))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"contxt": 4}, "Data 'text' has no option 'contxt'. Did you mean 'context'?"),
+        ({"contxt": 4}, "Data 'text' has no option 'contxt'. Did you mean 'context' or 'column'?"),
         ({"context": 0}, "Expected context to be at least 1 but got 0."),
         ({"validation": 1.5}, "Expected validation to be between 0 and 1 but got 1.5."),
     ],

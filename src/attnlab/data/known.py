@@ -105,27 +105,17 @@ def read_archive(path: Path, keys: tuple[str, ...]) -> list[np.ndarray]:
         raise InputError(f"{str(path)!r} is not a readable numpy archive: {error}") from error
 
 
+_SAVED = ("dataset_dict.json", "state.json")
+"""Files of a folder that `datasets` saved: of several splits, of one."""
+
+
 def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     """Training and test split (or validation), decoded into memory, and the number of classes."""
-    try:
-        import datasets
-    except ImportError:
-        raise OptionError(
-            "Data 'hf' needs the package datasets, which is not installed: pip install datasets."
-        ) from None
     if config.root is None:
         raise OptionError("Data 'hf' needs the name or folder of a data set, root = 'cifar10'.")
-    try:
-        with _offline(datasets, not config.download):
-            if Path(config.root, "dataset_dict.json").is_file():
-                found = datasets.load_from_disk(config.root)
-            else:
-                found = datasets.load_dataset(config.root)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise InputError(
-            f"There is no data set {config.root!r} on this machine ({error}). Set "
-            f"data.download = true to have `datasets` fetch it."
-        ) from error
+    found = hub_splits(config, config.root)
+    import datasets
+
     testing = next((name for name in ("test", "validation") if name in found), None)
     if "train" not in found or testing is None:
         raise InputError(
@@ -143,6 +133,28 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
         note = f"The split {listed(unused)} is not used: testing is on {testing}."
         test = replace(test, notes=(note,))
     return train, test, features[label].num_classes
+
+
+def hub_splits(config: DataConfig, root: str) -> Mapping[str, Any]:
+    """What `datasets` finds at `root`, split by split: a folder that it saved, one whose files it
+    can read, or the name of one that is on this machine or may be fetched."""
+    try:
+        import datasets
+    except ImportError:
+        raise OptionError(
+            f"Data {config.name!r} of this kind needs the package datasets, which is not "
+            f"installed: pip install datasets."
+        ) from None
+    try:
+        with _offline(datasets, not config.download):
+            saved = any(Path(root, name).is_file() for name in _SAVED)
+            found = datasets.load_from_disk(root) if saved else datasets.load_dataset(root)
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise InputError(
+            f"There is no data set {root!r} on this machine ({error}). Set "
+            f"data.download = true to have `datasets` fetch it."
+        ) from error
+    return {"train": found} if isinstance(found, datasets.Dataset) else found
 
 
 @contextmanager

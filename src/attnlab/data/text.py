@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -21,15 +21,19 @@ from torch import Tensor
 
 from attnlab._checked import check_whole
 from attnlab._checksums import file_checksum
-from attnlab._errors import InputError, OptionError, check_options
+from attnlab._errors import InputError, OptionError, check_options, nearest
 from attnlab._extras import needs
+from attnlab._words import listed
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import DataConfig
+from attnlab.data.known import hub_splits
 
 CONTEXT: Final = 128
 """The tokens of a window, unless told."""
 BYTES: Final = 256
 """The vocabulary of text that is read byte by byte."""
+_STRINGS: Final = ("string", "large_string")
+"""What the column of a data set that holds text is said to be."""
 _END: Final = b"\0"
 """After every file, so that a network can know that another one begins."""
 _TYPES: Final = {"uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32}
@@ -79,15 +83,16 @@ def read_token_rows(config: DataConfig) -> TokenRows:
     read: Callable[..., TokenRows] = {"stdlib": _stdlib, "text": _text, "tokens": _tokens}[
         config.name
     ]
-    check_options(f"Data {config.name!r}", read, config.options, skip=("root",))
-    rows = read(config.root, **config.options)
+    check_options(f"Data {config.name!r}", read, config.options, skip=("root", "config"))
+    rows = read(config, **config.options)
     check_whole("context", rows.context, 1)
     return rows
 
 
 def _refuse_settings(config: DataConfig) -> None:
     """Settings of images that would do nothing."""
-    set_ = [name for name in ("size", "download") if getattr(config, name)]
+    kept = ("size",) if "column" in config.options else ("size", "download")
+    set_ = [name for name in kept if getattr(config, name)]
     if config.augmentation.transform is not None:
         set_.append("augmentation.transform")
     if set_:
@@ -96,12 +101,12 @@ def _refuse_settings(config: DataConfig) -> None:
         )
 
 
-def _stdlib(root: str | None, context: int = CONTEXT) -> TokenRows:
+def _stdlib(config: DataConfig, context: int = CONTEXT) -> TokenRows:
     """Python's own library, byte by byte. Its text differs from version to version."""
-    if root is not None:
+    if config.root is not None:
         raise OptionError(
-            f"Data 'stdlib' is the library of the running Python, but got root = {root!r}. For a "
-            f"folder of text set name = 'text'."
+            f"Data 'stdlib' is the library of the running Python, but got root = "
+            f"{config.root!r}. For a folder of text set name = 'text'."
         )
     folder = Path(sysconfig.get_paths()["stdlib"])
     train, test = (_modules(folder, text.split()) for text in (_TRAINING, _VALIDATION))
@@ -121,31 +126,82 @@ def _modules(folder: Path, names: Sequence[str]) -> bytes:
 
 
 def _text(
-    root: str | None,
+    config: DataConfig,
     context: int = CONTEXT,
     validation: float = 0.1,
     pattern: str = "*",
     tokenizer: str | None = None,
+    column: str | None = None,
 ) -> TokenRows:
     """A file, or all files below a folder whose name fits `pattern`, in the order of their names;
-    the last share `validation` of the text is held out, or the folder validation/ beside train/."""
+    with `column`, the rows of a data set that `datasets` reads. The last share `validation` of the
+    text is held out, or the folder validation/ beside train/, or a split that the data set has."""
+    if not 0 < validation < 1:
+        raise OptionError(f"Expected validation to be between 0 and 1 but got {validation!r}.")
+    if column is None:
+        parts, notes = _of_files(config.root, pattern), ()
+    elif pattern != "*":
+        raise OptionError(
+            f"Option pattern is for files of text, and column = {column!r} says that root is a "
+            f"data set. Leave one out."
+        )
+    else:
+        parts, notes = _of_rows(config, column)
+    if len(parts) == 1:
+        cut = math.ceil(len(parts[0]) * (1 - validation))
+        parts = [parts[0][:cut], parts[0][cut:]]
+    if tokenizer is not None:
+        return _encoded(parts[0], parts[1], context, tokenizer, notes)
+    return _of_bytes(parts[0], parts[1], context, notes)
+
+
+def _of_files(root: str | None, pattern: str) -> list[bytes]:
+    """The text of a file or folder: of training and validation if it is divided, else all."""
     if root is None or not Path(root).exists():
         raise InputError(
             f"Data 'text' needs a file or folder of text, root = 'books/', but got {root!r}, which "
             f"is not there."
         )
-    if not 0 < validation < 1:
-        raise OptionError(f"Expected validation to be between 0 and 1 but got {validation!r}.")
     path = Path(root)
     if (path / "train").is_dir() and (path / "validation").is_dir():
-        train, test = (_joined(_files(path / part, pattern)) for part in ("train", "validation"))
-    else:
-        whole = _joined([path] if path.is_file() else _files(path, pattern))
-        cut = math.ceil(len(whole) * (1 - validation))
-        train, test = whole[:cut], whole[cut:]
-    if tokenizer is not None:
-        return _encoded(train, test, context, tokenizer)
-    return _of_bytes(train, test, context)
+        return [_joined(_files(path / part, pattern)) for part in ("train", "validation")]
+    return [_joined([path] if path.is_file() else _files(path, pattern))]
+
+
+def _of_rows(config: DataConfig, column: str) -> tuple[list[bytes], tuple[str, ...]]:
+    """The rows of a data set's column, each with its end, of training and of validation (or test)
+    if it has such a split, else all; and which splits are not used."""
+    if config.root is None:
+        raise OptionError("Data 'text' with a column needs the folder or name of a data set: root.")
+    splits = hub_splits(config, config.root)
+    testing = next((name for name in ("validation", "test") if name in splits), None)
+    if "train" not in splits:
+        raise InputError(
+            f"Expected a split train in {config.root!r} but it has {', '.join(splits)}."
+        )
+    used = ["train"] if testing is None else ["train", testing]
+    unused = [name for name in splits if name not in used]
+    notes = (f"the split {listed(unused)} is not used",) if unused else ()
+    return [_rows(splits[name], column, config.root) for name in used], notes
+
+
+def _rows(split: Any, column: str, root: str) -> bytes:
+    texts = [
+        name for name, kind in split.features.items() if getattr(kind, "dtype", None) in _STRINGS
+    ]
+    if column not in texts:
+        raise InputError(
+            f"{root!r} has no column of text {column!r}.{nearest(column, texts)} It has: "
+            f"{', '.join(texts) or 'none'}."
+        )
+    missing = next((n for n, text in enumerate(split[column]) if text is None), None)
+    if missing is not None:
+        raise InputError(
+            f"Row {missing} of column {column!r} of {root!r} is empty (None). Expected text in "
+            f"every row; `dataset.filter` leaves rows out."
+        )
+    lines = (text.replace("\r\n", "\n").encode() for text in split[column])
+    return b"".join(line + _END for line in lines)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -179,12 +235,20 @@ def _of_bytes(train: bytes, test: bytes, context: int, notes: tuple[str, ...] = 
     return TokenRows(rows[0], rows[1], BYTES, context, _digest(rows), 1.0, notes)
 
 
-def _encoded(train: bytes, test: bytes, context: int, file: str) -> TokenRows:
-    """Both parts by a tokenizer's file, tokenizer.json; nothing is fetched."""
+def _encoded(
+    train: bytes, test: bytes, context: int, file: str, notes: tuple[str, ...] = ()
+) -> TokenRows:
+    """Both parts by a tokenizer's file, tokenizer.json, or the folder that it was saved in; nothing
+    is fetched."""
     with needs("huggingface"):
         from tokenizers import Tokenizer
+    if Path(file).is_dir():
+        file = str(Path(file) / "tokenizer.json")
     if not Path(file).is_file():
-        raise InputError(f"There is no tokenizer at {file!r}. Expected a tokenizer.json.")
+        raise InputError(
+            f"There is no tokenizer at {file!r}. Expected a tokenizer.json, or the folder that "
+            f"`save_pretrained` of a fast tokenizer made."
+        )
     try:
         tokenizer = Tokenizer.from_file(file)
     except Exception as error:  # the library raises Exception itself
@@ -195,11 +259,14 @@ def _encoded(train: bytes, test: bytes, context: int, file: str) -> TokenRows:
         for text in texts
     ]
     share = len(test) / max(len(rows[1]), 1)
-    return TokenRows(rows[0], rows[1], tokenizer.get_vocab_size(), context, _digest(rows), share)
+    vocabulary = tokenizer.get_vocab_size()
+    # With the vocabulary: the same tokens of a larger one are another network.
+    checksum = _digest(rows, f"vocabulary {vocabulary}\n")
+    return TokenRows(rows[0], rows[1], vocabulary, context, checksum, share, notes)
 
 
-def _digest(rows: Sequence[np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _digest(rows: Sequence[np.ndarray], first: str = "") -> str:
+    digest = hashlib.sha256(first.encode())
     for row in rows:
         digest.update(f"{row.dtype} {len(row)}\n".encode())
         digest.update(row.data)
@@ -207,7 +274,7 @@ def _digest(rows: Sequence[np.ndarray]) -> str:
 
 
 def _tokens(
-    root: str | None,
+    config: DataConfig,
     context: int = CONTEXT,
     vocabulary: int | None = None,
     dtype: str = "uint16",
@@ -222,6 +289,7 @@ def _tokens(
             f"Data 'tokens' needs options = {{ vocabulary = N }}, how many tokens there can be, at "
             f"least 2, but got {vocabulary!r}."
         )
+    root = config.root
     folder = Path(root or "")
     files = [folder / f"{part}.bin" for part in ("train", "validation")]
     for file in files:

@@ -119,7 +119,7 @@ def test_messages() -> None:
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
         "backbone, attention, where, seeds, recipe, pretrain, measure, track, threads, "
-            "equivalence."
+        "equivalence."
     )
     assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
     assert message(seeds=True) == (
