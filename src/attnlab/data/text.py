@@ -138,8 +138,9 @@ def _text(
     text is held out, or the folder validation/ beside train/, or a split that the data set has."""
     if not 0 < validation < 1:
         raise OptionError(f"Expected validation to be between 0 and 1 but got {validation!r}.")
+    notes: tuple[str, ...] = ()
     if column is None:
-        parts, notes = _of_files(config.root, pattern), ()
+        parts = _of_files(config.root, pattern)
     elif pattern != "*":
         raise OptionError(
             f"Option pattern is for files of text, and column = {column!r} says that root is a "
