@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 from tests.lab.study._small import HereExecutor, small_study
 
-from attnlab._errors import InputError
+from attnlab._errors import InputError, UnknownNameError
 from attnlab.cli import main
-from attnlab.lab.study import SharedTable, load_study, planned_runs, run_study, submit_rows
+from attnlab.instruments.corruptions.result import CorruptionsResult
+from attnlab.lab.study import (
+    SharedTable,
+    load_study,
+    planned_runs,
+    run_study,
+    submit_rows,
+)
+from attnlab.lab.study.shared import SharedRow, SharedRun
+from attnlab.lab.study.speed import time_study
+from attnlab.lab.study.store import Store
 from attnlab.results.manifest import write_manifest
+from attnlab.results.speed import read_speed
 from attnlab.results.study import read_study
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "tables" / "gates-digits-resnet20.json"
-MEASURED: dict[str, Any] = {"measure": {"images": 16, "inference_images": 0}}
+MEASURED: dict[str, Any] = {"measure": {"images": 16, "inference_images": 0, "corruptions": 8}}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +71,73 @@ def test_a_table_is_begun_and_has_what_the_runs_have(runs: Path) -> None:
             assert (run.run_id, run.value) == (stored.result.run_id, stored.result.value)
             assert run.tns is not None
             assert (run.constancy is None) == row.plain
+            robust = stored.measured_result(CorruptionsResult)
+            assert robust is not None
+            assert run.corrupted == robust.mean.top1
+        assert row.time is None  # the study was not timed
     assert found.table().columns[:3] == ["module", "top-1 %", "Δ"]
     assert "Of 1 rows" in found.verdict
+
+
+def test_times_are_those_of_the_study_and_no_part_of_what_a_row_is(runs: Path) -> None:
+    """Timed later, on another machine: the row that is there stays as it is."""
+    without = begun(runs)
+    time_study(Store(runs), read_study(runs / "studies" / "small"), 8, again=True)
+    other = runs.parent / "other.json"
+    again = submit_rows("small", without, runs, add=True)
+    assert (again.refused, again.table.row("se").time) == ({}, None)
+    timed = submit_rows("small", other, runs, add=True).table
+    stored = read_speed(runs / "studies" / "small")
+    assert stored is not None
+    (group,) = stored.groups.values()
+    time = timed.row("se").time
+    assert time is not None
+    assert (time.ratio, time.low, time.high) == (
+        group.rows["se"].ratio,
+        group.rows["se"].low,
+        group.rows["se"].high,
+    )
+    assert time.processor == group.processor
+    assert timed.row("se").folded_time is None  # its gate depends on the image
+    assert timed.plain.time is None
+
+
+def with_values(label: str, *values: float) -> SharedRow:
+    runs = tuple(
+        SharedRun(seed, f"{label}{seed}", value, 1, 1, None, None)
+        for seed, value in enumerate(values)
+    )
+    return SharedRow(label, label == "plain", {}, {}, runs)
+
+
+def test_how_many_seeds_tell_two_rows_apart() -> None:
+    """Differences of 2, 0, 1 and 1 points have the mean 1 and the spread √(2/3); the number is
+    where simulated t-tests reach the power of 80 %, and one less does not."""
+    published = SharedTable.load(PUBLISHED)
+    table = replace(
+        published,
+        seeds=(0, 1, 2, 3),
+        rows=(
+            with_values("plain", 0.90, 0.91, 0.92, 0.93),
+            with_values("a", 0.92, 0.91, 0.93, 0.94),
+            with_values("b", 0.93, 0.92, 0.94, 0.95),
+        ),
+    )
+    found = table.difference("a", "plain")
+    assert found.mean == pytest.approx(1)
+    assert found.std == pytest.approx((2 / 3) ** 0.5)
+    number = table.seeds_to_tell("a", "plain")
+    assert number is not None
+    draws = np.random.default_rng(0).normal(1, (2 / 3) ** 0.5, (4000, number))
+    powers = [
+        (stats.ttest_1samp(draws[:, :n], 0, axis=1).pvalue < 0.05).mean()
+        for n in (number - 1, number)
+    ]
+    assert powers[0] < 0.81
+    assert powers[1] > 0.79
+    assert table.seeds_to_tell("a", "b") is None  # the same difference for every seed
+    with pytest.raises(UnknownNameError, match=r"Unknown row 'pain'. Did you mean 'plain'"):
+        table.seeds_to_tell("pain", "a")
 
 
 def test_the_same_again_changes_nothing(runs: Path) -> None:

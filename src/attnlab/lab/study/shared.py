@@ -10,13 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from attnlab._errors import AttnlabError, InputError
+from attnlab._errors import AttnlabError, InputError, unknown_name
+from attnlab.instruments.corruptions.result import CorruptionsResult
 from attnlab.instruments.stiffness.result import StiffnessResult
 from attnlab.instruments.stripe.result import StripeResult
-from attnlab.lab.statistics import judge_differences, paired_difference, summarize
+from attnlab.lab.statistics import (
+    judge_differences,
+    paired_difference,
+    seeds_needed,
+    summarize,
+)
 from attnlab.lab.study.current import require_study
+from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
 from attnlab.lab.training.evaluate import evaluate
 from attnlab.page.tables import Cell, Table, number_cell
@@ -24,8 +31,9 @@ from attnlab.results import Metric, StoredRun
 from attnlab.results.base import Number, Result
 from attnlab.results.damage import read_object, reading
 from attnlab.results.identity import FILE, Identity
-from attnlab.results.study import RunEntry, read_study
-from attnlab.results.table import Comparison
+from attnlab.results.speed import GroupSpeed, TimedNetwork
+from attnlab.results.study import RunEntry, StoredStudy, read_study
+from attnlab.results.table import Comparison, PairedDifference
 from attnlab.subject import open_run
 
 OF_THE_GATE = ("attention", "gate_options", "where", "start", "place", "shared", "seed")
@@ -47,6 +55,33 @@ class SharedRun:
     constancy: float | None
     """The median over gates of the spread across images relative to that across channels: 0 is a
     gate that does not depend on the image. None where there is no gate, or it was not measured."""
+    corrupted: float | None = None
+    """The share of corrupted test images that is told right: the mean over noise, blur, brightness,
+    contrast, JPEG and pixels at five strengths. None where it was not measured."""
+
+
+@dataclass(frozen=True)
+class SharedTime:
+    """The time of one forward relative to the plain network, both timed in one process."""
+
+    ratio: float
+    low: float
+    """Of its 95 % interval."""
+    high: float
+    processor: str
+    """Of the machine that timed both."""
+
+    @classmethod
+    def of(cls, row: str, timed: Mapping[str, TimedNetwork], group: GroupSpeed) -> Self | None:
+        """That of a row among the networks of its group; None if it was not timed."""
+        if row not in timed:
+            return None
+        found = timed[row]
+        return cls(found.ratio, found.low, found.high, group.processor)
+
+    def cell(self) -> Cell:
+        """`1.13 [1.11, 1.15]`"""
+        return Cell(f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]", order=self.ratio)
 
 
 @dataclass(frozen=True)
@@ -60,6 +95,15 @@ class SharedRow:
     sources: dict[str, str]
     """Checksums of classes that are not attnlab's."""
     runs: tuple[SharedRun, ...]
+    time: SharedTime | None = None
+    """With its gates. None where it was not timed, and of the plain network."""
+    folded_time: SharedTime | None = None
+    """After its gates were folded away. None where they do not fold, or it was not timed."""
+
+    def same_as(self, other: SharedRow) -> bool:
+        """Whether it is that row; another machine, or another hour, has other times."""
+        timeless = [replace(row, time=None, folded_time=None) for row in (self, other)]
+        return timeless[0] == timeless[1]
 
     @property
     def ids(self) -> frozenset[str]:
@@ -75,7 +119,7 @@ class SharedRow:
 class SharedTable(Result):
     """Rows that were made by one plan, whoever made them."""
 
-    FORMAT: ClassVar[str] = "attnlab shared table 1"
+    FORMAT: ClassVar[str] = "attnlab shared table 2"
 
     title: str
     metric: Metric
@@ -103,6 +147,25 @@ class SharedTable(Result):
         }
         return judge_differences(differences, better=self.metric.better)
 
+    def row(self, label: str) -> SharedRow:
+        """The row with this label."""
+        found = {row.label: row for row in self.rows}
+        if label not in found:
+            raise unknown_name("row", label, found)
+        return found[label]
+
+    def difference(self, one: str, other: str) -> PairedDifference:
+        """One row minus another, seed by seed."""
+        first, second = (self.row(label).by_seed(self.metric) for label in (one, other))
+        return paired_difference(first, second)
+
+    def seeds_to_tell(self, one: str, other: str) -> int | None:
+        """How many seeds it takes to tell two rows apart, with 80 % power at the 95 % level, if
+        they differ by as much, and scatter by as much, as in this table. None if the seeds say
+        nothing: no difference, or the same for every seed, or more than a thousand."""
+        found = self.difference(one, other)
+        return None if not found.std or not found.mean else seeds_needed(found.mean, found.std)
+
     @property
     def verdict(self) -> str:
         """How many rows are shown to be better or worse."""
@@ -117,9 +180,13 @@ class SharedTable(Result):
         """A line per row: result, difference by seed, and what it costs."""
         judged = self.judged()
         heads = ["module", self.metric.title, "Δ", "p (Holm)", "verdict"]
-        heads += ["parameters", "MACs", "TNS", "constancy"]
+        heads += ["parameters", "MACs", "TNS", "constancy", "corrupted %", "time", "folded"]
         lines = [
-            [*_result_cells(row, judged.get(row.label), self.metric), *_costs(row)]
+            [
+                *_result_cells(row, judged.get(row.label), self.metric),
+                *_costs(row),
+                *_under_load(row),
+            ]
             for row in self.rows
         ]
         return Table(heads, lines, self.title, names=1)
@@ -149,6 +216,14 @@ def _costs(row: SharedRow) -> list[Cell]:
     ]
 
 
+def _under_load(row: SharedRow) -> list[Cell]:
+    """What it keeps on corrupted images, and the time that it takes, with gates and without."""
+    kept = [100 * run.corrupted for run in row.runs if run.corrupted is not None]
+    times = [row.time, row.folded_time]
+    cells = [Cell("") if time is None else time.cell() for time in times]
+    return [number_cell(fmean(kept) if kept else None, "{:.2f}"), *cells]
+
+
 def begin_table(title: str, runs: Sequence[RunEntry], out: Path) -> SharedTable:
     """A table with no rows yet, whose plan is that of the plain runs of a study."""
     plain = [entry for entry in runs if entry.cell.plain]
@@ -170,7 +245,12 @@ def begin_table(title: str, runs: Sequence[RunEntry], out: Path) -> SharedTable:
 
 
 def check_row(
-    table: SharedTable, entries: Sequence[RunEntry], out: Path, *, trust: bool = False
+    table: SharedTable,
+    entries: Sequence[RunEntry],
+    out: Path,
+    timed: GroupSpeed | None = None,
+    *,
+    trust: bool = False,
 ) -> SharedRow:
     """The row that these runs are; an error that says what does not fit where they do not."""
     label = entries[0].cell.row
@@ -187,7 +267,12 @@ def check_row(
         runs.append(_run(table, stored, seed, trust=trust))
     if any(each != gates[0] for each in gates) or any(each != sources[0] for each in sources):
         raise InputError("Expected one gate for all seeds but its settings or its source differ.")
-    return SharedRow(label, entries[0].cell.plain, gates[0], sources[0], tuple(runs))
+    plain = entries[0].cell.plain
+    found = SharedRow(label, plain, gates[0], sources[0], tuple(runs))
+    if timed is None or plain:
+        return found
+    own, folded = (SharedTime.of(label, each, timed) for each in (timed.rows, timed.folded))
+    return replace(found, time=own, folded_time=folded)
 
 
 def with_row(table: SharedTable, row: SharedRow) -> SharedTable:
@@ -195,14 +280,14 @@ def with_row(table: SharedTable, row: SharedRow) -> SharedTable:
     for other in table.rows:
         if other.label != row.label and not other.ids.isdisjoint(row.ids):
             raise InputError(f"The same runs are in the table already, as {other.label!r}.")
-        if other.label == row.label and other != row:
+        if other.label == row.label and not other.same_as(row):
             raise InputError(
                 f"The table has another row {row.label!r}, with the results "
                 f"{[r.value for r in other.runs]}; these are {[r.value for r in row.runs]}. Give "
                 f"yours another label. If its settings are the same, another processor or version "
                 f"rounds differently, and rows of one table are only compared on one."
             )
-        if other == row:
+        if other.label == row.label:
             return table
     return replace(table, rows=(*table.rows, row))
 
@@ -254,6 +339,7 @@ def _run(table: SharedTable, stored: StoredRun, seed: int, *, trust: bool) -> Sh
     stiff, stripes = (stored.slim_result(kind) for kind in (StiffnessResult, StripeResult))
     assert stiff is None or isinstance(stiff, StiffnessResult)
     assert stripes is None or isinstance(stripes, StripeResult)
+    robust = stored.slim_result(CorruptionsResult)
     ratios = [] if stripes is None else [s.ratio for s in stripes.sites if s.ratio is not None]
     return SharedRun(
         seed=seed,
@@ -263,6 +349,7 @@ def _run(table: SharedTable, stored: StoredRun, seed: int, *, trust: bool) -> Sh
         macs=result.macs,
         tns=None if stiff is None else stiff.tns,
         constancy=median(ratios) if ratios else None,
+        corrupted=None if robust is None else robust.mean.top1,
     )
 
 
@@ -280,6 +367,14 @@ def _test_again(metric: Metric, stored: StoredRun, value: float, *, trust: bool)
             f"{stored.directory} says {metric.text(value)}, but its weights have "
             f"{'none' if again is None else metric.text(again)} on its test images."
         )
+
+
+def _times_of(entries: Sequence[RunEntry], study: StoredStudy, out: Path) -> GroupSpeed | None:
+    """What was timed with the row, if that was relative to the plain network."""
+    group = entries[0].cell.group
+    plain = {each.cell.row for each in study.runs if each.cell.plain and each.cell.group == group}
+    timed, _ = group_speed(Store(out.resolve()), study, group)
+    return timed if timed is not None and timed.reference in plain else None
 
 
 @dataclass(frozen=True)
@@ -326,8 +421,9 @@ def submit_rows(
         by_row.setdefault(entry.cell.row, []).append(entry)
     fitting, refused = [], {}
     for label, entries in by_row.items():
+        timed = _times_of(entries, study, folder)
         try:
-            grown = with_row(grown, check_row(grown, entries, folder, trust=trust))
+            grown = with_row(grown, check_row(grown, entries, folder, timed, trust=trust))
             fitting.append(label)
         except AttnlabError as error:
             refused[label] = str(error)
