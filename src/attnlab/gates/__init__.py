@@ -11,6 +11,7 @@ from attnlab.gates._gate import StageGate as StageGate
 from attnlab.gates._gate import StepGate as StepGate
 from attnlab.gates._gate import VectorGate as VectorGate
 from attnlab.gates._table import REFERENCES as REFERENCES
+from attnlab.gates._tokenwise import TokenwiseGate as TokenwiseGate
 from attnlab.gates.asr import VISION_TRANSFORMER as VISION_TRANSFORMER
 from attnlab.gates.asr import LearnedVectorGate as LearnedVectorGate
 from attnlab.gates.bam import BottleneckAttention as BottleneckAttention

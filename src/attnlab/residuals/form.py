@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from attnlab.residuals.graph import Graph, Node, Ref
@@ -175,6 +176,39 @@ def _streams(graph: Graph, carried: list[Multiplier], written: list[Multiplier])
             offset = len(made) - len(each.shape)
             return prod(made[a + offset] for a in each.channel_axes)
     return 1
+
+
+class Squashed(NamedTuple):
+    """What bounds a gate, and the gate that it makes of zeros."""
+
+    node: int
+    """The sigmoid in the recorded graph."""
+    at_zero: float
+
+
+def squashed(graph: Graph, index: int) -> Squashed | None:
+    """The sigmoid that the tensor `index` is but for factors, constants that are added, and its
+    layout; None if it is not made by one."""
+    made = _activation(graph, index)
+    if made is None:
+        return None
+    changes = []
+    node = graph.nodes[index]
+    while node.index != made:
+        changes.append(node)
+        node = graph.nodes[node.data_inputs[0]]
+    value = torch.tensor(0.5, dtype=torch.float64)  # both sigmoids are 1/2 at zero
+    for change in reversed(changes):
+        if change.kind != "layout":
+            value = _made_of(change, value)
+    return Squashed(made, float(value))
+
+
+def _made_of(node: Node, value: Tensor) -> Tensor:
+    """What the operation, of one tensor and numbers, makes of another tensor."""
+    found = node.replayed(lambda _: value.clone())
+    assert isinstance(found, Tensor)
+    return found
 
 
 class _Finder:

@@ -12,7 +12,7 @@ from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -66,6 +66,19 @@ class SeenGate(NamedTuple):
             return _by_numbers(self.gate.multipliers[0], self.value.detach())
         values = self.value.detach().movedim(self.gate.channel_axis, 1)
         return values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)
+
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """The value and what it multiplies, which must be known, as (rows, channels, places)."""
+        assert self.branch is not None
+        pair = torch.broadcast_tensors(self.value.detach(), self.branch.detach())
+        if not self.gate.multipliers:
+            value, branch = (each.movedim(self.gate.channel_axis, 1).flatten(2) for each in pair)
+            return value, branch
+        (multiplier, *_) = self.gate.multipliers
+        more = pair[0].dim() - self.value.dim()
+        axes = tuple(axis + more for axis in multiplier.channel_axes)
+        value, branch = (_by_numbers(replace(multiplier, channel_axes=axes), x) for x in pair)
+        return value, branch
 
 
 def _by_numbers(multiplier: Multiplier, value: Tensor) -> Tensor:

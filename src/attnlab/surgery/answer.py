@@ -94,9 +94,15 @@ def answer_of_run(
 
 def calls_to_compare(run: Run) -> tuple[Call, ...]:
     """The calls whose results are compared in place of the output: what the network selected from
-    if it returns a set, or if its output has no numbers. Else none: the output is compared."""
-    numbers = any(tensor.numel() and is_number(tensor) for _, tensor in leaves(run.output))
-    return () if numbers and not returns_sets(run.graph) else before_selection(run.graph)
+    if it returns a set, or if its output has no numbers. Else none: the output is compared.
+
+    Experts choose among tokens, but a network that answers each token of a text returns no set.
+    """
+    found = [tensor for _, tensor in leaves(run.output) if tensor.numel() and is_number(tensor)]
+    tokens = {n.shape for n in run.graph.nodes if n.operation == "input" and not n.floating}
+    if any(len(tensor.shape) > 2 and tuple(tensor.shape[:2]) in tokens for tensor in found):
+        return ()
+    return () if found and not returns_sets(run.graph) else before_selection(run.graph)
 
 
 def is_number(tensor: Tensor) -> bool:

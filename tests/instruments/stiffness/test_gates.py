@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 import timm
 import torch
+import transformers
+from tests.residuals.streams import glm5_next, stirred, tokens
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, linear
 from torch.utils.checkpoint import checkpoint
@@ -18,6 +20,7 @@ from attnlab.gates import BranchGate
 from attnlab.instruments.stiffness import nsi, step_indices
 from attnlab.instruments.stiffness.capture import capture
 from attnlab.instruments.stiffness.measure import stiffness
+from attnlab.instruments.stripe.measure import gate_values
 from attnlab.surgery.insertion import attachments
 
 IMAGES = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1)).double()
@@ -383,3 +386,63 @@ def test_nsi_of_the_conventions_differs_only_where_a_gate_ends_the_branch():
         ratio = nsi(steps.norms, "paper") / nsi(steps.norms, "branch")
     torch.testing.assert_close(ratio[:, [0, 2]], torch.ones_like(ratio[:, [0, 2]]))
     assert (ratio[:, 1] > 1.2).all()
+
+
+def text_decoder() -> nn.Module:
+    config = transformers.Qwen3NextConfig(
+        vocab_size=99,
+        hidden_size=24,
+        num_hidden_layers=2,
+        layer_types=["full_attention"] * 2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=32,
+        mlp_only_layers=[0, 1],
+        max_position_embeddings=64,
+        use_cache=False,
+    )
+    return stirred(transformers.Qwen3NextForCausalLM(config))
+
+
+def test_gated_attention_of_the_network_itself_is_captured_over_tokens_that_count() -> None:
+    model = text_decoder()
+    ids = torch.randint(1, 90, (3, 9))
+    mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()
+    seen: list[Tensor] = []
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.register_forward_hook(lambda _m, _a, output: seen.append(output))
+    with capture(model, {"input_ids": ids}) as steps, torch.no_grad():
+        seen.clear()
+        model(input_ids=ids, attention_mask=mask)
+        found = list(steps)
+    for number, projected in enumerate(seen):
+        gate = projected.unflatten(-1, (4, 2, 8))[..., 1, :].sigmoid().flatten(-2)
+        expected = (gate * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        ((name, value),) = found[2 * number].own_gates.items()
+        assert name == f"model.layers.{number}.self_attn:inside"
+        torch.testing.assert_close(value, expected)
+        assert found[2 * number + 1].own_gates == {}
+    with capture(model, {"input_ids": ids}, own_gates=False) as steps, torch.no_grad():
+        model(input_ids=ids, attention_mask=mask)
+        assert [step.own_gates for step in steps] == [{}] * 4
+
+
+def test_layer_scale_and_matrices_over_streams_are_captured() -> None:
+    vit = timm.create_model("vit_small_patch14_dinov2", img_size=28, depth=1).eval()
+    with capture(vit, torch.randn(2, 3, 28, 28)) as steps, torch.no_grad():
+        vit(torch.randn(2, 3, 28, 28))
+        attention, mlp = steps
+    for step, scale in ((attention, vit.blocks[0].ls1), (mlp, vit.blocks[0].ls2)):
+        (value,) = step.own_gates.values()
+        torch.testing.assert_close(value, scale.gamma.detach().expand(2, -1))
+
+    streams = glm5_next()
+    seen = gate_values(streams, [tokens()])
+    with capture(streams, tokens()) as steps, torch.no_grad():
+        streams(**tokens())
+        found = {name: value for step in steps for name, value in step.own_gates.items()}
+    assert {name.rpartition(":")[2] for name in found} == {"carry", "read", "write", "inside"}
+    assert found.keys() == seen.keys()
+    for name, value in found.items():
+        torch.testing.assert_close(value.float(), seen[name], msg=name)

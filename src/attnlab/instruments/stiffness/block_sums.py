@@ -118,6 +118,17 @@ def gate_product(gates: list[GateShown], inputs: int, counted: Tensor | None) ->
     return reduce(torch.mul, means).expand(inputs, -1)
 
 
+def own_gate(seen: SeenGate, inputs: int, counted: Tensor | None) -> Tensor:
+    """(inputs, numbers) of what the network itself multiplies by, averaged as `gate_product` is."""
+    value = _of_inputs(seen.by_channel(), inputs)
+    if counted is not None and value.shape[2] not in (1, counted.shape[1]):
+        raise InputError(
+            f"{seen.gate.name} has {value.shape[2]} places for {counted.shape[1]} tokens, so which "
+            f"of them count is not known. Capture without it: own_gates=False."
+        )
+    return _mean(value, counted).expand(inputs, -1)
+
+
 def _mean(value: Tensor, counted: Tensor | None) -> Tensor:
     if counted is None or value.shape[2] == 1:
         return value.mean(2)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attnlab._checked import check_module
 from attnlab._errors import InputError
-from attnlab.instruments.stiffness.block_sums import BlockSums, GateShown, gate_product
+from attnlab.instruments.stiffness.block_sums import BlockSums, GateShown, gate_product, own_gate
 from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
 from attnlab.instruments.stiffness.granularity import Span
@@ -59,6 +59,10 @@ class CapturedStep(NamedTuple):
     mutated: bool
     """Whether x_t was changed in place between the owner's entry and the addition. The norms are
     those of what is really added; the state that the previous step left is another one."""
+    own_gates: dict[str, Tensor]
+    """What the network itself multiplies by in this step, by the names that `stripe` has for it:
+    LayerScale, squeeze-and-excitation, gated attention, rows and matrices over streams. Each is
+    (inputs, numbers), averaged over places. Empty for a block of several steps."""
 
 
 class Captured(Observer):
@@ -71,6 +75,7 @@ class Captured(Observer):
         self._gates: dict[StepKey, list[GateShown]] = {}
         """At the end of the branch: the shape of what each multiplied, which is not kept."""
         self._branches: dict[StepKey, Tensor] = {}
+        self._own: dict[StepKey, dict[str, Tensor]] = {}
         self._sums: dict[StepKey, BlockSums] = {}
         """Of the blocks of several steps that are under way, by their first step."""
         self._inputs = 0
@@ -114,6 +119,7 @@ class Captured(Observer):
         self._found.clear()
         self._gates.clear()
         self._branches.clear()
+        self._own.clear()
         self._sums.clear()
         self._inputs = number_of_inputs(arguments, keywords)
         valid = valid_tokens(named_arguments(self.plan.signature, arguments, keywords))
@@ -186,8 +192,9 @@ class Captured(Observer):
         gate = gate_product(gates, inputs, self._counted) if gates else None
         branch = self._branches.pop(step.key, update)
         streams = self._streams(seen) if step.form.streams > 1 else None
+        own = self._own.pop(step.key, {})
         return CapturedStep(
-            step, state, branch, update, change, normed, gate, streams, seen.mutated
+            step, state, branch, update, change, normed, gate, streams, seen.mutated, own
         )
 
     def _streams(self, seen: SeenStep) -> StreamNorms:
@@ -210,7 +217,7 @@ class Captured(Observer):
         norms = [self._norm(features, what) for features in sums.features()]
         state, branch, update, change, normed = norms
         self._found[span.first.key] = CapturedStep(
-            span.first, state, branch, update, change, normed, None, None, block.mutated
+            span.first, state, branch, update, change, normed, None, None, block.mutated, {}
         )
         del self._sums[span.first.key]
 
@@ -223,6 +230,21 @@ class Captured(Observer):
         return norm(features, self._inputs)
 
 
+class CapturedWithOwn(Captured):
+    """And what the network itself multiplies by."""
+
+    sees_products = True
+
+    def gate_seen(self, seen: SeenGate) -> None:
+        super().gate_seen(seen)
+        if seen.gate.kind == "inserted" or seen.step is None:
+            return
+        span = self._span_of.get(seen.step.key)
+        if span is not None and len(span.steps) == 1:
+            gates = self._own.setdefault(seen.step.key, {})
+            gates[seen.gate.name] = own_gate(seen, self._inputs, self._counted)
+
+
 @contextmanager
 def capture(
     model: nn.Module,
@@ -230,6 +252,7 @@ def capture(
     *,
     granularity: Granularity = "step",
     tokens: Tokens = "all",
+    own_gates: bool = True,
 ) -> Iterator[Captured]:
     """Watch `model` inside a `with` block; afterwards it is as before, whatever happened.
 
@@ -240,11 +263,13 @@ def capture(
     Every forward of the network replaces what the one before showed. `example` is an input to find
     the steps with; one is made up when None. `granularity="block"` takes the steps of a block
     together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
-    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted. A
-    compiled network runs uncompiled inside the block.
+    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted. What
+    the network itself multiplies by is seen where its modules multiply as often as on the example;
+    `own_gates=False` leaves it out. A compiled network runs uncompiled inside the block.
     """
     check_module(model)
     model = uncompiled(model)
-    captured = Captured(plan_steps(model, example, granularity=granularity, tokens=tokens))
+    kind = CapturedWithOwn if own_gates else Captured
+    captured = kind(plan_steps(model, example, granularity=granularity, tokens=tokens))
     with watching(model, captured, found=captured.plan.found):
         yield captured

@@ -24,7 +24,7 @@ from attnlab.surgery.folding._means import NOT_ALONE
 from attnlab.surgery.folding._norms import Norms, Statistics, with_statistics
 from attnlab.surgery.folding._places import Held, Place, PlaceKey
 from attnlab.surgery.folding._surgery import decide
-from attnlab.surgery.folding._taps import Holds, Tap
+from attnlab.surgery.folding._taps import Holds, Tap, tapped
 from attnlab.surgery.folding.curve import Budget, Curve, CurvePoint
 from attnlab.surgery.repair import Lesson
 
@@ -177,7 +177,7 @@ def choose(
     # Before the gates are watched, which fitting does by itself.
     pairs = ((first, second), (second, first))
     crossed = [(fit(model, found, places, a)[1], a, b) for a, b in pairs]
-    with watching(model, Holds(taps), found=found):
+    with watching(model, Holds(taps), found=tapped(found, taps)):
         choosing, held_out = judging(data.choosing), judging(data.held_out)
         whole = simulated(data.choosing, constants)
         order = greedy(gates, partial(whole.joint_cost, choosing))

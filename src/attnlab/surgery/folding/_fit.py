@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from inspect import Signature
 from typing import Any
 
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 
 from attnlab.residuals import SeenGate, Watchable
 from attnlab.residuals.example import call, evaluating
+from attnlab.residuals.padding import signature_of
 from attnlab.residuals.watching import watching
 from attnlab.surgery.folding._halves import Part
 from attnlab.surgery.folding._places import Place
-from attnlab.surgery.folding._taps import Tap, Taps
+from attnlab.surgery.folding._taps import Tap, Taps, tapped, taps_of
 
 
 @dataclass
@@ -36,7 +38,18 @@ class _Energy:
     def see(self, gate: Tensor) -> None:
         assert self.now is not None
         rows = gate[:, :, 0].double().cpu().expand_as(self.now)
-        branch, gated = self.now.sum(0), (rows * self.now).sum(0)
+        self._add(self.now.sum(0), (rows * self.now).sum(0))
+
+    def see_places(self, gate: Tensor, branch: Tensor, weights: Tensor | None) -> None:
+        """A gate that differs from place to place, and what it multiplies: (rows, channels, places)
+        or one number along an axis; `weights` (rows, places) says which places count."""
+        energy = branch.double().cpu().square()
+        if weights is not None:
+            energy = energy * weights[:, None]
+        gated = gate.double().cpu() * energy
+        self._add(energy.sum((0, 2)), gated.sum((0, 2)))
+
+    def _add(self, branch: Tensor, gated: Tensor) -> None:
         self.of_branch = branch if self.of_branch is None else self.of_branch + branch
         self.of_gated = gated if self.of_gated is None else self.of_gated + gated
 
@@ -44,8 +57,10 @@ class _Energy:
 class _Fitting(Taps):
     """Counts gates and the energy of their branches."""
 
-    def __init__(self, taps: Mapping[str, Tap], axes: Mapping[str, int]) -> None:
-        super().__init__(taps)
+    def __init__(
+        self, taps: Mapping[str, Tap], axes: Mapping[str, int], signature: Signature | None
+    ) -> None:
+        super().__init__(taps, signature)
         self.axes = axes
         self.energies = {name: _Energy() for name in taps}
 
@@ -56,7 +71,11 @@ class _Fitting(Taps):
 
     def gate_seen(self, seen: SeenGate) -> Tensor | None:
         name = seen.gate.name
-        if name in self.taps:
+        if name in self.taps and self.taps[name].by_token:
+            assert seen.branch is not None
+            gate, branch = seen.pair()
+            self.energies[name].see_places(gate, branch, self.weights(seen, branch))
+        elif name in self.taps:
             if seen.branch is not None:
                 self.branch_seen(name, seen.branch)
             self.energies[name].see(seen.by_channel())
@@ -68,14 +87,9 @@ def fit(
 ) -> tuple[dict[str, Tap], dict[str, Tensor]]:
     """What is known of every gate without a constant after one pass over `parts`, by name; and the
     constants of those that have the same value at all pixels."""
-    taps = {
-        held.name: Tap()
-        for place in places
-        for held in place.gates
-        if held.constant is None and not place.site.refusal
-    }
+    taps = taps_of(found, places)
     axes = {held.name: place.site.channel_axis for place in places for held in place.gates}
-    observer = _Fitting(taps, axes)
+    observer = _Fitting(taps, axes, signature_of(model))
     own = [gate.name for gate in found.gates if gate.kind == "own" and gate.name in taps]
 
     def before(name: str) -> Any:
@@ -85,7 +99,7 @@ def fit(
         for name in own:
             module = model.get_submodule(name)
             hooks.enter_context(module.register_forward_pre_hook(before(name)))
-        hooks.enter_context(watching(model, observer, found=found))
+        hooks.enter_context(watching(model, observer, found=tapped(found, taps)))
         for part in parts:
             with evaluating(model):
                 call(model, part.inputs)

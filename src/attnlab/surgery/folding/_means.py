@@ -14,11 +14,12 @@ from attnlab.gates import CarryGate, StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import inputs_of
+from attnlab.residuals.padding import signature_of
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer, calls_to_compare, leaves
 from attnlab.surgery.change import total_change
 from attnlab.surgery.folding._places import Held, Place
-from attnlab.surgery.folding._taps import Holds, Tap, Taps
+from attnlab.surgery.folding._taps import Holds, Tap, Taps, tapped, taps_of
 
 NOT_ALONE = (StageGate, CarryGate)
 """Gates that do more than their value says, so that no constant stands for them."""
@@ -36,15 +37,11 @@ def with_means(
     # Not of gates that hand a memory to the next or scale the state, nor where a module runs
     # several times.
     alone = {gate.name for gate in found.gates if not isinstance(gate.module, NOT_ALONE)}
-    taps = {
-        held.name: Tap()
-        for place in places
-        for held in place.gates
-        if held.constant is None and held.name in alone and not place.site.refusal
-    }
+    taps = {name: tap for name, tap in taps_of(found, places).items() if name in alone}
+    found = tapped(found, taps)
     changes: dict[str, float] = {}
     calls = calls_to_compare(found.run)
-    with watching(model, Taps(taps), found=found):
+    with watching(model, Taps(taps, signature_of(model)), found=found):
         first = next(batches)
         unchanged = _numbers(answer(model, first, calls))
         for batch in batches:

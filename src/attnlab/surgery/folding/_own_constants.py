@@ -42,6 +42,8 @@ class Scale:
     """The numbers of the parameter's elements, laid out as they multiply."""
     alone: bool
     """Whether the module does nothing else."""
+    uses: int = 1
+    """Of a number: how often its module multiplies or divides by it in one run."""
 
     @property
     def name(self) -> str:
@@ -78,11 +80,27 @@ def _configure(network: nn.Module, attribute: str) -> None:
     setattr(config, name, value(config))
 
 
-def check_configured(network: nn.Module, scale: Scale) -> None:
-    """Refuse a number that would come back when the network is read again from its folder."""
+def together(network: nn.Module, scale: Scale) -> str:
+    """What names all the scales that are one number: of a layer, or of the configuration from which
+    all layers have it."""
+    value = getattr(network.get_submodule(scale.module), scale.attribute)
+    configured = hasattr(network, "config") and not isinstance(value, Tensor)
+    return scale.attribute if configured else scale.name
+
+
+def check_number(network: nn.Module, scale: Scale, places: int) -> None:
+    """Refuse a number that multiplies elsewhere than at the `places` where it scales branches, and
+    one that would come back when the network is read again from its folder."""
     config: Any = getattr(network, "config", None)
     value = getattr(network.get_submodule(scale.module), scale.attribute)
-    if config is None or isinstance(value, Tensor):
+    if isinstance(value, Tensor):
+        return
+    if scale.uses > places:
+        raise Refusal(
+            f"the number {scale.name!r} also multiplies what is not the end of a step's branch, "
+            f"where it must stay"
+        )
+    if config is None:
         return
     name, _ = _CONFIGURED.get(scale.attribute, (scale.attribute, None))
     if not isinstance(getattr(config, name, None), float | int):
@@ -132,7 +150,13 @@ def _constant(
     if len(named) != 1:
         return None
     one = torch.zeros((), dtype=torch.long)
-    scale = Scale(node.owner, named[0], node.index, source, one, alone=False)
+    uses = sum(
+        each.owner == node.owner
+        and each.operation in ("mul", "div")
+        and any(type(number) is float and number == numbers[0] for number in each.arguments)
+        for each in graph.nodes
+    )
+    scale = Scale(node.owner, named[0], node.index, source, one, alone=False, uses=uses)
     return scale, torch.tensor(numbers[0], dtype=torch.float64)
 
 

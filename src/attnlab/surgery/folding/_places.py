@@ -17,6 +17,7 @@ from attnlab.residuals.example import Example, Run, call, evaluating
 from attnlab.residuals.sites import named_sites
 from attnlab.residuals.watching import watching
 from attnlab.surgery.folding._own_constants import Scale, scales
+from attnlab.surgery.folding._own_gates import OwnGate, own_gates
 from attnlab.surgery.insertion import attachments
 
 _MOST = 1e-4  # relative: rounding of float32, and far less than anything that is added
@@ -119,6 +120,8 @@ class Place:
     """Of such a gate: the relative change of the output when it alone is replaced."""
     scale: Scale | None = None
     """Of a constant that the network itself multiplies by, where it does."""
+    own_gate: OwnGate | None = None
+    """Of a gate that the network computes and multiplies by itself."""
 
     @property
     def key(self) -> PlaceKey:
@@ -129,10 +132,20 @@ class Place:
         return self.site.step.key
 
     @property
+    def seen_at(self) -> PlaceKey:
+        """Where the network shows what was gated: a product inside of a module is not shown, what
+        its step adds is."""
+        if self.own_gate is None:
+            return self.key
+        assert self.site.step is not None
+        return self.site.step.key
+
+    @property
     def name(self) -> str:
         """The name that messages and receipts use."""
-        if self.scale is not None:
-            return f"{self.scale.name} at {self.site.label}"
+        by_itself = self.scale or self.own_gate
+        if by_itself is not None:
+            return f"{by_itself.name} at {self.site.label}"
         if self.site.host == "output":
             return self.site.module
         return f"{self.site.label} in {self.site.module or 'the network'}"
@@ -154,6 +167,15 @@ class Place:
             assert held.constant is not None
             vector = vector * held.constant
         return vector
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the gate is a module of the network itself, which goes with it."""
+        return self.own and self.scale is None and self.own_gate is None
+
+    def leaves(self, network: nn.Module) -> bool:
+        """Whether a module of `network` goes with the gate."""
+        return self.is_module or (self.scale is not None and self.scale.leaves(network))
 
     def keeping(self, reason: str) -> Place:
         """This place with none of its gates folded."""
@@ -219,7 +241,8 @@ def has_constant_gates(model: nn.Module) -> bool:
 
 
 def own_places(model: nn.Module, found: Watchable, example: Example | None) -> list[Place]:
-    """A place for every attention module of `model` itself whose gate can be watched."""
+    """A place for every attention module of `model` itself whose gate can be watched, and for every
+    gate that it multiplies by in its steps."""
     gates = {
         gate.name: (type(gate.module).__name__, gate.submodule)
         for gate in found.gates
@@ -233,4 +256,7 @@ def own_places(model: nn.Module, found: Watchable, example: Example | None) -> l
         reason = site.refusal or DEPENDS_ON_INPUT
         held = Held(site.module, None, reason)
         places.append(Place(site, (held,), own=True, gate_of=gates[site.module]))
+    for own_gate, site in own_gates(found):
+        held = Held(own_gate.name, None, site.refusal or DEPENDS_ON_INPUT)
+        places.append(Place(site, (held,), own=True, own_gate=own_gate))
     return places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +11,13 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from attnlab.residuals.form import squashed
 from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
-from attnlab.surgery.folding._own_constants import check_configured
+from attnlab.surgery.folding._own_constants import check_number, together
+from attnlab.surgery.folding._own_gates import OwnGate
 from attnlab.surgery.folding._places import Place, PlaceKey
 from attnlab.surgery.folding._walk import Demand, Scaling, Undo, walk_back
 
@@ -56,11 +59,12 @@ def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
     barriers: no other gate may pass them.
     """
     gates = {node.owner: node for node in reversed(flow.nodes) if node.operation == "whole"}
-    acting = {place.key: _acting(place, gates) for place in places}
+    acting = {place.key: _acting(place, gates, flow) for place in places}
     barriers = {
         gates[held.name].index for place in places for held in place.kept if held.name in gates
     }
     # A scale that goes cannot take another.
+    scaled = Counter(place.scale.name for place in places if place.scale is not None)
     going = {place.scale.name for place in places if place.scale is not None and place.folded}
     foldable = foldable_parameters(network) - going
     tensors = _tensors(network)
@@ -70,35 +74,59 @@ def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
             continue
         try:
             if place.scale is not None:
-                check_configured(network, place.scale)
+                check_number(network, place.scale, scaled[place.scale.name])
             found = _decide(flow, place, acting[place.key], foldable, barriers)
+            if place.own_gate is not None:
+                found = replace(found, silenced=_silencing(flow, place.own_gate, foldable))
             _check_inverse(place, found, tensors)
             decided[place.key] = found
         except Refusal as reason:
             decided[place.key] = reason
-    return _as_one(places, decided)
+    return _as_one(network, places, decided)
 
 
-def _as_one(places: Sequence[Place], decided: Plan) -> Plan:
-    """Where several steps are scaled by one number of a layer, all of them fold or none does."""
+def _as_one(network: nn.Module, places: Sequence[Place], decided: Plan) -> Plan:
+    """Where several steps are scaled by one number, all of them fold or none does."""
+    groups = {p.key: together(network, p.scale) for p in places if p.scale is not None}
+    stays = {
+        groups[place.key]: decided.get(place.key, Refusal(place.reason))
+        for place in places
+        if place.key in groups and not isinstance(decided.get(place.key), Scaling)
+    }
     refused = {
-        place.scale.name: reason
-        for place in places
-        if place.scale is not None and isinstance(reason := decided.get(place.key), Refusal)
+        key: Refusal(f"another step that it scales stays: {stays[group]}")
+        for key, group in groups.items()
+        if group in stays and isinstance(decided.get(key), Scaling)
     }
-    together = {
-        place.key: Refusal(f"another step that it scales stays: {refused[place.scale.name]}")
-        for place in places
-        if place.scale is not None
-        and place.scale.name in refused
-        and isinstance(decided.get(place.key), Scaling)
-    }
-    return {**decided, **together}
+    return {**decided, **refused}
 
 
-def _acting(place: Place, gates: Mapping[str, Node]) -> tuple[int, int, int] | None:
+def _silencing(flow: Flow, gate: OwnGate, foldable: Set[str]) -> dict[str, Tensor]:
+    """What must be zero so that the logits of `gate` are: parameters, and which elements."""
+    product = gate.product(flow.graph)
+    assert product is not None
+    made = squashed(flow.graph, gate.operand(product))
+    assert made is not None
+    reader, index = product.index, gate.operand(product)
+    while reader != made.node:
+        if flow.readers[index] != [reader]:
+            raise Refusal("its gate is read elsewhere as well, where it must stay what it is")
+        reader, index = index, flow.nodes[index].data_inputs[0]
+    (logits,) = flow.nodes[made.node].data_inputs
+    zeros = Demand(made.node, logits, torch.zeros(flow.nodes[logits].shape, dtype=torch.long))
+    try:
+        found = walk_back(flow, [zeros], 1, foldable)
+    except Refusal as reason:
+        raise Refusal(f"its logits cannot be made zero: {reason}") from None
+    return {name: ids == 0 for name, ids in found.parameters.items()}
+
+
+def _acting(place: Place, gates: Mapping[str, Node], flow: Flow) -> tuple[int, int, int] | None:
     """What the first gate reads, and the nodes of the first and of the last, by number; None if the
     run shows no such."""
+    if place.own_gate is not None:
+        node = place.own_gate.product(flow.graph)
+        return None if node is None else (place.own_gate.source(node), node.index, node.index)
     if place.scale is not None:
         return place.scale.source, place.scale.node, place.scale.node
     found = [gates[held.name] for held in place.gates if held.name in gates]
@@ -136,7 +164,8 @@ def _decide(
     source, reader, last = acting
     shape = flow.nodes[source].shape
     keep = place.site.channels
-    if place.scale is None and shape[place.site.channel_axis] != keep:
+    by_itself = place.scale or place.own_gate
+    if by_itself is None and shape[place.site.channel_axis] != keep:
         raise Refusal(f"its gate has {keep} channels and meets a tensor of shape {shape}")
     if not prod(shape):
         raise Refusal(
@@ -144,9 +173,13 @@ def _decide(
         )
     ids = (
         along(torch.arange(keep), place.site.channel_axis, shape)
-        if place.scale is None
-        else place.scale.ids(shape)
+        if by_itself is None
+        else by_itself.ids(flow.nodes[last].shape)
     )
+    if place.own_gate is not None and place.site.position != "end":
+        # After it: what attention mixes is shared between heads, and its values may be kept.
+        with suppress(Refusal):
+            return _decide_forward(flow, place, last, ids, foldable, barriers)
     asked = [Demand(reader, source, ids)]
     try:
         found = walk_back(flow, asked, keep, foldable, barriers)
@@ -207,8 +240,10 @@ def _check_inverse(place: Place, found: Scaling, tensors: Mapping[str, Tensor]) 
 
 
 def values(place: Place) -> Tensor:
-    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
-    return torch.cat((place.vector(), torch.ones(2, dtype=torch.float64)))
+    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1). Of a gate
+    of the network's own, relative to what it returns when its logits are zero."""
+    rest = 1.0 if place.own_gate is None else place.own_gate.at_zero
+    return torch.cat((place.vector() / rest, torch.ones(2, dtype=torch.float64)))
 
 
 def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
@@ -222,6 +257,7 @@ def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
         factor_of += [
             (name, values(place).reciprocal()[ids]) for name, ids in scaling.inverse.items()
         ]
+        factor_of += [(name, 1.0 - zero.double()) for name, zero in scaling.silenced.items()]
         for name, factor in factor_of:
             product[name] = product[name] * factor if name in product else factor
     return product

@@ -39,7 +39,7 @@ class Surgery:
         for place in self.places:
             if place.scale is not None and place.folded:
                 place.scale.take_out(network)
-            elif place.own and place.folded:
+            elif place.is_module and place.folded:
                 exchange(network, network.get_submodule(place.site.module), nn.Identity())
         for name in self.affine:
             add_affine(network, name)
@@ -62,9 +62,7 @@ def _flow(
 ) -> tuple[nn.Module, Flow]:
     """The network that is to take the gates, and its run: if it has other modules then than now,
     another run than `graph`, which is that of `model`."""
-    own = [
-        place.site.module for place in places if place.own and place.folded and place.scale is None
-    ]
+    own = [place.site.module for place in places if place.is_module and place.folded]
     if not own and not affine:
         return model, Flow(graph)
     changed = copied(model)

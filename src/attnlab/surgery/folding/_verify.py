@@ -29,7 +29,7 @@ from attnlab.surgery.folding._fuse import merge_layers
 from attnlab.surgery.folding._places import PlaceKey
 from attnlab.surgery.folding._plan import offsets
 from attnlab.surgery.folding._surgery import Surgery
-from attnlab.surgery.folding._taps import Tap, Taps
+from attnlab.surgery.folding._taps import Tap, Taps, tapped
 from attnlab.surgery.folding._walk import Scaling
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import count_parameters
@@ -273,7 +273,7 @@ def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
     for place in surgery.places:
         scaling = surgery.decided.get(place.key)
         if isinstance(scaling, Scaling):
-            found[place.key] = scaling.behind or (place.key,)
+            found[place.key] = scaling.behind or (place.seen_at,)
     return found
 
 
@@ -303,7 +303,9 @@ def _watched(
                 module = network.get_submodule(at)
                 hooks.enter_context(module.register_forward_hook(keeps.behind(at)))
         asked = tuple(step for step in found.steps if step.key in keeps.places)
-        hooks.enter_context(watching(network, keeps, found=replace(found, steps=asked)))
+        hooks.enter_context(
+            watching(network, keeps, found=tapped(replace(found, steps=asked), keeps.taps))
+        )
         return answer(network, example, calls, counted=False)
 
 

@@ -53,6 +53,8 @@ class Scaling:
     which is scaled now."""
     offsets: dict[str, float] = field(default_factory=dict)
     """Of parameters to which the network adds a number, that number: p + offset is scaled."""
+    silenced: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters of which elements become zero, and which: they made a gate of the network's."""
 
 
 Undo = Callable[[int, Tensor, int], Scaling]

@@ -234,7 +234,7 @@ def _within_budget(
     network = checked.perform(model)
     notes = []
     _, statistics = choice.within(budget)
-    if statistics is not None:
+    if statistics:  # none of a network without BatchNorm
         set_statistics(network, statistics)
         notes.append(_NORMS_MOVED)
     spent = _spend(network, choice, budget, teaching)
@@ -267,7 +267,7 @@ class _Checked:
         counted = not self.original.work_depends_on_values or self._same_work(after)
         figures = self.original.figures(network, after, after.macs if counted else None)
         places = self.surgery.places
-        removed = tuple(p.site.module for p in places if p.folded and _leaves(p, network))
+        removed = tuple(p.site.module for p in places if p.folded and p.leaves(network))
         record_event(network, FoldedOrFused(list(removed), list(self.surgery.affine), self.fuse))
         return FoldReceipt(
             action=_action(self.name, places, self.fuse),
@@ -294,11 +294,6 @@ def _check(
     if surgery.affine:
         notes.append(f"added affine parameters, so new keys, to {', '.join(surgery.affine)}")
     return _Checked(original, surgery, errors, change, notes, type(model).__name__, fuse)
-
-
-def _leaves(place: Place, network: nn.Module) -> bool:
-    """Whether a module of the network itself goes with its gate."""
-    return place.own if place.scale is None else place.scale.leaves(network)
 
 
 class _Spent(TypedDict):
@@ -393,6 +388,7 @@ def _rows(surgery: Surgery, errors: dict[PlaceKey, float]) -> list[SiteRow]:
                 predicted_change=place.predicted_change,
                 kept=place.reason,
                 undone_by=tuple(sorted(scaling.inverse)),
+                silenced=tuple(sorted(scaling.silenced)),
             )
         )
     return rows

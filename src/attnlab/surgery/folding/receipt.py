@@ -34,13 +34,16 @@ class SiteRow:
     """Why a gate stays there, or an empty string."""
     undone_by: tuple[str, ...] = ()
     """The parameters that took 1 / gate: of layers that read what is scaled now as it was."""
+    silenced: tuple[str, ...] = ()
+    """The parameters of which the part is zero now that made a gate of the network's own."""
 
     def cells(self, replaced: bool, kept: bool) -> list[Cell]:
         """The row of a table; with what a gate `replaced` by a constant has, and why it is
         `kept`."""
         gate = f"{self.smallest:#.3g} to {self.largest:#.3g}" if self.into else "—"
         undone = (f"1/gate: {name}" for name in self.undone_by)
-        into = ", ".join((*self.into, *undone))
+        zero = (f"0: {name}" for name in self.silenced)
+        into = ", ".join((*self.into, *undone, *zero))
         numbers = [self.error, *((self.spread, self.predicted_change) if replaced else ())]
         return [
             Cell(self.site),
