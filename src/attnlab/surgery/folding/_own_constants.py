@@ -88,7 +88,7 @@ def together(network: nn.Module, scale: Scale) -> str:
     return scale.attribute if configured else scale.name
 
 
-def check_number(network: nn.Module, scale: Scale, places: int) -> None:
+def check_scaling_number(network: nn.Module, scale: Scale, places: int) -> None:
     """Refuse a number that multiplies elsewhere than at the `places` where it scales branches, and
     one that would come back when the network is read again from its folder."""
     config: Any = getattr(network, "config", None)

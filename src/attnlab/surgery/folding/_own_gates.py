@@ -27,7 +27,7 @@ _ROLES = {
 
 
 @dataclass(frozen=True)
-class OwnGate:
+class ComputedGate:
     """A product of the network's own with a gate that it computes from its state."""
 
     name: str
@@ -62,7 +62,7 @@ class OwnGate:
         return product.inputs[1 - self.multiplier.key.operand]
 
 
-def own_gates(found: Watchable) -> Iterator[tuple[OwnGate, Site]]:
+def own_gates(found: Watchable) -> Iterator[tuple[ComputedGate, Site]]:
     """Every gate that the network computes and multiplies by in a step, with its site; one that no
     constant can stand for says why there."""
     for gate in found.gates:
@@ -82,7 +82,7 @@ def own_gates(found: Watchable) -> Iterator[tuple[OwnGate, Site]]:
             refusal = "it stretches what it multiplies"
         step, _ = gate.calls[0]
         assert step is not None
-        own = OwnGate(gate.name, multiplier, 0.0 if made is None else made.at_zero)
+        own = ComputedGate(gate.name, multiplier, 0.0 if made is None else made.at_zero)
         yield own, _site(gate, step, multiplier, refusal)
 
 

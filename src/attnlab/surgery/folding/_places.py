@@ -17,7 +17,7 @@ from attnlab.residuals.example import Example, Run, call, evaluating
 from attnlab.residuals.sites import named_sites
 from attnlab.residuals.watching import watching
 from attnlab.surgery.folding._own_constants import Scale, scales
-from attnlab.surgery.folding._own_gates import OwnGate, own_gates
+from attnlab.surgery.folding._own_gates import ComputedGate, own_gates
 from attnlab.surgery.insertion import attachments
 
 _MOST = 1e-4  # relative: rounding of float32, and far less than anything that is added
@@ -120,7 +120,7 @@ class Place:
     """Of such a gate: the relative change of the output when it alone is replaced."""
     scale: Scale | None = None
     """Of a constant that the network itself multiplies by, where it does."""
-    own_gate: OwnGate | None = None
+    own_gate: ComputedGate | None = None
     """Of a gate that the network computes and multiplies by itself."""
 
     @property

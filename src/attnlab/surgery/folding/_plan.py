@@ -16,8 +16,8 @@ from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
-from attnlab.surgery.folding._own_constants import check_number, together
-from attnlab.surgery.folding._own_gates import OwnGate
+from attnlab.surgery.folding._own_constants import check_scaling_number, together
+from attnlab.surgery.folding._own_gates import ComputedGate
 from attnlab.surgery.folding._places import Place, PlaceKey
 from attnlab.surgery.folding._walk import Demand, Scaling, Undo, walk_back
 
@@ -74,7 +74,7 @@ def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
             continue
         try:
             if place.scale is not None:
-                check_number(network, place.scale, scaled[place.scale.name])
+                check_scaling_number(network, place.scale, scaled[place.scale.name])
             found = _decide(flow, place, acting[place.key], foldable, barriers)
             if place.own_gate is not None:
                 found = replace(found, silenced=_silencing(flow, place.own_gate, foldable))
@@ -101,7 +101,7 @@ def _as_one(network: nn.Module, places: Sequence[Place], decided: Plan) -> Plan:
     return {**decided, **refused}
 
 
-def _silencing(flow: Flow, gate: OwnGate, foldable: Set[str]) -> dict[str, Tensor]:
+def _silencing(flow: Flow, gate: ComputedGate, foldable: Set[str]) -> dict[str, Tensor]:
     """What must be zero so that the logits of `gate` are: parameters, and which elements."""
     product = gate.product(flow.graph)
     assert product is not None
