@@ -371,7 +371,10 @@ def test_wrong_settings(settings: dict[str, Any], said: str, tmp_path: Path) -> 
         ({"backbone": "ultralytics:yolo11n.pt"}, "its files of weights are whole pickled programs"),
         ({"backbone": "ultralytics:gone.yaml"}, "There is no file 'gone.yaml'."),
         ({"backbone": "ultralytics:yolo11q"}, "it has no network 'yolo11q'. Expected one of its"),
-        ({"backbone": "ultralytics:yolo11n-seg"}, "Expected a detector with strides up to 32 but"),
+        (
+            {"backbone": "ultralytics:yolo11n-seg"},
+            "'yolo11n-seg' ends in Segment, which is for task 'ultralytics-segment'.",
+        ),
         ({"data": "digits"}, "learns boxes, but data 'digits' has classes"),
         (
             {"data": {"name": "shapes", "augmentation": {"flip": True}}},

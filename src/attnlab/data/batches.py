@@ -118,6 +118,24 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Points:
+    """Of data whose objects have points: what every object has."""
+
+    number: int
+    has_visibility: bool
+    """Whether a third number says how well a point is seen: 0 if it is not there, 1 hidden, 2."""
+    mirrored: tuple[int, ...] = ()
+    """Which point takes the place of each when an image is mirrored; empty if that is not known."""
+    deviations: tuple[float, ...] = ()
+    """How far people differ about each point, as COCO's similarity of points takes it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many points, and how many numbers for each."""
+        return self.number, 2 + self.has_visibility
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is known of a data set before training."""
 
@@ -145,6 +163,8 @@ class Facts:
     reaches; None if images have no class."""
     random: bool = False
     """Whether the images are noise, whose labels are no network's own classes."""
+    points: Points | None = None
+    """Of the points that every object has; None if objects have none."""
     bytes_per_token: float | None = None
     """Of the validation text; None if that is not known, or if there is no text."""
 

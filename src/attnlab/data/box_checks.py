@@ -15,6 +15,7 @@ from PIL import Image
 from attnlab._checksums import files_checksum
 from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
+from attnlab.data.batches import Points
 from attnlab.data.boxes import BoxImage, as_target
 from attnlab.data.orientation import Orientations
 from attnlab.data.samples import read_first
@@ -40,6 +41,10 @@ class FoundBox:
     """Left, top, right, bottom, in pixels."""
     crowd: bool = False
     area: float | None = None
+    outline: tuple[float, ...] = ()
+    """x and y of each corner, in pixels; empty if it is not known."""
+    points: tuple[float, ...] = ()
+    """x and y in pixels of each point, and its visibility if the data have it."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,19 @@ class CheckedImages:
 
 
 def checked_images(
-    images: Sequence[FoundImage], labels: Mapping[Hashable, int], bad: str, what: str
+    images: Sequence[FoundImage],
+    labels: Mapping[Hashable, int],
+    bad: str,
+    what: str,
+    points: Points | None = None,
 ) -> CheckedImages:
     """The images with their targets. `labels`: the label of every category. `bad`: whether boxes
-    that cannot be used are an error or are dropped."""
+    that cannot be used are an error or are dropped. `points` of every object, if there are any."""
     orientations = check_files(images, what)
     as_shown = orientations.as_shown(what)
     problems: list[str] = []
-    found = [_checked(image, labels, problems, as_shown) for image in images]
+    shape = None if points is None else points.shape
+    found = [_checked(image, labels, problems, as_shown, shape) for image in images]
     total = sum(len(image.boxes) for image in images)
     if not total:
         raise InputError(f"{what} has no box in {len(images)} images.")
@@ -95,7 +105,11 @@ def spelled_out(problems: Sequence[str]) -> str:
 
 
 def _checked(
-    image: FoundImage, labels: Mapping[Hashable, int], problems: list[str], as_shown: bool
+    image: FoundImage,
+    labels: Mapping[Hashable, int],
+    problems: list[str],
+    as_shown: bool,
+    shape: tuple[int, int] | None,
 ) -> BoxImage:
     kept = []
     for box in image.boxes:
@@ -117,7 +131,15 @@ def _checked(
         area,
         torch.tensor([box.crowd for box in kept]),
     )
-    return BoxImage(image.path, target, as_shown)
+    outlines = [torch.tensor(box.outline, dtype=torch.float64).reshape(-1, 2) for box in kept]
+    points = torch.tensor([box.points for box in kept], dtype=torch.float64)
+    return BoxImage(
+        image.path,
+        target,
+        tuple(each for each in outlines if len(each)),
+        points.reshape(len(kept), *shape) if shape else None,
+        as_shown,
+    )
 
 
 def box_problem(box: FoundBox, width: int, height: int, labels: Mapping[Hashable, int]) -> str:
@@ -131,6 +153,8 @@ def box_problem(box: FoundBox, width: int, height: int, labels: Mapping[Hashable
         return f"is not finite: {_shown(box)}"
     if box.area is not None and not 0 <= box.area < math.inf:
         return f"has the area {box.area}"
+    if not all(map(math.isfinite, (*box.outline, *box.points))):
+        return "has an outline or points that are not finite"
     left, top, right, bottom = box.edges
     if right <= left or bottom <= top:
         return f"has no area: {_shown(box)}"
@@ -195,6 +219,8 @@ class FoundSets:
     """The names of the categories, in the order of the labels."""
     files: tuple[Path, ...]
     """The files of annotations."""
+    points: Points | None = None
+    """What is known of the points of the objects; None if they have none."""
 
     def checksum(self, root: Path) -> str:
         """Return a checksum of the names and contents of annotations and images."""

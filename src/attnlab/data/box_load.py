@@ -31,7 +31,7 @@ def load_boxes(config: DataConfig) -> Data:
     found = _found(config)
     bad = str(config.options.get("bad", "error"))
     checked = [
-        checked_images(part, found.labels, bad, f"{config.name} ({what})")
+        checked_images(part, found.labels, bad, f"{config.name} ({what})", found.points)
         for part, what in ((found.train, "training"), (found.test, "test"))
     ]
     train, test = (each.images for each in checked)
@@ -49,6 +49,7 @@ def load_boxes(config: DataConfig) -> Data:
         found.checksum(config.folder()),
         found.categories,
         tuple(note for each in checked for note in each.notes),
+        points=found.points,
     )
     return BoxData(facts, train, test, config.augmentation)
 

@@ -30,6 +30,11 @@ class BoxImage:
     image: Tensor | Path
     """Bytes (3, H, W), or the file that has them."""
     target: Target
+    outlines: tuple[Tensor, ...] = ()
+    """The border of each object (corners, 2), x and y in pixels; empty if it is not known."""
+    points: Tensor | None = None
+    """Points of each object (number, points, 2 or 3): x and y in pixels and, if the data have it,
+    visibility, see `attnlab.data.batches.Points`; None if they are not known."""
     as_shown: bool = False
     """Whether boxes are of the image as it is shown, turned by its EXIF orientation."""
 

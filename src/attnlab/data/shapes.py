@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.data.batches import Facts, Targets
+from attnlab.data.batches import Facts, Points, Targets
 from attnlab.data.boxes import BoxData, BoxImage, Target, as_target
 from attnlab.data.config import DataConfig
 from attnlab.data.masks import MaskData, MaskImage
@@ -24,6 +24,10 @@ _NOISE = 0.06
 """Standard deviation of the noise on pixels 0 to 1."""
 _SIZES = 14 / 96, 44 / 96
 """Smallest and largest object, as a share of the image's side."""
+_CORNERS = 48
+"""Of the outline of a disc."""
+POINTS = Points(3, True, (0, 2, 1))
+"""The top of an object, the lower left and the lower right of its border."""
 _ATTEMPTS = 20
 """Attempts to find a free place for an object."""
 
@@ -33,8 +37,8 @@ def load_shapes(config: DataConfig) -> BoxData:
     train, test = _parts(config)
     return BoxData(
         _facts(config, "boxes", CATEGORIES),
-        [BoxImage(each.pixels, each.target) for each in train],
-        [BoxImage(each.pixels, each.target) for each in test],
+        [BoxImage(each.pixels, each.target, each.outlines, each.points) for each in train],
+        [BoxImage(each.pixels, each.target, each.outlines, each.points) for each in test],
         config.augmentation,
     )
 
@@ -63,6 +67,7 @@ def _facts(config: DataConfig, targets: Targets, names: tuple[str, ...]) -> Fact
         (0.25, 0.25, 0.25),
         shapes_checksum(config),
         names,
+        points=POINTS if targets == "boxes" else None,
     )
 
 
@@ -79,6 +84,8 @@ class _Drawn(NamedTuple):
     pixels: Tensor
     target: Target
     mask: Tensor
+    outlines: tuple[Tensor, ...]
+    points: Tensor
 
 
 def _parts(config: DataConfig) -> tuple[tuple[_Drawn, ...], tuple[_Drawn, ...]]:
@@ -99,6 +106,7 @@ def _drawn(numbers: np.random.Generator, side: int) -> _Drawn:
     pixels = _background(numbers, rows, columns, side)
     boxes: list[list[int]] = []
     labels: list[int] = []
+    places: list[tuple[float, float, float]] = []
     classes = np.zeros((side, side), np.uint8)
     for _ in range(numbers.integers(1, _MOST + 1)):
         for _ in range(_ATTEMPTS):
@@ -113,12 +121,15 @@ def _drawn(numbers: np.random.Generator, side: int) -> _Drawn:
                 classes[mask] = label
                 boxes.append(box)
                 labels.append(label)
+                places.append((float(x), float(y), float(size)))
                 break
     image = torch.from_numpy((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8))
     return _Drawn(
         image.permute(2, 0, 1).contiguous(),
         as_target(torch.tensor(boxes), torch.tensor(labels)),
         torch.from_numpy(classes),
+        tuple(_moved(object_outline(n), *at) for n, at in zip(labels, places, strict=True)),
+        torch.stack([_seen(object_points(n), *at) for n, at in zip(labels, places, strict=True)]),
     )
 
 
@@ -142,6 +153,32 @@ def object_mask(label: int, x: np.ndarray, y: np.ndarray, size: float) -> np.nda
     else:
         found = (abs(y) <= half) & (abs(x) <= (y + half) / 2)
     return found
+
+
+def object_outline(label: int) -> Tensor:
+    """The corners of an object of size 2 whose centre is at 0."""
+    if CATEGORIES[label - 1] == "disc":
+        angles = torch.arange(_CORNERS, dtype=torch.float64) * (2 * pi / _CORNERS)
+        return torch.stack([angles.sin(), -angles.cos()], 1)
+    if CATEGORIES[label - 1] == "square":
+        return torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]).double()
+    return torch.tensor([[0.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]).double()
+
+
+def object_points(label: int) -> Tensor:
+    """Top, lower left and lower right of the border of an object of size 2."""
+    low = 0.5**0.5 if CATEGORIES[label - 1] == "disc" else 1.0
+    return torch.tensor([[0.0, -1.0], [-low, low], [low, low]]).double()
+
+
+def _moved(corners: Tensor, x: float, y: float, size: float) -> Tensor:
+    """Where corners of an object lie; the middle of the first pixel is at a half."""
+    return corners * (size / 2) + torch.tensor([x + 0.5, y + 0.5]).double()
+
+
+def _seen(points: Tensor, x: float, y: float, size: float) -> Tensor:
+    """Where points of an object lie; all of them are seen."""
+    return torch.cat([_moved(points, x, y, size), torch.full((len(points), 1), 2.0)], 1)
 
 
 def mask_box(mask: np.ndarray) -> list[int]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -45,6 +45,9 @@ class Assignment:
 class TaskTrainedElsewhere(Task[P]):
     """A task whose networks another program trains. Of a recipe it has epochs and batch sizes;
     the program's own settings are options of the task."""
+
+    recipe: ClassVar[str]
+    """The recipe with the epochs and batch sizes that the program would take."""
 
     @abstractmethod
     def train(self, network: nn.Module, data: Data, assignment: Assignment) -> None:

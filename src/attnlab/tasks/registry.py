@@ -24,7 +24,10 @@ TASKS: dict[str, str] = {
     "style": "attnlab.tasks.style.Style",
     "style-filters": "attnlab.tasks.style.StyleFilters",
     "language": "attnlab.tasks.language.Language",
-    "ultralytics": "attnlab.bridges.yolo_study.task.Ultralytics",
+    "ultralytics": "attnlab.bridges.yolo_study.objects.Ultralytics",
+    "ultralytics-segment": "attnlab.bridges.yolo_study.objects.UltralyticsSegment",
+    "ultralytics-pose": "attnlab.bridges.yolo_study.objects.UltralyticsPose",
+    "ultralytics-classify": "attnlab.bridges.yolo_study.classes.UltralyticsClassify",
 }
 """Where each task is: it is imported when it is used."""
 

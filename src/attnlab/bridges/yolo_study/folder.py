@@ -1,9 +1,9 @@
-"""Images with boxes as a folder that Ultralytics reads: what is trained can be looked at, and
-trained on by hand.
+"""Images as a folder that Ultralytics reads: what is trained can be looked at, and trained on by
+hand.
 
-Boxes were read and checked by our loader, so they are those that any other detector of a study
-gets. Images that are files are linked, others are written as PNG. A folder is made once for a
-content, and is there whole or not at all.
+What is known of the images was read and checked by our loader, so it is what any other network of a
+study gets. Images with boxes that are files are linked, others are written as PNG. A folder is made
+once for a content, and is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,36 +12,111 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
+import torch
 from PIL import Image
+from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab._folders import cache_folder
+from attnlab.bridges.yolo_study.kinds import DETECT, POSE, SEGMENT, Kind
+from attnlab.data import Batch, Data, Facts
+from attnlab.data.batches import Chunk
 from attnlab.data.boxes import BoxData, BoxImage
 from attnlab.data.orientation import orientation, shown_size
 from attnlab.data.pictures import png
 
 _LINKED = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 _PARTS = ("train", "val")
+_AT_ONCE = 256
+"""Images that are written at a time."""
 
 
-def data_folder(data: BoxData) -> Path:
-    """The folder of these images; it is written if it is not there."""
+def data_folder(data: BoxData, kind: Kind = DETECT) -> Path:
+    """The folder of these images, with what networks of this kind learn; it is written if it is not
+    there."""
     parts = dict(zip(_PARTS, (data.train, data.test), strict=True))
-    labels = {part: [_label_text(each) for each in images] for part, images in parts.items()}
-    folder = cache_folder() / "ultralytics" / "data" / _key(data, labels)
+    labels = {part: [_label_text(each, kind) for each in images] for part, images in parts.items()}
+    described = _description(data.facts, kind)
+    as_shown = [images[0].as_shown for images in parts.values()]
+    folder = _place((data.facts.checksum, labels, described, as_shown))
+
+    def write(partial: Path) -> None:
+        for part, images in parts.items():
+            _write_part(partial, part, images, labels[part])
+        text = f"path: {str(folder)!r}\n{described}"
+        (partial / "data.yaml").write_text(text, encoding="utf-8")
+
+    return _written(folder, write)
+
+
+def class_folder(data: Data) -> Path:
+    """The folder of images with classes, a folder below it for each class; it is written if it is
+    not there."""
+    facts = data.facts
+    counts = dict(zip(_PARTS, (facts.train, facts.test), strict=True))
+    first = [
+        hashlib.sha256(batch.inputs.numpy().tobytes()).hexdigest()
+        for part in _PARTS
+        for batch in islice(_batches(data, part, counts[part]), 1)
+    ]
+    # The checksum is of the source: how it was cut and resized shows in the first batches.
+    sizes = (facts.shape, facts.train, facts.test, facts.outputs)
+    folder = _place(("classes", facts.checksum, sizes, first))
+
+    def write(partial: Path) -> None:
+        for part in _PARTS:
+            for label in range(facts.outputs):  # one without an image has a number too
+                (partial / part / class_name(label, facts.outputs)).mkdir(parents=True)
+            for batch, numbers in zip(
+                _batches(data, part, counts[part]), _chunks(counts[part]), strict=True
+            ):
+                _write_classes(partial / part, facts, batch, numbers.tolist())
+
+    return _written(folder, write)
+
+
+def class_name(label: int, classes: int) -> str:
+    """The folder of a class: sorted by name they are in our order."""
+    return f"{label:0{len(str(classes - 1))}d}"
+
+
+def _chunks(images: int) -> Sequence[Tensor]:
+    return torch.arange(images).split(_AT_ONCE)
+
+
+def _batches(data: Data, part: str, images: int) -> Iterator[Batch]:
+    cpu = torch.device("cpu")
+    if part == "train":
+        yield from data.training([Chunk(each, 1.0) for each in _chunks(images)], 0, 0, cpu)
+    else:
+        yield from data.testing(_chunks(images), cpu)
+
+
+def _write_classes(folder: Path, facts: Facts, batch: Batch, numbers: Sequence[int]) -> None:
+    images = facts.pixels(batch.inputs).expand(-1, 3, -1, -1)
+    for number, image, label in zip(numbers, images, batch.targets.tolist(), strict=True):
+        place = folder / class_name(label, facts.outputs) / f"{number:07d}.png"
+        place.write_bytes(png(image))
+
+
+def _place(content: object) -> Path:
+    """The folder of this content."""
+    name = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+    return cache_folder() / "ultralytics" / "data" / name
+
+
+def _written(folder: Path, write: Callable[[Path], None]) -> Path:
+    """The folder, whole: `write` fills it if it is not there."""
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for part, images in parts.items():
-            _write_part(partial, part, images, labels[part])
-        names = "".join(f"  {n}: {name!r}\n" for n, name in enumerate(data.facts.categories))
-        text = f"path: {str(folder)!r}\ntrain: images/train\nval: images/val\nnames:\n{names}"
-        (partial / "data.yaml").write_text(text, encoding="utf-8")
+        write(partial)
         try:
             partial.rename(folder)
         except OSError:
@@ -63,11 +138,17 @@ def refuse_missing(found: int, expected: int, part: str, folder: Path) -> None:
         )
 
 
-def _key(data: BoxData, labels: dict[str, list[str]]) -> str:
-    digest = hashlib.sha256(repr((data.facts.checksum, data.facts.categories)).encode())
-    for part in _PARTS:
-        digest.update(repr(labels[part]).encode())
-    return digest.hexdigest()[:16]
+def _description(facts: Facts, kind: Kind) -> str:
+    """What their file says of the data, but for where they are."""
+    lines = ["train: images/train", "val: images/val", "names:"]
+    lines += [f"  {number}: {name!r}" for number, name in enumerate(facts.categories)]
+    if kind is POSE and facts.points is not None:
+        lines.append(f"kpt_shape: {list(facts.points.shape)}")
+        if facts.points.mirrored:
+            lines.append(f"flip_idx: {list(facts.points.mirrored)}")
+        if facts.points.deviations:
+            lines.append(f"kpt_oks_sigmas: {list(facts.points.deviations)}")
+    return "\n".join([*lines, ""])
 
 
 def _write_part(folder: Path, part: str, images: Sequence[BoxImage], labels: Sequence[str]) -> None:
@@ -91,29 +172,37 @@ def _is_upright(file: Path) -> bool:
         return image.mode == "RGB" and orientation(image) == 1
 
 
-def _label_text(image: BoxImage) -> str:
-    """A line for each object: its class from 0, then centre, width and height as shares of the
-    image. Crowds are no objects, and Ultralytics knows none."""
-    height, width = _sides(image)
-    lines = []
+def _label_text(image: BoxImage, kind: Kind) -> str:
+    """A line for each object: its class from 0, then, as shares of the image, centre, width and
+    height, and points if they are learned; or its outline. Crowds are no objects, and Ultralytics
+    knows none."""
+    sides = torch.tensor(_sides(image)).flip(0).double()
     target = image.target
-    rows = zip(
-        target["boxes"].double().tolist(),
-        target["labels"].tolist(),
-        target["iscrowd"].tolist(),
-        strict=True,
-    )
-    for (left, top, right, bottom), label, crowd in rows:
+    lines = []
+    for number, (label, crowd) in enumerate(
+        zip(target["labels"].tolist(), target["iscrowd"].tolist(), strict=True)
+    ):
         if crowd:
             continue
-        shares = (
-            (left + right) / 2 / width,
-            (top + bottom) / 2 / height,
-            (right - left) / width,
-            (bottom - top) / height,
-        )
-        lines.append(f"{label - 1} {' '.join(f'{share:.9g}' for share in shares)}\n")
+        if kind is SEGMENT:
+            numbers = (image.outlines[number] / sides).clamp(0, 1).flatten()
+        else:
+            numbers = _box(target["boxes"][number].double(), sides)
+        if kind is POSE and image.points is not None:
+            points = image.points[number].double()
+            numbers = torch.cat([numbers, _points(points, sides)])
+        shares = " ".join(f"{each:.9g}" for each in numbers.tolist())
+        lines.append(f"{label - 1} {shares}\n")
     return "".join(lines)
+
+
+def _box(edges: Tensor, sides: Tensor) -> Tensor:
+    first, last = edges[:2], edges[2:]
+    return torch.cat([(first + last) / 2 / sides, (last - first) / sides])
+
+
+def _points(points: Tensor, sides: Tensor) -> Tensor:
+    return torch.cat([points[:, :2] / sides, points[:, 2:]], 1).flatten()
 
 
 def _sides(image: BoxImage) -> tuple[int, int]:

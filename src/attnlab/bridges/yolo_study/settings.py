@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attnlab._errors import OptionError, nearest
+from attnlab.bridges.yolo_study.kinds import Kind
 from attnlab.data import Value
 
-TRAINING = (
-    *("optimizer", "lr0", "lrf", "momentum", "weight_decay", "cos_lr", "nbs", "freeze"),
-    *("warmup_epochs", "warmup_momentum", "warmup_bias_lr"),
-    *("box", "cls", "dfl", "cls_pw", "multi_scale", "close_mosaic"),
-    *("hsv_h", "hsv_s", "hsv_v", "degrees", "translate", "scale", "shear", "perspective"),
-    *("flipud", "fliplr", "bgr", "mosaic", "mixup", "cutmix"),
-    *("amp", "cache", "deterministic", "device", "workers"),
-)
-VALIDATION = ("conf", "iou", "max_det", "agnostic_nms")
 _BY_THE_RUN = {
     **dict.fromkeys(("epochs", "batch"), "epochs and batch_size of the recipe"),
     **dict.fromkeys(("data", "fraction", "classes", "single_cls", "split"), "the study's data"),
@@ -30,9 +22,10 @@ _BY_THE_RUN = {
 }
 
 
-def check_settings(given: Mapping[str, Value], own: Mapping[str, object], what: str) -> None:
-    """Refuse a setting that no study may choose; `own` are the task's own options."""
-    valid = [*own, *TRAINING, *VALIDATION]
+def check_settings(given: Mapping[str, Value], own: Sequence[str], kind: Kind, what: str) -> None:
+    """Refuse a setting that no study may choose, or that does nothing for networks of this kind;
+    `own` are the task's own options."""
+    valid = [*own, *kind.settings, *kind.validation]
     for name in given:
         if name in _BY_THE_RUN:
             raise OptionError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -21,37 +21,42 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from ultralytics.models.yolo.detect import DetectionTrainer
-from ultralytics.nn.tasks import DetectionModel
+from ultralytics.engine.trainer import BaseTrainer
 from ultralytics.utils.torch_utils import unwrap_model
 
 from attnlab._errors import GateLostError
 from attnlab.bridges.yolo_study.batches import STRIDE, YoloData
-from attnlab.bridges.yolo_study.folder import refuse_missing
-from attnlab.bridges.yolo_study.task import figures
+from attnlab.bridges.yolo_study.kinds import Kind
 from attnlab.data import Value
 from attnlab.results.epoch import EpochRecord
 from attnlab.surgery.insertion import attachments
 from attnlab.tasks.elsewhere import Assignment, TrainerState
 
+Figures = Callable[[Mapping[str, float]], dict[str, float | None]]
+"""The values of a task's metrics in what their validator says."""
 _FOLDER = "ultralytics"
 _KEPT = "args.yaml"
 """What stays of their folder: all settings, as they understood them."""
 
 
 def train_network(
-    network: nn.Module, data: YoloData, assignment: Assignment, settings: Mapping[str, Value]
+    network: nn.Module,
+    data: YoloData,
+    assignment: Assignment,
+    settings: Mapping[str, Value],
+    figures: Figures,
 ) -> None:
-    """Train a copy of `network` from where it stands; every epoch is reported."""
-    theirs: DetectionModel = network
+    """Train a copy of `network` from where it stands; every epoch is reported, with `figures` of
+    what their validator says."""
+    theirs: Any = network
     with _random_as_before():
-        trainer = _ResumableTrainer(
+        trainer = _resumable(data.kind)(
             overrides={
                 **settings,
-                "task": "detect",
+                "task": data.kind.name,
                 "mode": "train",
                 "model": str(theirs.yaml["yaml_file"]),  # only for their files
-                "data": str(data.file),
+                "data": str(data.source),
                 "epochs": assignment.epochs,
                 "batch": assignment.batch_size,
                 "seed": assignment.seed,
@@ -64,7 +69,7 @@ def train_network(
         )
         torch.set_num_threads(assignment.threads)  # they set it to that of the machine
         trainer.model = copy.deepcopy(network)
-        trainer.watch(network, data, assignment)
+        trainer.watch(network, data, assignment, figures)
         trainer.train()
     folder = Path(trainer.save_dir)
     for found in folder.iterdir():
@@ -72,14 +77,17 @@ def train_network(
             shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
-class _ResumableTrainer(DetectionTrainer):  # type: ignore[misc]
-    """Their trainer; what is overridden restores, saves and watches."""
+class _Resumable(BaseTrainer):  # type: ignore[misc]
+    """What is put before one of their trainers: it restores, saves and watches."""
 
     _accumulate = 1
     _shift = 0
 
-    def watch(self, network: nn.Module, data: YoloData, assignment: Assignment) -> None:
+    def watch(
+        self, network: nn.Module, data: YoloData, assignment: Assignment, figures: Figures
+    ) -> None:
         """Report to `assignment`, and begin where it says."""
+        self._figures = figures
         self._begun, self._yolo_data, self._assignment = network, data, assignment
         self._expected = [name for name, _ in attachments(network)]
         self._since_step = 0
@@ -131,10 +139,7 @@ class _ResumableTrainer(DetectionTrainer):  # type: ignore[misc]
         """Nothing: theirs validates the best epoch, which was chosen on the test images."""
 
     def _on_train_start(self) -> None:
-        facts = self._yolo_data.facts
-        folder = self._yolo_data.folder
-        refuse_missing(len(self.train_loader.dataset), facts.train, "train", folder)
-        refuse_missing(len(self.test_loader.dataset), facts.test, "val", folder)
+        self._yolo_data.check(len(self.train_loader.dataset), len(self.test_loader.dataset))
         assert self.stride == STRIDE
         self._say_gates()
         state = self._assignment.state
@@ -179,9 +184,10 @@ class _ResumableTrainer(DetectionTrainer):  # type: ignore[misc]
             gradient = state["gradients"].get(name)
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         loader = self.train_loader
-        loader.dataset.buffer.clear()
-        for number in state["buffer"]:  # mosaics are made of images that were read before
-            loader.dataset.load_image(number)
+        if hasattr(loader.dataset, "buffer"):  # mosaics are made of images that were read before
+            loader.dataset.buffer.clear()
+            for number in state["buffer"]:
+                loader.dataset.load_image(number)
         loader.iterator = loader._get_iterator()
         loader.generator.set_state(state["loader"])
         resets = self.args.close_mosaic and self.start_epoch == self._closing
@@ -213,7 +219,7 @@ class _ResumableTrainer(DetectionTrainer):  # type: ignore[misc]
             train_seconds=self._trained,
             data_seconds=self._waited,
             images_per_second=len(self.train_loader.dataset) / self._trained,
-            test=figures(self.metrics),
+            test=self._figures(self.metrics),
             seconds=perf_counter() - self._epoch_began,
         )
         state = self._state()
@@ -238,10 +244,15 @@ class _ResumableTrainer(DetectionTrainer):  # type: ignore[misc]
             "loss_names": list(self.loss_names),
             "since_step": self._since_step,
             "gradients": gradients if self._since_step else {},
-            "buffer": list(loader.dataset.buffer),
+            "buffer": list(getattr(loader.dataset, "buffer", ())),
             "loader": loader.generator.get_state(),
             **_random(self.device),
         }
+
+
+def _resumable(kind: Kind) -> type[_Resumable]:
+    """Their trainer for networks of this kind, with all of this."""
+    return type(f"Resumable{kind.trainer().__name__}", (_Resumable, kind.trainer()), {})
 
 
 def _random(device: torch.device) -> dict[str, Any]:

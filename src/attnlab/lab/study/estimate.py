@@ -26,6 +26,7 @@ from attnlab.lab.training.surroundings import deterministically
 from attnlab.results.study import RunEntry, StudyCell
 from attnlab.subject.building import build_network
 from attnlab.tasks import Task, build_task
+from attnlab.tasks.elsewhere import TaskTrainedElsewhere
 
 Basis = Literal["finished runs", "measured step", "step on other data", "none"]
 
@@ -191,7 +192,7 @@ def seconds_per_image(config: RunConfig, facts: Facts) -> float:
 def _batch(config: RunConfig, task: Task, facts: Facts, batch: int, device: torch.device) -> Batch:
     """Random images, which need no data; the first ones if there are boxes or masks, because how
     long a step takes depends on them."""
-    if facts.targets in ("boxes", "masks"):
+    if facts.targets in ("boxes", "masks") or isinstance(task, TaskTrainedElsewhere):
         data = task.prepared(load_data(config.data))
         first = Chunk(torch.arange(min(batch, facts.train)), 1.0)
         return next(data.training([first], 0, 0, device))

@@ -23,6 +23,7 @@ from attnlab.lab.training.stopping import Stop
 from attnlab.lab.training.surroundings import write_metrics
 from attnlab.results.checkpoints import load_checkpoint, save_checkpoint
 from attnlab.results.epoch import EpochRecord
+from attnlab.tasks import task_class
 from attnlab.tasks.elsewhere import Assignment, TaskTrainedElsewhere, TrainerState
 
 FOLDER = "trainer"
@@ -46,14 +47,16 @@ def check_elsewhere(config: RunConfig, devices: int) -> None:
             f"Task {name!r} trains by another program, which starts from no run of attnlab: leave "
             f"pretrain out, or give a file as option weights of the backbone."
         )
-    expected = load_recipe(name).model_dump()
+    found = task_class(config.task)
+    assert issubclass(found, TaskTrainedElsewhere)
+    expected = load_recipe(found.recipe).model_dump()
     given = config.recipe.model_dump()
     differ = [key for key, value in given.items() if value != expected[key] and key not in _OURS]
     if differ:
         raise OptionError(
             f"Task {name!r} trains by its program's own settings, and the recipe's {differ[0]} is "
-            f"not one of them. Start from recipe = {{ name = {name!r}, epochs = 100, batch_size = "
-            f"16 }}, and give the program's settings as options of the task."
+            f"not one of them. Start from recipe = {{ name = {found.recipe!r}, epochs = 100, "
+            f"batch_size = 16 }}, and give the program's settings as options of the task."
         )
 
 
