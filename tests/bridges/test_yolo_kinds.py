@@ -265,7 +265,7 @@ def test_a_folder_of_yolo_is_read_as_it_was_written(kind: Kind) -> None:
             assert torch.allclose(one.points, other.points, atol=1e-5)
 
 
-def test_classes_are_written_in_our_order(tmp_path: Path) -> None:
+def test_classes_are_written_in_our_order() -> None:
     settings = config("classify")
     data = load_data(settings.data)
     prepared = build_task(settings.task, data.facts).prepared(data)
