@@ -15,14 +15,12 @@ from tests.docs.blocks import ROOT
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def site(shared_folder: Path) -> Path:
     """The folder of the built site; building it strictly is a test by itself."""
     if importlib.util.find_spec("zensical") is None:
         pytest.skip("zensical is not installed: pip install 'attnlab[docs]'")
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent  # workers of one session share it
-    project = shared / "site_project"
-    with FileLock(shared / "site.lock"):
+    project = shared_folder / "site_project"
+    with FileLock(shared_folder / "site.lock"):
         if not project.exists():
             build(project)
     built = project / "site"

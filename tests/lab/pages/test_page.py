@@ -237,6 +237,9 @@ def test_inline_figures_do_not_share_ids_and_keep_what_is_read():
     assert not set(ids) & set(re.findall(r'id="([^"]+)"', two))
     assert all(f"#{name}" in one for name in ids)
     assert "a: 0.000123" in one
+    # Drawn a second time, for it says something that is not shown: Vega has counted on, the page
+    # has not.
+    assert inline_svg({**spec, "usermeta": {"drawn": "again"}}, "p-") == one
 
 
 def test_with_one_data_set_related_figures_stand_side_by_side(tmp_path):
