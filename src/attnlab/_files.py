@@ -35,8 +35,8 @@ def write_whole(path: Path, content: bytes | str) -> Path:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """The same for writers that need a path: one beside `path`, with its suffix. What they wrote
-    takes the place of `path` when the block ends without an error."""
+    """Yield a path beside `path`, with its suffix, for writers that need one. What they wrote takes
+    the place of `path` when the block ends without an error."""
     partial = path.with_name(f".{path.stem}.{_unique()}{_PARTIAL}{path.suffix}")
     with _in_place_of(path, partial):
         yield partial

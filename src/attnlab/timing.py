@@ -109,7 +109,8 @@ def latencies(
     seconds: float = 10.0,
     threads: int | None = None,
 ) -> tuple[Latency, ...]:
-    """The same for several: each against the first, all interleaved; the first has the ratio 1."""
+    """Time several networks like `latency`: each against the first, all interleaved; the first has
+    the ratio 1."""
     if not 0 < precision < 1:
         raise OptionError(f"Expected precision between 0 and 1 but got {precision}.")
     if not seconds > 0:

@@ -143,7 +143,7 @@ def server(make: Callable[[], Path], port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
-            """Nothing: the terminal is for what matters."""
+            """Write nothing: the terminal is for what matters."""
 
     try:
         return ThreadingHTTPServer((ADDRESS, port), Handler)

@@ -57,13 +57,14 @@ class Measurement(ABC):
     """The instrument's, which is in the middle of its result's format."""
 
     def applies(self, folder: Path) -> bool:
-        """Whether it makes sense for the run in `folder`; the network need not be looked at."""
+        """Whether it makes sense for the run in `folder`, as far as that is known without its
+        network."""
         del folder
         return True
 
     @abstractmethod
     def settings(self, config: MeasureConfig) -> dict[str, int] | None:
-        """On how much of what it is measured; None where it is not asked for."""
+        """On how many inputs it is measured; None if `config` does not ask for it."""
 
     @abstractmethod
     def measure(self, subject: Subject, config: MeasureConfig, folder: Path) -> Result:

@@ -65,7 +65,7 @@ def mark_adapters(network: nn.Module) -> list[RemovableHandle]:
 
 @contextmanager
 def marked_adapters(network: nn.Module) -> Iterator[None]:
-    """The same while inside."""
+    """Inside the `with` block, adapters of `network` are marked as by `mark_adapters`."""
     handles = mark_adapters(network)
     try:
         yield

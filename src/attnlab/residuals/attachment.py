@@ -248,7 +248,8 @@ class CarryAttachment(StepAttachment):
         return branch * self.step_size(branch, shortcut) + self.carried(shortcut) * shortcut
 
     def constant(self) -> Tensor | None:
-        """Only where the state is carried on as it is: no branch can take a number on the state."""
+        """The gate's constant, if the state is carried on as it is: no branch can take a number
+        that multiplies the state."""
         gate = deep_copy(self.gate_module).cpu().double()
         assert isinstance(gate, CarryGate)
         with torch.no_grad():

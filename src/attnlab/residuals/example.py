@@ -294,7 +294,7 @@ def input_shape(arguments: Arguments, keywords: Keywords) -> tuple[int, ...]:
 
 
 def check_finite_weights(model: nn.Module, change: float | None) -> None:
-    """Where outputs could not be compared, because of weights that are not finite, say so."""
+    """Raise an error if outputs could not be compared because of weights that are not finite."""
     if change is not None and math.isfinite(change):
         return
     for name, parameter in model.named_parameters():

@@ -79,8 +79,8 @@ class Result(ABC):
         """The figures, a row for each thing that was measured."""
 
     def slim(self) -> Self:
-        """The same without what only a picture of this one network shows: what a table or a page
-        over thousands of networks needs of each."""
+        """Leave out what only a picture of this one network shows: the rest is what a table or a
+        page over thousands of networks needs of each."""
         return self
 
     def files(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class Result(ABC):
 
     @classmethod
     def validated(cls, found: JsonObject) -> Self:
-        """The same, with pydantic's own error if a field is missing or wrong."""
+        """Make a result of `found`, with pydantic's own error if a field is missing or wrong."""
         result = _adapter(cls).validate_python(found)
         assert isinstance(result, cls)
         return result

@@ -175,7 +175,7 @@ def distinct_digits(values: Sequence[float], fewest: int = 3, most: int = 6) -> 
 
 
 def summary_cell(summary: Summary | None, metric: Metric, quiet: bool = False) -> Cell:
-    """`96.38 ± 0.79`."""
+    """A mean with its standard deviation: `96.38 ± 0.79`."""
     if summary is None:
         return Cell("—")
     mean, _, std = summary.text(metric.digits).partition(" ")

@@ -85,7 +85,7 @@ def sealed(content: Mapping[str, object]) -> str:
 
 
 def sealed_line(content: Mapping[str, object]) -> str:
-    """The same in one line."""
+    """The same text as of `sealed`, in one line."""
     return json.dumps({**content, "checksum": _checksum(content)}, ensure_ascii=False) + "\n"
 
 

@@ -81,7 +81,7 @@ class EpochRecord(BaseModel):
     """The share of attention that the first token gets, by the module that computes it."""
 
     def with_more(self, found: Mapping[str, object]) -> EpochRecord:
-        """The same with what else was measured of the epoch."""
+        """Copy the record, with what else was measured of the epoch."""
         return EpochRecord.model_validate({**self.given(), **found})
 
     def given(self) -> dict[str, object]:

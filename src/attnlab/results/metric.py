@@ -60,7 +60,7 @@ class Metric(Strict):
         return self.shown_text(self.shown(value))
 
     def shown_text(self, value: float) -> str:
-        """The same of a value that is in the shown unit already."""
+        """A value that is in the shown unit already, with that unit: `96.42 %`."""
         return f"{value:.{self.digits}f} {self.unit}".strip()
 
     def signed(self, difference: float) -> str:
@@ -68,7 +68,7 @@ class Metric(Strict):
         return f"{difference:+.{self.digits}f}"
 
     def difference_text(self, difference: float) -> str:
-        """The same with it: `+0.40 pt`."""
+        """A difference in the shown unit, with that unit: `+0.40 pt`."""
         return f"{self.signed(difference)} {self.difference_unit}".strip()
 
     def interval_text(self, low: float, high: float) -> str:

@@ -64,7 +64,7 @@ def is_untrained(found: Provenance | None) -> bool:
 
 
 def network_title(network: str, found: Provenance | None) -> str:
-    """`resnet20 with se`."""
+    """The name of a network with that of its gate: `resnet20 with se`."""
     return f"{network} with {found.gate}" if found is not None and found.gate else network
 
 

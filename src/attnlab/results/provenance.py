@@ -46,7 +46,8 @@ def provenance(
     data_checksum: str = "",
     command: str = "",
 ) -> Provenance:
-    """Of now and of this version; the checksum of the weights is taken if they are a file."""
+    """Say where figures come from that are made now, by this version; weights that are a file get
+    a checksum."""
     is_file = weights is not None and Path(weights).is_file()
     return Provenance(
         network=network,

@@ -80,7 +80,7 @@ class StudyRecord:
 
     @property
     def metric(self) -> Metric:
-        """The result's."""
+        """What the results are measured in."""
         return self.table.metric
 
     @cached_property

@@ -66,12 +66,12 @@ class RunResult(Strict):
 
     @property
     def metric(self) -> Metric:
-        """The result's."""
+        """What the result is measured in."""
         return self.metrics[0]
 
     @property
     def value(self) -> float:
-        """The result."""
+        """The figure that the run is judged by, in that metric."""
         found = self.values[self.metric.name]
         assert found is not None
         return found

@@ -138,7 +138,8 @@ class StoredRun:
         return found if isinstance(found, kind) else None
 
     def slim_result(self, kind: type[R]) -> R | None:
-        """The same without its bulk."""
+        """What a measurement of this kind found, without what only a picture of this network
+        shows."""
         if self.is_digested:
             slim = self._slim_result(kind.instrument())
             noted = self.noted.get(kind.instrument())
@@ -149,14 +150,14 @@ class StoredRun:
 
     @cached_property
     def measurements(self) -> dict[str, Measured]:
-        """All that were made, by name."""
+        """All measurements that were made, by name."""
         found = ((name, self.measured(name)) for name in self._reader.measurement_names())
         return {name: measured for name, measured in found if measured is not None}
 
     @cached_property
     def noted(self) -> dict[str, Measured]:
-        """The same, for its settings and notes: of a run that is read by its digest, what was found
-        is left out."""
+        """All measurements by name, for their settings and notes: of a run that is read by its
+        digest, what they found is left out."""
         if self._digest is None:
             return self.measurements
         return {
@@ -166,8 +167,8 @@ class StoredRun:
 
     @cached_property
     def placement(self) -> PlacementRecord | None:
-        """Where the gates went, when that was chosen by a measurement; by the result where there is
-        one, which says the same."""
+        """Where the gates went, if a measurement chose it; as the result says it, if there is
+        one."""
         if self.is_trained and self.result.placement is not None:
             return self.result.placement
         return _whole(self._reader.placement, None)

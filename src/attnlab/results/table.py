@@ -271,7 +271,7 @@ class StudyTable(Result):
 
     @property
     def metric(self) -> Metric:
-        """The result's."""
+        """What the results are measured in."""
         return self.metrics[0]
 
     @property

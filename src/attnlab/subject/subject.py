@@ -91,7 +91,7 @@ class Subject:
     def own_batches(
         self, otherwise: int | None = None, part: Part | None = None
     ) -> Iterator[Batch]:
-        """The same of images that have targets: the subject's own, never those of a loader."""
+        """Yield batches of images that have targets: the subject's own, never those of a loader."""
         if self.loader is not None:
             raise InputError(
                 f"{self.name!r} was given batches, and this needs images with targets of its task: "
@@ -116,7 +116,7 @@ class Subject:
             yield from data.testing(chunks, self.device)
 
     def inputs(self, otherwise: int | None = None, part: Part | None = None) -> Iterator[Any]:
-        """The same, but only what the network takes of each batch."""
+        """Yield what the network takes of each of the `batches`."""
         for batch in self.batches(otherwise, part):
             if self.task is not None and isinstance(batch, Batch):
                 yield self.task.inputs(batch)

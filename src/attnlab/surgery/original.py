@@ -51,7 +51,7 @@ class Original:
 
     @property
     def work_depends_on_values(self) -> bool:
-        """Whether how much it computes depends on what it finds, as in detectors."""
+        """Whether the network computes more the more it finds, as detectors do."""
         return work_depends_on_values(self.run.graph)
 
     def answer_of(self, network: nn.Module) -> Answer:
@@ -59,7 +59,7 @@ class Original:
         return answer(network, self.example, self.calls)
 
     def answer_with(self, network: nn.Module, came: Sequence[nn.Module]) -> Answer:
-        """The same of the network as it was and modules that `came` into it since."""
+        """Let the network as it was answer, with the modules that `came` into it since."""
         return answer_with(network, self.example, self.calls, self.answer, came)
 
     def figures(self, network: nn.Module, after: Answer, macs_after: int | None) -> Figures:

@@ -99,7 +99,7 @@ class RandomFilters(LossNetwork):
 
 
 def random_filters(size: int) -> Tensor:
-    """(48, 3, size, size)."""
+    """Random filters, (48, 3, size, size): three quarters of them answer 0 to an even colour."""
     shape = (_FILTERS, 3, size, size)
     filters = torch.randn(shape, generator=stream(0, "random filters", size), dtype=torch.float64)
     centred = 3 * _FILTERS // 4

@@ -171,7 +171,8 @@ class Segmentation(CreatedTask[Sequence[Tensor]]):
         )
 
     def inputs(self, batch: Batch) -> Tensor:
-        """Of images of different sizes, the middle of each, as large as the smallest."""
+        """The images of a batch as one tensor; if their sizes differ, the middle of each, as large
+        as the smallest."""
         if isinstance(batch.inputs, Tensor):
             return batch.inputs
         sides = [min(image.shape[axis] for image in batch.inputs) for axis in (-2, -1)]

@@ -136,7 +136,7 @@ class _Resumable(BaseTrainer):  # type: ignore[misc]
             model.criterion.update()
 
     def final_eval(self) -> None:
-        """Nothing: theirs validates the best epoch, which was chosen on the test images."""
+        """Do nothing: theirs validates the best epoch, which was chosen on the test images."""
 
     def _on_train_start(self) -> None:
         self._yolo_data.check(len(self.train_loader.dataset), len(self.test_loader.dataset))

@@ -24,7 +24,7 @@ class ClassifierFigures:
 
 @dataclass(frozen=True)
 class CorruptedFigures(ClassifierFigures):
-    """The same on images with one corruption at one strength."""
+    """The figures of a classifier on images with one corruption at one strength."""
 
     corruption: str
     strength: int

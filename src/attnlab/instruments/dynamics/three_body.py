@@ -37,7 +37,7 @@ SAMPLES_PER_STEP = 8
 
 
 class Encounters(NamedTuple):
-    """Per trajectory."""
+    """How close the bodies of each trajectory come, and how exactly it was integrated."""
 
     share: Array
     """Share of the time during which two bodies are closer than the distance."""

@@ -210,7 +210,8 @@ class _Runs:
         return found
 
     def outputs(self, handler: MapHandler) -> list[Tensor]:
-        """The same with every map going through `handler`."""
+        """Run the network on every batch with each of its maps going through `handler`, and return
+        its first output of real numbers."""
         found = []
         for batch, valid, size in zip(self.batches, self.valid, self.sizes, strict=True):
 

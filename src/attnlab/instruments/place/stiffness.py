@@ -24,7 +24,7 @@ _FIRST = "the first step of a stage has no NSI that counts"
 
 
 def by_stiffness(asked: Placing) -> Scored:
-    """The largest mean NSI."""
+    """Score every step by its mean NSI: gates go to the stiffest."""
     found = _measured(asked)
     scores = {step.label: step.mean for step in found.nsi if step.kept}
     details = {s.label: f"± {s.spread:.3g} over images" for s in found.nsi}

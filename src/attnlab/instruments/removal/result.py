@@ -41,7 +41,7 @@ class RemovalPoint:
 
     @property
     def perplexity(self) -> float | None:
-        """Of a text."""
+        """The perplexity on a text; None for images."""
         return None if self.loss is None else perplexity_of(self.loss)
 
 

@@ -52,7 +52,8 @@ class TokenLoss(NamedTuple):
 
 
 def token_loss(output: object, following: Tensor) -> TokenLoss:
-    """Of the tokens that follow, in nats and float64; `IGNORED` ones do not count."""
+    """Sum the cross-entropy of the tokens that follow, in nats and float64; `IGNORED` ones do not
+    count."""
     said, wanted = log_probabilities(output), following.cpu().flatten()
     counted = wanted != IGNORED
     vocabulary = said.shape[1]

@@ -48,7 +48,7 @@ class RemovalTrial:
 
     @property
     def images(self) -> int:
-        """How many."""
+        """The number of images."""
         return sum(sample.number for sample in self.samples)
 
     @cached_property

@@ -30,7 +30,7 @@ def activation_after(model: nn.Module, graph: Graph, step: Step) -> Activation |
 def norms_after(
     model: nn.Module, graph: Graph, steps: Sequence[Step]
 ) -> dict[StepKey, Activation | None]:
-    """Of every step the norm that makes the next state of its sum, or None.
+    """Find for every step the norm that makes the next state of its sum; None if there is none.
 
     The last step of a stage has no next state: a norm behind it belongs to it if it does so behind
     every other step of the stage. (Else it is the network's last norm, or a downsampling's.)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sums(NamedTuple):
-    """Of a block, as far as it was made. Copies all: a block may add in place."""
+    """What a block has added up so far. All are copies, for a block may add in place."""
 
     start: Tensor
     """x_t."""

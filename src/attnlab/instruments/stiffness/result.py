@@ -108,7 +108,7 @@ class StiffnessResult(Result):
     """TNS of every stream, where all steps have the same streams."""
 
     def slim(self) -> StiffnessResult:
-        """Without the surfaces."""
+        """Leave out the surfaces."""
         return replace(self, surface=(), proportion=())
 
     @property

@@ -147,7 +147,7 @@ _FEW_OR_MANY = "Few gates against many."
 
 
 def where_section(record: StudyRecord) -> Section:
-    """Where?"""
+    """The section of the page that says where the stiffness is."""
     title = "Where?"
     measured = [
         found for run in record.finished if (found := run.measured(StiffnessResult)) is not None

@@ -44,8 +44,8 @@ _FIGURES = (
 def beside(
     runs: Mapping[int, StoredRun], plain: Mapping[int, StoredRun] | None, cannot_tell: str
 ) -> dict[str, Beside]:
-    """Of a row, by the figure's name; `runs` and those of the plain backbone are by seed. Empty
-    where nothing was measured."""
+    """Compare a row with the plain backbone in each figure that stands beside the result, by the
+    figure's name; the runs of both are by seed. Empty if nothing was measured."""
     found = {}
     results, plain_results = _results(runs), _results(plain or {})
     for figure in _FIGURES if results else ():

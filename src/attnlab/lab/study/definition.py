@@ -188,17 +188,17 @@ class Study(Axes):
         return self._invocation or StudyInvocation(f"{self.name}.toml")
 
     def called_by(self, invocation: StudyInvocation) -> Study:
-        """The same study, which commands on its page call in another way."""
+        """Copy the study, for commands on its page that call it in another way."""
         made = self.model_copy()
         made._invocation = invocation
         return made
 
     def with_seeds(self, seeds: Sequence[int]) -> Study:
-        """The same study over other seeds."""
+        """Copy the study, with other seeds."""
         return self.model_copy(update={"seeds": tuple(seeds)})
 
     def with_threads(self, threads: int) -> Study:
-        """The same study with so many threads per process: other runs."""
+        """Copy the study, with this number of threads per process, which makes its runs others."""
         return self.model_copy(update={"threads": threads})
 
     @cached_property

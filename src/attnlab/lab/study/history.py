@@ -44,8 +44,8 @@ class History:
 
 
 def study_history(store: Store, name: str, entries: Sequence[RunEntry], claim: str = "") -> History:
-    """Of the study `name`, whose present runs are `entries`, and which claims what `claim` says of
-    equivalence."""
+    """Tell how the study `name` came to its present runs, `entries`, and how often it was looked
+    at; `claim` is what it says of equivalence."""
     directory = store.study_directory(name)
     found = read_plans(directory)
     plans = _with_present(found.plans, entries, claim)

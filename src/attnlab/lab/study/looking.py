@@ -121,8 +121,11 @@ def looks_at(
     plans: Sequence[PlanRecord],
     finished: Mapping[str, float],
 ) -> Looks:
-    """Of one group of the last of `plans`. `baseline` are the folders of the runs that the others
-    are compared with, by seed; `finished` says when runs were, by folder."""
+    """Count the looks at one group of the last of `plans`.
+
+    `baseline` are the folders of the runs that the others are compared with, by seed; `finished`
+    says when each run ended, by folder.
+    """
     group = _Group(baseline, finished)
     for plan in plans:
         group.plan(plan)
@@ -146,8 +149,8 @@ def compared_elsewhere(
     others: Mapping[str, Sequence[PlanRecord]],
     finished: Mapping[str, float],
 ) -> Iterator[tuple[str, list[RunEntry]]]:
-    """By the name of another study, the finished runs that it compared with the same baseline and
-    that are not in this study."""
+    """Find, by the name of another study, the finished runs that it compared with the same baseline
+    and that are not in this study."""
     folders = {entry.folder for entry in present}
     for name, plans in others.items():
         group = _Group(baseline, finished)

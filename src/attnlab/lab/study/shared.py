@@ -42,7 +42,7 @@ OF_THE_GATE = ("attention", "gate_options", "where", "start", "place", "shared",
 
 @dataclass(frozen=True)
 class SharedRun:
-    """One run of a row."""
+    """One run of a row, as a table of several people holds it."""
 
     seed: int
     run_id: str
@@ -107,7 +107,7 @@ class SharedRow:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of its runs."""
+        """The identities of its runs."""
         return frozenset(run.run_id for run in self.runs)
 
     def by_seed(self, metric: Metric) -> dict[int, float]:

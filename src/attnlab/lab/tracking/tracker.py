@@ -25,8 +25,10 @@ class TrackedRun:
 
 
 class Tracker(ABC):
-    """Of one run, in one process. What it has already is not written again, so that the curve of a
-    run that was stopped goes on."""
+    """Writes the figures of one run, in one process, for another program to show.
+
+    What it has already is not written again, so that the curve of a run that was stopped goes on.
+    """
 
     @abstractmethod
     def __init__(self, run: TrackedRun) -> None: ...

@@ -22,7 +22,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, epoch: int, epochs: int) -> float:
-        """Of `epoch`, counted from 0, of `epochs`."""
+        """The factor on the learning rate in `epoch`, counted from 0, of `epochs`."""
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

@@ -36,13 +36,13 @@ class Simulation:
     model: nn.Module
     taps: Mapping[str, Tap]
     gates: Mapping[PlaceKey, Sequence[str]]
-    """Of each place, by name."""
+    """The gates of each place, by name."""
     constants: Mapping[str, Tensor]
     norms: Norms
 
     @property
     def images(self) -> int:
-        """On which the constants were made."""
+        """The number of images on which the constants were made."""
         return sum(part.images for part in self.norms.parts)
 
     @contextmanager
@@ -59,14 +59,15 @@ class Simulation:
 
     @contextmanager
     def moved_norms(self) -> Iterator[Statistics]:
-        """And the statistics of the norms follow; yields them."""
+        """Inside, the statistics of the norms are those that follow from the gates; they are
+        yielded."""
         moved = self.norms.moved(self.model)
         with with_statistics(self.model, moved):
             yield moved
 
     def joint_cost(self, judge: Judge, keys: Iterable[PlaceKey]) -> float:
-        """Of these together. Of the change of an output its square, which adds up where changes
-        have nothing to do with each other."""
+        """What it costs to hold these places at once. The change of an output is squared, because
+        the squares of changes that have nothing to do with each other add up."""
         with self.held(keys):
             value = judge.judge(self.model).value
         return value**2 if judge.cost == "output" else value
@@ -108,7 +109,7 @@ class Choice:
     order: tuple[PlaceKey, ...]
     """The places whose gates were given constants here, the cheapest first."""
     statistics: tuple[Statistics, ...]
-    """Of the norms, when so many of them are constant: from one on."""
+    """Those of the norms when one, two, ... of the places are constant."""
     curve: Curve
     choosing: Judge
     held_out: Judge

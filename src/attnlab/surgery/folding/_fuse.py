@@ -41,7 +41,7 @@ class Merged:
 
     @property
     def in_words(self) -> str:
-        """How many of each."""
+        """How many of each kind were merged, in words."""
         counts = {
             "re-parameterisable block": len(self.blocks) + len(self.branches),
             "norm": len(self.norms),

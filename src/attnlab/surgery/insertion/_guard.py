@@ -51,7 +51,7 @@ class _Look:
         return list(map(dict.get, map(_state, self.modules), repeat("forward")))
 
     def still_so(self) -> bool:
-        """Whether nothing changed since."""
+        """Whether children, hooks and forwards are as they were when this was made."""
         return (
             list(map(_children, self.modules)) == self.children
             and list(map(dict.get, map(_hooks, self.hosts), repeat(HOOK))) == self.hooks

@@ -119,7 +119,7 @@ class GatesOfFolder:
     format: int = FORMAT
 
     def to_json(self, network: str) -> str:
-        """As text; an error where something in it has no words."""
+        """The record as JSON; an error if something in it cannot be written as text."""
         try:
             if any(not each.gate for each in self.insertions):
                 raise TypeError("a gate is no class that can be imported by name")

@@ -156,7 +156,7 @@ class _How:
     shared: bool
 
     def checked(self) -> _How:
-        """The same with `where` understood, or an error that names the nearest valid choice."""
+        """Understand `where`, or raise an error that names the nearest valid choice."""
         if self.start not in _STARTS:
             raise unknown_name("start", self.start, _STARTS)
         if self.place not in get_args(Place):

@@ -64,7 +64,7 @@ class ConstantNoise(Noise):
         return self.a, self.b
 
     def draw(self, images: int, channels: int, like: Tensor) -> tuple[float, float]:
-        """a and b."""
+        """The factor a and the summand b, which are the same for every draw."""
         del images, channels, like
         return self.a, self.b
 

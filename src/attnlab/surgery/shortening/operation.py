@@ -173,7 +173,7 @@ class Removal:
     """A word for what takes the place of each module: `attnlab.surgery.shortening.stand_ins`."""
 
     def perform(self, network: nn.Module) -> None:
-        """On `network` itself."""
+        """Take the steps out of `network` itself."""
         if self.gates:
             kept = {name for name, _ in attachments(network)} - set(self.gates)
             remove_attachments(network, keep=kept)
