@@ -188,7 +188,7 @@ def test_unknown_names() -> None:
     )
     assert message(UnknownNameError, "tim:resnet50") == (
         "Unknown library 'tim'. Did you mean 'timm'? Expected one of: timm, torchvision, smp, "
-        "transformers."
+        "transformers, transformers-masked."
     )
     assert message(UnknownNameError, "timm:resnet18.a1_in2k").startswith(
         "Unknown pretrained tag of timm:resnet18 'a1_in2k'. Did you mean 'a1_in1k'"

@@ -25,12 +25,19 @@ from attnlab._errors import (
 from attnlab._extras import check_extra
 from attnlab._imported import imported, is_path
 from attnlab.networks._timm_options import refuse_swallowed_options
-from attnlab.networks._transformers import causal_families, create_causal
+from attnlab.networks._transformers import (
+    MASKED,
+    causal_families,
+    check_family,
+    create_language_model,
+    masked_families,
+)
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
 from attnlab.surgery.history import Made, record_event
 
-LIBRARIES = ("timm", "torchvision", "smp", "transformers")
+_LANGUAGE = ("transformers", MASKED)
+LIBRARIES = ("timm", "torchvision", "smp", "transformers", MASKED)
 
 
 def create(
@@ -51,6 +58,8 @@ def create(
       every pixel; `encoder_name="resnet18"` and the other options of the library's builder.
     * `"transformers:FAMILY"`: a causal network of transformers, such as "transformers:llama";
       `num_classes` is the size of the vocabulary and `options` are settings of its configuration.
+    * `"transformers-masked:FAMILY"`: likewise an encoder that guesses hidden tokens, such as
+      "transformers-masked:bert".
     * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
 
     Nothing is fetched otherwise. For each, `weights` may be the path of a `.safetensors` or torch
@@ -87,9 +96,8 @@ def check_network(name: str) -> None:
 
         if rest not in smp.MODEL_ARCHITECTURES_MAPPING:
             raise unknown_name("network of smp", rest, smp.MODEL_ARCHITECTURES_MAPPING)
-    elif library == "transformers":
-        if rest not in causal_families():
-            raise unknown_name("causal network of transformers", rest, causal_families())
+    elif library in _LANGUAGE:
+        check_family(library, rest)
     else:
         raise unknown_name("library", library, LIBRARIES)
 
@@ -106,8 +114,8 @@ def _created(
     library, separator, rest = name.partition(":")
     if not separator:
         return _create_own(name, num_classes, weights, options)
-    if library == "transformers":
-        return _create_transformers(rest, num_classes, weights, options)
+    if library in _LANGUAGE:
+        return _create_transformers(library, rest, num_classes, weights, options)
     if num_classes is not None:
         options["num_classes"] = num_classes
     if library == "timm":
@@ -142,8 +150,11 @@ def list_networks(library: str | None = None) -> dict[str, str]:
         found |= {name: f"{info.title}, {info.paper}" for name, info in BACKBONES.items()}
     if library in (None, "timm"):
         found |= {f"timm:{name}": f"timm, {_family(name)}" for name in sorted(_timm_names())}
-    if library == "transformers":  # asked for only: it is an extra, and its import takes seconds
+    # Asked for only: it is an extra, and its import takes seconds.
+    if library == "transformers":
         found |= {f"transformers:{name}": "transformers, causal" for name in causal_families()}
+    if library == MASKED:
+        found |= {f"{MASKED}:{name}": "transformers, encoder" for name in masked_families()}
     if library in (None, "torchvision"):
         names = sorted(_torchvision_names())
         found |= {f"torchvision:{name}": f"torchvision, {_module(name)}" for name in names}
@@ -328,11 +339,15 @@ def _create_smp(name: str, weights: str | Path | None, options: dict[str, object
 
 
 def _create_transformers(
-    name: str, vocabulary: int | None, weights: str | Path | None, options: dict[str, object]
+    library: str,
+    name: str,
+    vocabulary: int | None,
+    weights: str | Path | None,
+    options: dict[str, object],
 ) -> nn.Module:
     if weights is not None:
         _check_path(weights, "published weights are read by transformers' own from_pretrained")
-    network = create_causal(name, vocabulary, options)
+    network = create_language_model(library, name, vocabulary, options)
     if weights is not None:
         load_weights(network, weights)
     return network

@@ -24,6 +24,7 @@ TASKS: dict[str, str] = {
     "style": "attnlab.tasks.style.Style",
     "style-filters": "attnlab.tasks.style.StyleFilters",
     "language": "attnlab.tasks.language.Language",
+    "masked": "attnlab.tasks.masked.Masked",
     "ultralytics": "attnlab.bridges.yolo_study.objects.Ultralytics",
     "ultralytics-segment": "attnlab.bridges.yolo_study.objects.UltralyticsSegment",
     "ultralytics-pose": "attnlab.bridges.yolo_study.objects.UltralyticsPose",
