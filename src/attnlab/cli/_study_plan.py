@@ -31,8 +31,8 @@ class PlanStudy:
     """A TOML file, or the name of one in studies/."""
     small: bool = False
     """The form of a paper's table that runs in minutes."""
-    out: Path = Path("runs")
-    """Where the runs are."""
+    out: str = "runs"
+    """Where the runs are: a folder or an address."""
     import_from: tuple[Path, ...] = ()
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
@@ -73,7 +73,7 @@ def plan_command(action: PlanStudy) -> None:
         told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
-    print_study_python(action, f"attnlab.lab.study.plan_study(study, {str(action.out)!r})")
+    print_study_python(action, f"attnlab.lab.study.plan_study(study, {action.out!r})")
 
 
 @contextmanager

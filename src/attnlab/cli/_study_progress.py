@@ -68,7 +68,7 @@ class OutcomeLines:
 
 
 @contextmanager
-def showing(study: Study, out: Path, slots: int, done: int) -> Iterator[Callable[[Outcome], None]]:
+def showing(study: Study, out: str, slots: int, done: int) -> Iterator[Callable[[Outcome], None]]:
     """Yield what to call with each outcome; on a terminal a table stands below its lines."""
     lines = OutcomeLines(done)
     if not sys.stdout.isatty():
@@ -98,7 +98,7 @@ def live(draw: Callable[[], RenderableType]) -> Iterator[Callable[[str], None]]:
         yield shown.console.print
 
 
-def now(study: Study, out: Path, slots: int, *, with_done: bool = True) -> RenderableType:
+def now(study: Study, out: str, slots: int, *, with_done: bool = True) -> RenderableType:
     """The table of this moment."""
     from rich.text import Text
 

@@ -46,8 +46,8 @@ class RunStudy:
     """A TOML file, or the name of one in studies/."""
     small: bool = False
     """The form of a paper's table that runs in minutes."""
-    out: Path = Path("runs")
-    """Where the runs are; shared by all machines."""
+    out: str = "runs"
+    """Where the runs are: a folder that all machines share, or an address, s3://bucket/runs."""
     import_from: tuple[Path, ...] = ()
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     until_decided: bool = False
@@ -134,9 +134,9 @@ def _check(action: RunStudy) -> None:
 
 def _print_python(action: RunStudy) -> None:
     study = "study" if action.threads is None else f"study.with_threads({action.threads})"
-    call = f"run_until_decided({study}, {str(action.out)!r}, most_seeds={action.max_seeds or 30})"
+    call = f"run_until_decided({study}, {action.out!r}, most_seeds={action.max_seeds or 30})"
     if not action.until_decided:
-        call = f"run_study({study}, {str(action.out)!r})"
+        call = f"run_study({study}, {action.out!r})"
     print_study_python(action, f"attnlab.lab.study.{call}")
 
 
@@ -148,7 +148,7 @@ def _print_failed(failed: Sequence[Outcome]) -> None:
             print(f"  {outcome.job.directory}")
 
 
-def _say_stopped(found: Study, out: Path, how: str) -> None:
+def _say_stopped(found: Study, out: str, how: str) -> None:
     """Print to standard error, which is there when nobody reads the rest."""
     from attnlab.lab.study import study_status
 
@@ -163,8 +163,13 @@ def _write_report(action: RunStudy, name: str) -> None:
     import attnlab
     from attnlab.lab.study import Store
 
-    page = Store(action.out).study_directory(name) / "report.html"
-    print(f"wrote {attnlab.report(action.out, page, name)}")
+    store = Store.at(action.out)
+    page = attnlab.report(action.out, store.study_directory(name) / "report.html", name)
+    if store.mirror is None:
+        print(f"wrote {page}")
+        return
+    store.mirror.put_pages(name)
+    print(f"wrote {page} and {store.shown}/studies/{name}/report.html")
 
 
 def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:
@@ -174,10 +179,10 @@ def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:
 
     found = found if action.threads is None else found.with_threads(action.threads)
     executor = _executor(action)
-    return with_threads_of(found, Store(action.out.resolve()), executor), executor
+    return with_threads_of(found, Store.at(action.out), executor), executor
 
 
-def _say_what(found: Study, executor: Executor, out: Path, status: StudyStatus) -> None:
+def _say_what(found: Study, executor: Executor, out: str, status: StudyStatus) -> None:
     """What is going to run, on what, and where its results are."""
     print(f"{found.title or found.name}: {counted(len(status.runs), 'run')}, {status}")
     threads = counted(found.threads or executor.threads, "thread")
@@ -185,12 +190,12 @@ def _say_what(found: Study, executor: Executor, out: Path, status: StudyStatus) 
     _say_other_threads(found, out, status)
 
 
-def _say_other_threads(found: Study, out: Path, status: StudyStatus) -> None:
+def _say_other_threads(found: Study, out: str, status: StudyStatus) -> None:
     """A run with other threads is another run, so what looks finished may be trained again."""
     from attnlab.lab.study import Store
     from attnlab.lab.study.history import runs_with_other_threads
 
-    store = Store(out.resolve())
+    store = Store.at(out)
     others = runs_with_other_threads(store, [run.entry for run in status.runs])
     for threads, number in sorted(others.items()):
         are, do, them = ("is", "does", "it") if number == 1 else ("are", "do", "them")
@@ -216,8 +221,11 @@ def _executor(action: RunStudy) -> Executor:
     if action.on == "ray":
         return RayExecutor(action.address, action.cpus, action.gpus)
     if action.on == "slurm":
+        from attnlab._address import is_address, local_path
         from attnlab.cli.insert import key_value
 
         parameters = dict(key_value(text) for text in action.options)
-        return SlurmExecutor(action.out / "slurm", action.cpus, action.gpus, parameters)
+        # What submitit itself writes needs a folder that the nodes share, wherever the results are.
+        folder = Path("runs") if is_address(action.out) else local_path(action.out)
+        return SlurmExecutor(folder / "slurm", action.cpus, action.gpus, parameters)
     return LocalExecutor(action.slots)

@@ -26,19 +26,20 @@ class StudyArguments(Protocol):
     @property
     def small(self) -> bool: ...
     @property
-    def out(self) -> Path: ...
+    def out(self) -> str: ...
     @property
     def import_from(self) -> tuple[Path, ...]: ...
 
 
 def asked_study(action: StudyArguments) -> Study:
     """The study that is asked for; a warning where it has no plain row."""
+    from attnlab._address import is_address, local_path
     from attnlab._errors import InputError
     from attnlab._imported import import_from
     from attnlab.lab.study import load_study
 
-    if action.out.exists() and not action.out.is_dir():
-        raise InputError(f"Expected --out to be a folder but {str(action.out)!r} is a file.")
+    if not is_address(action.out) and local_path(action.out).is_file():
+        raise InputError(f"Expected --out to be a folder but {action.out!r} is a file.")
     for folder in action.import_from:
         import_from(folder)
     found = load_study(action.study)
@@ -55,7 +56,7 @@ def asked_study(action: StudyArguments) -> Study:
     return found
 
 
-def say_as_planned(name: str, out: Path) -> None:
+def say_as_planned(name: str, out: str) -> None:
     """Say what `--as-planned` leaves out, so that nobody takes it for the study as it is now."""
     print(
         f"{name} as it was planned last in {out}: whether its file, its data or your classes have "

@@ -37,8 +37,8 @@ class ShowStudy:
     """A TOML file, or the name of one in studies/."""
     small: bool = False
     """The form of a paper's table that runs in minutes."""
-    out: Path = Path("runs")
-    """Where the runs are."""
+    out: str = "runs"
+    """Where the runs are: a folder or an address."""
     import_from: tuple[Path, ...] = ()
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     markdown: Path | None = None
@@ -60,8 +60,8 @@ class MeasureStudy:
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """Of a study that was run."""
-    out: Path = Path("runs")
-    """Where the runs are."""
+    out: str = "runs"
+    """Where the runs are: a folder or an address."""
     only: tuple[str, ...] = ()
     """These again, whether they are there or not: stiffness, gates, fold, speed, pictures."""
     images: int | None = None
@@ -82,7 +82,7 @@ def show_command(action: ShowStudy) -> None:
     _print_and_write(made, action.markdown)
     stale = ", include_stale=True" if action.include_stale else ""
     print_study_python(
-        action, f"table = attnlab.lab.study.show_study(study, {str(action.out)!r}{stale})"
+        action, f"table = attnlab.lab.study.show_study(study, {action.out!r}{stale})"
     )
 
 
@@ -96,14 +96,13 @@ def _as_planned(action: ShowStudy) -> None:
         raise OptionError(
             "--include-stale asks which runs are stale, and --as-planned does not look at it."
         )
-    name, store = stored_name(action.study, small=action.small), Store(action.out.resolve())
+    name, store = stored_name(action.study, small=action.small), Store.at(action.out)
     require_study(store, name)
     _print_and_write(refresh(store, name), action.markdown)
     say_as_planned(name, action.out)
     print()
-    arguments = f"attnlab.lab.study.Store(Path({str(action.out)!r})), {name!r}"
-    load = f"table = attnlab.lab.study.refresh({arguments})"
-    print_python("from pathlib import Path", "import attnlab", load)
+    arguments = f"attnlab.lab.study.Store.at({action.out!r}), {name!r}"
+    print_python("import attnlab", f"table = attnlab.lab.study.refresh({arguments})")
 
 
 def _print_and_write(made: StudyTable, path: Path | None) -> None:
@@ -130,7 +129,7 @@ def measure_command(action: MeasureStudy) -> None:
 
     number = measure_study(action.name, action.out, only, action.images, report)
     print(f"{number} measurements; the table of {action.name} is up to date")
-    arguments = [repr(action.name), repr(str(action.out))]
+    arguments = [repr(action.name), repr(action.out)]
     arguments += [] if only is None else [f"only={only!r}"]
     arguments += [] if action.images is None else [f"images={action.images}"]
     print()

@@ -39,8 +39,8 @@ class ShowStatus:
     """A TOML file, or the name of one in studies/."""
     small: bool = False
     """The form of a paper's table that runs in minutes."""
-    out: Path = Path("runs")
-    """Where the runs are."""
+    out: str = "runs"
+    """Where the runs are: a folder or an address."""
     import_from: tuple[Path, ...] = ()
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     as_planned: bool = False
@@ -60,7 +60,7 @@ def status_command(action: ShowStatus) -> None:
     if action.watch:
         _watch(found, action.out)
     _print_status(study_status(found, action.out), found.title)
-    print_study_python(action, f"print(attnlab.lab.study.study_status(study, {str(action.out)!r}))")
+    print_study_python(action, f"print(attnlab.lab.study.study_status(study, {action.out!r}))")
 
 
 def _as_planned(action: ShowStatus) -> None:
@@ -74,7 +74,7 @@ def _as_planned(action: ShowStatus) -> None:
     status = planned_status(name, action.out)
     say_as_planned(name, action.out)
     _print_status(status, name)
-    arguments = f"{name!r}, {str(action.out)!r}"
+    arguments = f"{name!r}, {action.out!r}"
     print()
     print_python("import attnlab", f"print(attnlab.lab.study.planned_status({arguments}))")
 
@@ -90,7 +90,7 @@ def _print_status(status: StudyStatus, title: str) -> None:
     print(progress_summary(status))
 
 
-def _watch(found: Study, out: Path) -> None:
+def _watch(found: Study, out: str) -> None:
     """On a terminal a table that is drawn again; elsewhere a line whenever something changed."""
     from attnlab.lab.study import study_status
 

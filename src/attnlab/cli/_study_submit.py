@@ -25,8 +25,8 @@ class SubmitRows:
     table: Path
     """The table's JSON file. With --add a file that is not there is begun, by the plain runs of the
     study."""
-    out: Path = Path("runs")
-    """Where the runs are."""
+    out: str = "runs"
+    """Where the runs are: a folder or an address."""
     add: bool = False
     """Write the rows that fit into the table; else they are only checked."""
     import_from: tuple[Path, ...] = ()
@@ -53,7 +53,7 @@ def submit_command(action: SubmitRows) -> None:
         print(found.table.verdict)
     print(f"wrote {action.table}" if action.add and found.fitting else "nothing was written")
     print()
-    arguments = f"{action.name!r}, {str(action.table)!r}, {str(action.out)!r}"
+    arguments = f"{action.name!r}, {str(action.table)!r}, {action.out!r}"
     more = ", add=True" if action.add else ""
     print_python("import attnlab", f"attnlab.lab.study.submit_rows({arguments}{more})")
     if found.refused:

@@ -17,7 +17,7 @@ from attnlab.cli._show import print_python
 
 
 def report_page(
-    result: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    result: Annotated[tuple[str, ...], tyro.conf.Positional],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     study: str | None = None,
     chart: Path | None = None,
@@ -40,9 +40,9 @@ def report_page(
       attnlab report plain.fold.json -o fold.html
 
     Args:
-        result: the folder given to attnlab study run --out, finished or not, or of one run in it;
-            or a stiffness.json (several are compared), stripe.json or NAME.fold.json that those
-            commands wrote.
+        result: the folder or address given to attnlab study run --out, finished or not, or of one
+            run in it; or a stiffness.json (several are compared), stripe.json or NAME.fold.json
+            that those commands wrote.
         out: the page.
         study: which study, where the folder holds several.
         chart: also write the differences that the modules make as one figure for a talk; the name
@@ -55,9 +55,10 @@ def report_page(
     from attnlab.lab.pages.run_page import is_run
     from attnlab.lab.pages.write import chart as write_chart
     from attnlab.lab.pages.write import report as write_report
+    from attnlab.results.mirror import one_result
 
     _check(result, study)
-    first = result[0]
+    first = one_result(result[0])
     if chart is not None:
         _check_chart(first, chart)
     written = write_report(result, out, study)
@@ -68,7 +69,7 @@ def report_page(
     print(f"wrote {written} ({written.stat().st_size / 1e6:.2f} MB)")
     chosen = "" if study is None else f", study={study!r}"
     print()
-    given = [str(each) for each in result] if len(result) > 1 else str(first)
+    given = list(result) if len(result) > 1 else result[0]
     lines = ["import attnlab", f"attnlab.report({given!r}, {str(out)!r}{chosen})"]
     if chart is not None:
         lines.append("from attnlab.lab.pages.write import chart")
@@ -81,14 +82,13 @@ def report_page(
         webbrowser.open(written.resolve().as_uri())
 
 
-def _check(result: tuple[Path, ...], study: str | None) -> None:
+def _check(result: tuple[str, ...], study: str | None) -> None:
     from attnlab.results.record import RENDERED
 
     if not result:
         raise OptionError(f"Expected something to make a page of: {RENDERED}.")
-    if result[0].is_file() and study is not None:
-        path = str(result[0])
-        raise OptionError(f"--study chooses in a folder of runs, and {path!r} is a file.")
+    if Path(result[0]).is_file() and study is not None:
+        raise OptionError(f"--study chooses in a folder of runs, and {result[0]!r} is a file.")
 
 
 def _serve(serving: ThreadingHTTPServer, opened: bool) -> None:

@@ -3,11 +3,11 @@ archives of WebDataset or Parquet files of the Hugging Face hub, told apart by t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
+from attnlab._address import file_system
 from attnlab._errors import InputError, OptionError, check_options
 from attnlab._spread import evenly_spread
 from attnlab._words import listed
@@ -130,7 +130,7 @@ def _part(
     root: str, patterns: Sequence[str], label: str | None, image: str | None, together: int
 ) -> ShardSamples:
     """The images of the shards whose names match the first pattern that any name matches."""
-    system, path = _system(root)
+    system, path = file_system(root)
     there = sorted(str(each) for each in _listing(system, path, root))
     names = [each.rpartition("/")[2] for each in there]
     for pattern in patterns:
@@ -153,16 +153,6 @@ def _part(
             f"either; data.options.train and test say how they are called."
         )
     return read_row_groups(system, files, label, image, together)
-
-
-def _system(root: str) -> tuple[Any, str]:
-    import fsspec  # a tenth of a second that no other data need
-
-    try:
-        system, path = fsspec.core.url_to_fs(root if "://" in root else os.path.abspath(root))
-    except (ImportError, ValueError) as error:
-        raise InputError(f"The address {root!r} cannot be opened: {error}.") from error
-    return system, path
 
 
 def _listing(system: Any, path: str, root: str) -> Sequence[str]:

@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab._files import unless_read_only, write_whole
+from attnlab.results.bundle import ELSEWHERE, RECORD
 from attnlab.results.damage import JsonObject
 
 FILE = "digest.json"
 _FORMAT = "attnlab digest 2"
+_OF_THIS_MACHINE = (".lock", ".manifest.lock", RECORD, ELSEWHERE)
 _OF_THE_WORK = frozenset(
-    (FILE, ".lock", ".manifest.lock", "owner.json", "log.txt", "checkpoints", "source")
+    (FILE, *_OF_THIS_MACHINE, "owner.json", "log.txt", "checkpoints", "source")
 )
 """What changes without changing what a run says."""
 SETTLED = 0.1

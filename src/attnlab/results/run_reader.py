@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from attnlab._files import LONG_AGO, remove_partial, write_whole
 from attnlab.results.base import Result
+from attnlab.results.bundle import elsewhere
 from attnlab.results.damage import (
     DamagedFileError,
     JsonObject,
@@ -182,6 +183,7 @@ class RunReader:
         for name in () if manifest is None or not self.has_result else manifest.files:
             path = self.directory / name
             may_go = name == PLACEMENT or name.startswith(f"{MEASURED}/")
+            may_go = may_go or name in elsewhere(self.directory)
             if not may_go and "/" not in name and not path.is_file():
                 raise DamagedFileError(path, "it is not there", _ALL)
 

@@ -30,6 +30,7 @@ from attnlab.networks.create import check_network, create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, token_input, uncompiled
 from attnlab.residuals.inputs import Batches
+from attnlab.results.mirror import one_result
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.building import own_preprocessing
 from attnlab.subject.run import open_run, stored_settings
@@ -109,7 +110,7 @@ def open(  # noqa: A001
             f"Expected a network: a name, a file of weights, the folder of a run, or a "
             f"torch.nn.Module, but got {source!r}."
         )
-    path = Path(source)
+    path = one_result(source)
     if path.is_dir():
         return _of_run(path, asked)
     if path.is_file():

@@ -16,6 +16,7 @@ from attnlab.networks.backbones.weights import load_weights
 from attnlab.networks.checkpoint import foreign_classes, options_for_loading, without_weights
 from attnlab.results import StoredRun
 from attnlab.results.damage import reading
+from attnlab.results.mirror import fetch_weights
 from attnlab.results.provenance import provenance
 from attnlab.results.result import FILE as PLACEMENT
 from attnlab.subject.building import build_network, description
@@ -119,6 +120,7 @@ def load_network(directory: str | Path) -> nn.Module:
     """The trained network of a finished run, in eval mode."""
     folder = Path(directory)
     weights = folder / _WEIGHTS
+    fetch_weights(folder)
     if not weights.is_file():
         raise InputError(f"There is no {weights}: the run is not finished, or not a run's folder.")
     StoredRun(folder).check_weights()

@@ -15,7 +15,7 @@ import sys, time
 from pathlib import Path
 from attnlab.lab.study.lock import claim
 with claim(Path(sys.argv[1])) as claimed:
-    print(claimed, flush=True)
+    print(bool(claimed), flush=True)
     time.sleep(60)
 """
 

@@ -167,7 +167,7 @@ import sys
 from pathlib import Path
 from attnlab.lab.study.lock import claim
 with claim(Path(sys.argv[1]), int(sys.argv[2])) as claimed:
-    print(claimed, flush=True)
+    print(bool(claimed), flush=True)
     sys.stdin.read()
 """
 

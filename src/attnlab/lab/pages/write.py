@@ -23,6 +23,7 @@ from attnlab.page.plot import check_figure_file, write_figure
 from attnlab.page.rendering import render
 from attnlab.results import StoredRun
 from attnlab.results.base import FORMATS, Result
+from attnlab.results.mirror import one_result
 from attnlab.results.record import RENDERED, find_study, read_record
 from attnlab.results.study import RunEntry, StoredStudy
 from attnlab.results.table import StudyTable
@@ -55,7 +56,7 @@ def chart(result: str | Path, out: str | Path, study: str | None = None) -> Path
         study: which one, where the folder holds several.
     """
     check_figure_file(Path(out))
-    record = read_record(*find_study(result, study))
+    record = read_record(*find_study(one_result(result), study))
     groups = {
         record.name_of(group): rows for group in record.table.groups if (rows := forest_rows(group))
     }
@@ -128,9 +129,9 @@ def report(
     measurement, or of the stiffness of several networks; return the page's path.
 
     Args:
-        result: the folder of the runs, that of one study or of one run in it; or a JSON file that
-            `attnlab stiffness`, `attnlab stripe`, `attnlab noise`, `attnlab shorten`, `attnlab
-            fold` or `attnlab compare` wrote; or several of `attnlab stiffness`.
+        result: the folder or the address of the runs, that of one study or of one run in it; or a
+            JSON file that `attnlab stiffness`, `attnlab stripe`, `attnlab noise`, `attnlab
+            shorten`, `attnlab fold` or `attnlab compare` wrote; or several of `attnlab stiffness`.
         out: where the page goes.
         study: which one, where the folder holds several.
     """
@@ -146,10 +147,11 @@ def report(
         if len(result) != 1:
             return write_comparison_page(result, Path(out))
         (result,) = result
-    if Path(result).is_file():
+    result = one_result(result)
+    if result.is_file():
         return write_file_page(result, Path(out))
-    if is_run(Path(result)):
-        return write_run_page(Path(result), Path(out))
+    if is_run(result):
+        return write_run_page(result, Path(out))
     from attnlab.lab.study import Store, up_to_date
 
     folder, name = find_study(result, study)

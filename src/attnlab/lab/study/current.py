@@ -33,8 +33,9 @@ def require_study(store: Store, name: str) -> Path:
     """The directory of a study that was run."""
     directory = store.study_directory(name)
     if not (directory / "study.json").is_file():
+        what = directory / "study.json" if store.mirror is None else f"study {name!r}"
         raise InputError(
-            f"There is no {directory / 'study.json'}. Expected the name of a study that was run "
-            f"with --out {store.out}."
+            f"There is no {what}. Expected the name of a study that was run "
+            f"with --out {store.shown}."
         )
     return directory

@@ -77,7 +77,7 @@ def plan_study(
 ) -> PlannedStudy:
     """What is done and what is left. Of every row that has no finished run, one step of its own
     network is timed; `report` is told which, before."""
-    store = Store(Path(out))
+    store = Store.at(out)
     runs = planned_runs(extended(store, study))
     estimates: dict[StudyCell, Estimate] = {}
     try:

@@ -9,6 +9,7 @@ from attnlab._errors import InputError, unknown_name
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.lab.measures import MEASUREMENTS, measure_run
 from attnlab.lab.study.current import refresh, require_study
+from attnlab.lab.study.lock import claim, owner
 from attnlab.lab.study.speed import time_study
 from attnlab.lab.study.store import Store
 from attnlab.results import Measured
@@ -28,7 +29,7 @@ def measure_study(
     """Measure every finished run of the stored study `name`: what is missing, or what `only` names,
     again; on `images` test images, or as many as the study says. Returns how many measurements were
     made; the study's table is written anew. `only=["speed"]` times them here, interleaved."""
-    store = Store(Path(out).resolve())
+    store = Store.at(out)
     directory = require_study(store, name)
     study = read_study(directory)
     if study.damage:
@@ -43,7 +44,7 @@ def measure_study(
     for entry in study.runs:
         if not store.run(entry).is_trained or of_runs == []:
             continue
-        found = measure_run(store.out / entry.folder, settings, of_runs)
+        found = _measured(store, entry, settings, of_runs)
         number += len(found)
         if report is not None:
             report(entry, found)
@@ -52,3 +53,20 @@ def measure_study(
         number += len(timed.groups)
     refresh(Store(store.out), name)  # which reads anew what was measured
     return number
+
+
+def _measured(
+    store: Store, entry: RunEntry, settings: MeasureConfig, only: Sequence[str] | None
+) -> dict[str, Measured]:
+    """Measure a run where it is; at an address nobody else may do so meanwhile."""
+    directory = store.out / entry.folder
+    if store.mirror is None:
+        return measure_run(directory, settings, only)
+    with claim(directory) as claimed:
+        if claimed is None:
+            raise InputError(
+                f"{entry} is worked on by {owner(directory)}: measure it when that has ended."
+            )
+        found = measure_run(directory, settings, only)
+        claimed.publish()
+    return found

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
-
-from filelock import FileLock
 
 from attnlab._files import LONG_AGO, remove_partial
 from attnlab.lab.study.definition import Study
@@ -43,7 +40,7 @@ def bibliography(gates: Iterable[str], *, stiffness: bool) -> str:
 
 
 def stored_study(
-    study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry], out: Path
+    study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry], out: str
 ) -> StoredStudy:
     """All that tables and pages need to know of a study whose runs are in `out`."""
     return StoredStudy(
@@ -59,22 +56,20 @@ def stored_study(
         seeds=study.seeds,
         has_plain=study.has_plain,
         metrics=task_class(study.task).metrics,
-        invocation=replace(study.invocation, out=_from_here(out)),
+        invocation=replace(study.invocation, out=out),
     )
 
 
 def present(store: Store, study: Study) -> StoredStudy:
     """The study as it would be planned now; nothing is written."""
     runs = planned_runs(study)
-    return stored_study(study, runs, store.entries(runs), store.out)
+    return stored_study(study, runs, store.entries(runs), store.shown)
 
 
 def write_plan(store: Store, study: Study, *, until_decided: bool = False) -> StoredStudy:
     """Plan the study, and record it if it is another plan than the last one."""
     planned = present(store, study)
-    directory = store.study_directory(study.name)
-    directory.mkdir(parents=True, exist_ok=True)
-    with FileLock(directory / ".plans.lock"):  # several may start one study at a time
+    with store.planning(study.name) as directory:
         remove_partial(directory, LONG_AGO)
         before = read_plans(directory)
         last = before.plans[-1] if before.plans else None
@@ -140,10 +135,3 @@ def _deviations(runs: Sequence[PlannedRun]) -> list[tuple[str, object, object]]:
             if setting in named and value != named[setting]:
                 found[setting, repr(value)] = (setting, named[setting], value)
     return list(found.values())
-
-
-def _from_here(out: Path) -> str:
-    """The folder as a command names it here: below this folder without what is above, so that a
-    page tells nobody how its author's folders are called."""
-    whole, here = out.resolve(), Path.cwd()
-    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)

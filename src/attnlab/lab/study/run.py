@@ -38,7 +38,7 @@ def run_study(
     once per call. The study's table is on disk, up to date with every run that ends.
     """
     check_trackers(study.track)
-    store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
+    store, executor = Store.at(out), executor or LocalExecutor()
     study = with_threads_of(extended_seeds(store, study), store, executor)
     planned = write_plan(store, study)
     return _finish(store, study, planned, executor, report)
@@ -59,7 +59,7 @@ def run_until_decided(
     """
     check_whole("most_seeds", most_seeds, 1)
     check_trackers(study.track)
-    store, executor = Store(Path(out).resolve()), executor or LocalExecutor()
+    store, executor = Store.at(out), executor or LocalExecutor()
     study = with_threads_of(extended_seeds(store, study), store, executor)
     outcomes: list[Outcome] = []
     while True:
@@ -110,6 +110,7 @@ def _finish(
                     busy.append(outcome.job)
                 else:
                     outcomes.append(outcome)
+                    store.look_again()  # it may have been made on another machine
                     growing.add(Path(outcome.job.directory).name)
                     write_table(directory, growing.table())
                 if report is not None:
@@ -119,10 +120,13 @@ def _finish(
             # not when the last trace of the error is gone.
             if isinstance(attempts, Generator):
                 attempts.close()
-        jobs = _taken_over(busy)
+        jobs = _taken_over(busy, store)
     _time(store, study, planned, executor)
     # Once more, of all that is on disk now: others may have worked on the study too.
+    store.look_again()
     write_table(directory, study_table(Store(store.out), planned))
+    if store.mirror is not None:
+        store.mirror.put_pages(study.name)
     return outcomes
 
 
@@ -152,14 +156,16 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             folders,
             track,
             study.name,
+            store.mirror.address if store.mirror else "",
         )
         for run, entry in zip(planned_runs(study), entries, strict=True)
     ]
 
 
-def _taken_over(busy: Sequence[Job]) -> list[Job]:
+def _taken_over(busy: Sequence[Job], store: Store) -> list[Job]:
     """Wait for the others' runs; those that they left unfinished."""
     while busy:
+        store.look_again()
         left = [job for job in busy if not is_claimed(Path(job.directory))]
         unfinished = [job for job in left if not job.is_done]
         if unfinished:

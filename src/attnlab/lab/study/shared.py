@@ -405,8 +405,8 @@ def submit_rows(
         add: whether the rows that fit are written into it.
         trust: whether classes that are not attnlab's may be imported.
     """
-    folder, file = Path(out), Path(table)
-    study = read_study(require_study(Store(folder.resolve()), name))
+    store, file = Store.at(out), Path(table)
+    folder, study = store.out, read_study(require_study(store, name))
     if study.damage:
         raise InputError(study.damage)
     if file.is_file():

@@ -38,7 +38,8 @@ def time_study(
         if before is not None and groups == known and not problems:
             return before
         found = StudySpeed(groups=groups, why_not="; ".join(problems), when=time.time())
-        write_speed(directory, found)
+        with store.planning(study.name):
+            write_speed(directory, found)
     return found
 
 
@@ -46,7 +47,8 @@ def not_timed(store: Store, study: StoredStudy, why: str) -> None:
     """Write down why there are no times, unless there are."""
     directory = store.study_directory(study.name)
     if read_speed(directory) is None:
-        write_speed(directory, StudySpeed(why_not=why))
+        with store.planning(study.name):
+            write_speed(directory, StudySpeed(why_not=why))
 
 
 def chosen_runs(store: Store, study: StoredStudy, group: str) -> dict[str, Path]:

@@ -56,7 +56,7 @@ def study_status(study: Study, out: str | Path = "runs") -> StudyStatus:
     """The state of every run of `study` as it would be planned now."""
     from attnlab.lab.study.plan import extended, present  # which need torch
 
-    store = Store(Path(out).resolve())
+    store = Store.at(out)
     return _status(store, present(store, extended(store, study)))
 
 
@@ -64,7 +64,7 @@ def planned_status(name: str, out: str | Path = "runs") -> StudyStatus:
     """The state of every run of the stored study `name` as it was planned last. Its file, its data
     and your own classes are not looked at: it takes less time, and does not see that they have
     changed."""
-    store = Store(Path(out).resolve())
+    store = Store.at(out)
     return _status(store, read_study(require_study(store, name)))
 
 
@@ -90,7 +90,7 @@ def show_study(
     """
     from attnlab.lab.study.plan import extended, present  # which need torch
 
-    store = Store(Path(out).resolve())
+    store = Store.at(out)
     planned = present(store, extended(store, study))
     table = study_table(store, planned, include_stale=include_stale)
     directory = store.study_directory(study.name)

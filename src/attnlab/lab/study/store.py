@@ -6,20 +6,27 @@ OUT/<run id>/           config.json, identity.json, data.json, environment.json,
                         log.txt; failure.json if the last attempt failed
 OUT/studies/<name>/     study.json: the study and its runs; plans.jsonl: every plan it had;
                         table.json: what the runs say
+
+OUT is a folder, or the one that mirrors an address (`attnlab.results.mirror`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from filelock import FileLock
+
 from attnlab._files import write_whole
+from attnlab.lab.study.lease import alone
 from attnlab.lab.study.lock import is_claimed
 from attnlab.results import DamagedFileError, StoredRun
+from attnlab.results.mirror import Mirror, mirror_of, results_folder
 from attnlab.results.run_files import RunFailure
 from attnlab.results.study import RunEntry
 
@@ -39,6 +46,45 @@ class Store:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    @classmethod
+    def at(cls, out: str | Path) -> Store:
+        """The runs in a folder or at an address, as they are now."""
+        return cls(results_folder(out).resolve())
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """Of the address that the runs are at; None of those in a folder of their own."""
+        return mirror_of(self.out)
+
+    @property
+    def shown(self) -> str:
+        """How a command names the place: below this folder without what is above, so that a page
+        tells nobody how its author's folders are called."""
+        if self.mirror is not None:
+            return self.mirror.address
+        whole, here = self.out.resolve(), Path.cwd()
+        return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
+
+    def look_again(self) -> None:
+        """Bring here what others have finished since."""
+        if self.mirror is not None:
+            self.mirror.refresh()
+
+    @contextmanager
+    def planning(self, name: str) -> Iterator[Path]:
+        """The directory of a study, for as long as nobody else changes what is written of it;
+        several may start one study at a time."""
+        directory, mirror = self.study_directory(name), self.mirror
+        directory.mkdir(parents=True, exist_ok=True)
+        with FileLock(directory / ".plans.lock"):
+            if mirror is None:
+                yield directory
+                return
+            with alone(mirror, f"study-{name}"):
+                mirror.refresh()
+                yield directory
+                mirror.put_study(name)
+
     def study_directory(self, name: str) -> Path:
         return self.out / "studies" / name
 
@@ -57,7 +103,7 @@ class Store:
         file cannot be read, be it finished or not."""
         directory = self.out / entry.folder
         stored = self.run(entry)
-        if stored.is_trained and not stored.damage:
+        if stored.is_trained and not stored.damage and self._counts(directory):
             return "done"
         if is_claimed(directory):
             return "running"
@@ -66,6 +112,10 @@ class Store:
         if (directory / "failure.json").exists():
             return "failed"
         return "stopped" if (directory / "config.json").exists() else "waiting"
+
+    def _counts(self, directory: Path) -> bool:
+        """Whether others see that the run is finished too."""
+        return self.mirror is None or self.mirror.is_published(directory)
 
     def entries(self, runs: Sequence[PlannedRun]) -> list[RunEntry]:
         """Say where the runs of a plan are, or will be."""

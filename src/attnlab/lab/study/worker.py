@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -20,6 +20,7 @@ from attnlab.lab.study.lock import claim, owner
 from attnlab.lab.study.store import is_finished, write_failure
 from attnlab.results import StoredRun
 from attnlab.results.digest import SETTLED
+from attnlab.results.mirror import mirror_of, results_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,9 @@ class Job:
     """Trackers and their options."""
     study: str = ""
     """Under which they put the run."""
+    address: str = ""
+    """Of the results; `directory` is that of their mirror on the machine that made the job. Empty
+    where they are in a folder that all machines share."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -61,6 +65,9 @@ class Job:
         from attnlab.lab.measures import missing
 
         directory = Path(self.directory)
+        mirror = mirror_of(directory.parent)
+        if mirror is not None and not mirror.is_published(directory):
+            return False
         if not StoredRun(directory, self.run_id, digested=True).is_trained:
             return False
         return not missing(directory, MeasureConfig.model_validate_json(self.measure))
@@ -78,6 +85,9 @@ class Outcome:
 def work(job: Job, starter: int | None = None) -> Outcome:
     """Train and measure the job's run here, from its last checkpoint on, unless someone else does
     or did. `starter` is the process with which this one ends."""
+    if job.address:  # another machine has its mirror elsewhere
+        here = results_folder(job.address) / Path(job.directory).name
+        job = replace(job, directory=str(here))
     directory = Path(job.directory)
     for folder in job.folders:
         if Path(folder).is_dir():  # of another machine it may not be
@@ -86,7 +96,7 @@ def work(job: Job, starter: int | None = None) -> Outcome:
         # On another machine: without shared storage the results would be lost with the node.
         error = InputError(
             f"This machine does not see {directory.parent}. Put --out on storage that all machines "
-            f"share."
+            f"share, or at an address such as s3://bucket/runs."
         )
         return Outcome(job, "failed", str(error))
     with claim(directory, starter) as claimed:
@@ -94,9 +104,10 @@ def work(job: Job, starter: int | None = None) -> Outcome:
             return Outcome(job, "busy", owner(directory))
         try:
             _train_and_measure(job, directory)
+            (directory / "failure.json").unlink(missing_ok=True)
+            claimed.publish()
         except Exception as error:
             return Outcome(job, "failed", _record(directory, error))
-        (directory / "failure.json").unlink(missing_ok=True)
         time.sleep(SETTLED)  # else its files are too new to be sure of them
         # Reads and checks all files once, here, and leaves what tables take of them.
         assert StoredRun(directory, job.run_id, digested=True).is_trained
@@ -154,6 +165,7 @@ def _finish_source(
         with claim(source) as claimed:
             if claimed and not is_finished(source):
                 train(first, source)
+                claimed.publish()
         if not claimed:
             time.sleep(_LOOK_UP)  # another process works on it
     return source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from attnlab._address import is_address, local_path
 from attnlab._checked import check_whole
 from attnlab._errors import InputError, OptionError
 from attnlab._extras import needs
@@ -91,7 +92,8 @@ def train(
 
     Args:
         config: what to train.
-        directory: the run's own; nothing is written elsewhere.
+        directory: the run's own; nothing is written elsewhere. At an address of fsspec
+            (`s3://bucket/runs/NAME`) a run goes on from its last checkpoint on any machine.
         threads: of torch, per process; as they are when None.
         devices: processes, each with a GPU where there are any, else on the CPU. `batch_size` is
             over all of them. From 2 on, the calling script needs an `if __name__ == "__main__"`
@@ -109,7 +111,22 @@ def train(
             epoch; None writes one at the end of each epoch only.
         save_steps: a checkpoint is also written each time so many steps of an epoch are done.
     """
-    folder = Path(directory)
+    if is_address(directory):
+        with _at_address(str(directory), devices) as here:
+            return train(
+                config,
+                here,
+                threads=threads,
+                devices=devices,
+                progress=progress,
+                each_epoch=each_epoch,
+                source=source,
+                track=track,
+                group=group,
+                save_minutes=save_minutes,
+                save_steps=save_steps,
+            )
+    folder = local_path(directory)
     every = SaveEvery(save_minutes, save_steps)
     every.check()
     _check_arguments(config, folder, threads, devices)
@@ -146,6 +163,20 @@ def train(
         _train_first(job, before, devices, below)
         job = job._replace(start=below)
     return _launch(job, devices)
+
+
+@contextmanager
+def _at_address(address: str, devices: int) -> Iterator[Path]:
+    """The folder of this machine in which a run at an address is trained."""
+    from attnlab.lab.study.lock import working_at
+
+    if devices > 1 and _launched():
+        raise InputError(
+            f"A run at an address is claimed by one process, and torchrun or srun started several "
+            f"for {address!r}. Give a folder that they share, or leave the launcher out."
+        )
+    with working_at(address) as folder:
+        yield folder
 
 
 class _Job(NamedTuple):

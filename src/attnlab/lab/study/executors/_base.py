@@ -42,3 +42,14 @@ def missing_package(package: str, extra: str, instead: str) -> OptionError:
         f"--on {extra} needs {package}, which is not installed: pip install 'attnlab[{extra}]'. "
         f"Or {instead}."
     )
+
+
+def check_reach(jobs: Sequence[Job]) -> None:
+    """Refuse results in the memory of one process, for runs that are made in others."""
+    found = [job.address for job in jobs if job.address.startswith("memory:")]
+    if found:
+        raise OptionError(
+            f"{found[0]!r} is the memory of this process, and runs are made in processes of their "
+            f"own, whose results would be lost. Give a folder, or the address of a store that all "
+            f"of them reach, such as s3://bucket/runs."
+        )

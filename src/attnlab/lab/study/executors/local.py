@@ -21,7 +21,7 @@ from typing import Protocol
 
 from attnlab._checked import check_whole
 from attnlab._words import counted
-from attnlab.lab.study.executors._base import Executor
+from attnlab.lab.study.executors._base import Executor, check_reach
 from attnlab.lab.study.executors._forks import ForkServer, start_python
 from attnlab.lab.study.lock import is_claimed, is_left_behind, owner
 from attnlab.lab.study.store import write_failure
@@ -94,6 +94,7 @@ class LocalExecutor(Executor):
         return f"this machine: {self.slots} at a time, {where}"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        check_reach(jobs)
         queue = deque(jobs)
         free = deque(range(self.slots))
         running: list[_Running] = []

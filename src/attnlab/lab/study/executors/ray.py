@@ -12,7 +12,7 @@ from typing import Any
 
 from attnlab._errors import InputError
 from attnlab._words import counted
-from attnlab.lab.study.executors._base import Executor, missing_package
+from attnlab.lab.study.executors._base import Executor, check_reach, missing_package
 from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import Job, Outcome, work
@@ -70,6 +70,7 @@ class RayExecutor(Executor):
         return f"Ray ({where}): {each} per run"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        check_reach(jobs)
         ray = self._ray
         ours = not ray.is_initialized()
         if ours:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlab._errors import OptionError
 from attnlab._words import counted
-from attnlab.lab.study.executors._base import Executor, missing_package
+from attnlab.lab.study.executors._base import Executor, check_reach, missing_package
 from attnlab.lab.study.worker import Job, Outcome, work
 
 Value = int | float | str | bool
@@ -75,6 +75,7 @@ class SlurmExecutor(Executor):
         return f"submitit ({self.cluster}): {each} per run"
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        check_reach(jobs)
         import submitit
 
         with self._executor.batch():  # one job array, not a flood of single jobs

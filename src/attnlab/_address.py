@@ -1,0 +1,39 @@
+"""Addresses of fsspec (`s3://bucket/folder`), which stand where a folder of this machine may."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from attnlab._errors import InputError
+
+_CUT = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
+
+
+def is_address(given: str | Path) -> bool:
+    """Whether it is an address and not a folder of this machine; `file://` names such a folder."""
+    text = str(given)
+    if isinstance(given, Path) and _CUT.match(text):
+        raise InputError(
+            f"Expected an address as text but got the path {text!r}: a path drops one of its two "
+            f"slashes. Write {text.replace(':/', '://', 1)!r} without Path."
+        )
+    return "://" in text and not text.startswith("file://")
+
+
+def local_path(given: str | Path) -> Path:
+    """The folder of this machine that is meant."""
+    return Path(str(given).removeprefix("file://"))
+
+
+def file_system(root: str) -> tuple[Any, str]:
+    """The file system of an address, or of a folder of this machine, and the path in it."""
+    import fsspec  # a tenth of a second that nothing else needs
+
+    try:
+        system, path = fsspec.core.url_to_fs(root if "://" in root else os.path.abspath(root))
+    except (ImportError, ValueError) as error:
+        raise InputError(f"The address {root!r} cannot be opened: {error}.") from error
+    return system, path
