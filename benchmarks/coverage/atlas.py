@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import attnlab
 from attnlab._errors import AttnlabError
 from attnlab._files import write_whole
 from attnlab.residuals import Step, Watchable, watchable
+from attnlab.surgery.insertion import attachments
 from attnlab.surgery.shortening.check import check_removal
 from attnlab.surgery.shortening.operation import decide_removal, why_not
 from benchmarks._common import Table, machine, read_json, settings, write_json
@@ -48,6 +50,10 @@ class Entry:
     """Steps that may go by themselves, before the check ..."""
     removal: str = ""
     """... and the check of one of them: exact, or why not."""
+    foldable: int | None = None
+    """Steps whose branch takes a constant gate in, exactly; None if it was not tried."""
+    kept: str = ""
+    """Why the first other step does not, or why no gate folds at all."""
     causal: bool | None = None
     """Whether no output depends on a later token, by changing the last one."""
     cpu_seconds: float = 0.0
@@ -66,6 +72,7 @@ class Entry:
             str(self.stages),
             f"{self.removable} of {self.found}",
             self.removal,
+            f"{self.foldable} of {self.found}",
             ", ".join(f"`{form}`" for form in self.forms),
             causal,
             f"{self.cpu_seconds:.2f}",
@@ -81,6 +88,7 @@ COLUMNS = [
     "stages",
     "may go",
     "one removed",
+    "fold",
     "update",
     "causal",
     "CPU s",
@@ -154,6 +162,27 @@ def _entry(network: Network) -> Entry:
     return row
 
 
+def _fold(row: Entry, network: Network) -> None:
+    """Insert a constant gate, with values as if trained, at every step that takes one, and fold."""
+    row.foldable = 0
+    try:
+        model, example = network.stirred(), network.example()
+        gated, _ = attnlab.insert(
+            model, "asr:se", where=lambda site: not site.refusal, example=example
+        )
+        with torch.no_grad():
+            for _, attachment in attachments(gated):
+                for parameter in attachment.parameters():
+                    parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        receipt = attnlab.fold(gated, partial=True, example=example)[1]
+    except Exception as error:
+        row.kept = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:150]}"
+    else:
+        row.foldable = len(receipt.sites)
+        row.kept = next((site.kept for site in receipt.kept), "")
+    gc.collect()
+
+
 def _gates_of_blocks(found: Watchable) -> list[str]:
     """The names of what multiplies in the blocks, with `*` for the number of a block."""
     names = [gate.name for gate in found.gates if gate.kind == "product"]
@@ -164,12 +193,14 @@ def _totals(rows: list[Entry]) -> Iterator[str]:
     for group in dict.fromkeys(row.group for row in rows):
         own = [row for row in rows if row.group == group]
         right = sum(row.discovery != "wrong" for row in own)
+        everywhere = sum(bool(row.found) and row.foldable == row.found for row in own)
         goes = sum(not row.removal.startswith("no") for row in own)
         slowest = max(own, key=lambda row: row.cpu_seconds)
         yield (
             f"{group}: {len(own)} families; steps right in {right} ({100 * right / len(own):.1f} "
-            f"%), a step can be removed in {goes} ({100 * goes / len(own):.1f} %); the slowest "
-            f"took {slowest.cpu_seconds:.1f} CPU s ({slowest.family}); several streams in "
+            f"%), a step can be removed in {goes} ({100 * goes / len(own):.1f} %), a constant "
+            f"gate folds at every step in {everywhere} ({100 * everywhere / len(own):.1f} %); the "
+            f"slowest took {slowest.cpu_seconds:.1f} CPU s ({slowest.family}); several streams in "
             f"{sum(row.streams > 1 for row in own)}, gates or scales of their own in "
             f"{sum(bool(row.gates) for row in own)}"
         )
@@ -223,8 +254,11 @@ def language(
     for network in chosen(collection("language").networks, only):
         key = (network.group, network.network)
         row = done[key] = done.get(key) or _entry(network)
+        if row.foldable is None:
+            _fold(row, network)
         rows.append(row)
-        print(f"{network.label}: {row.discovery}, {row.removal}", flush=True)
+        folds = f"folds at {row.foldable}"
+        print(f"{network.label}: {row.discovery}, {row.removal}, {folds}", flush=True)
         write_json(json, {"rows": [asdict(each) for each in done.values()]})
     print(*_totals(rows), sep="\n")
     if atlas:
