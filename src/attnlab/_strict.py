@@ -110,20 +110,20 @@ def _explanation(cls: type[BaseModel], error: ValidationError) -> str:
 
 def _explained(kind: str, problem: ErrorDetails) -> str:
     path = ".".join(str(part) for part in problem["loc"])
-    context = problem.get("ctx", {})
+    what, got, context = problem["type"], problem["input"], problem.get("ctx", {})
     if isinstance(context.get("error"), AttnlabError):
         return str(context["error"])
-    if problem["type"] == "missing":
+    if what == "missing":
         return f"Setting {path!r} of {kind} is missing."
     if not path:
-        return f"Expected a table of settings of {kind} but got {problem['input']!r}."
+        return f"Expected a table of settings of {kind} but got {got!r}."
     expected = problem["msg"].replace("Input should be", "expected")
-    if problem["type"] == "too_short":
+    if what == "too_short":
         expected = f"expected at least {context['min_length']} entry"
-    elif problem["type"] == "string_pattern_mismatch":
+    elif what == "string_pattern_mismatch":
         expected = f"expected a text of the form {context['pattern']}"
     hint = ""
-    if problem["type"] == "literal_error":
+    if what == "literal_error":
         choices = str(context["expected"]).replace(" or ", ", ").split(", ")
-        hint = nearest(str(problem["input"]), [choice.strip("'") for choice in choices])
-    return f"Setting {path!r} of {kind}: {expected} but got {problem['input']!r}.{hint}"
+        hint = nearest(str(got), [choice.strip("'") for choice in choices])
+    return f"Setting {path!r} of {kind}: {expected} but got {got!r}.{hint}"

@@ -3,8 +3,9 @@ transform of the user's own."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -94,16 +95,18 @@ def with_transform(data: Data, augmentation: Augmentation) -> Data:
     return TransformedData(data, found(**options))
 
 
-class MixedData(Data):
-    """Random erasing of timm, then MixUp or CutMix of torchvision, on normalised batches.
+class _ChangedBatches(Data):
+    """Data whose training batches are changed, one by one.
 
-    Each batch draws from its own stream, so that a run resumes to the bit. With several processes
-    each mixes its part of a batch.
+    Each batch draws from its own stream, so that a run resumes to the bit, and runs of one seed see
+    the same images whatever the gate. With several processes each changes its part of a batch.
     """
 
-    def __init__(self, data: Data, augmentation: Augmentation) -> None:
-        self.facts, self.streams = data.facts, data.streams
-        self._data, self._augmentation = data, augmentation
+    draws: ClassVar[str]
+    """The name of that stream."""
+
+    def __init__(self, data: Data) -> None:
+        self.facts, self.streams, self._data = data.facts, data.streams, data
 
     def order(self, seed: int, epoch: int) -> Tensor:
         return self._data.order(seed, epoch)
@@ -113,12 +116,29 @@ class MixedData(Data):
     ) -> Iterator[Batch]:
         batches = self._data.training(chunks, seed, epoch, device)
         for chunk, batch in zip(chunks, batches, strict=True):
-            with drawing_all(derive(seed, "mix", epoch, *chunk.images[:1].tolist()), device):
-                mixed = self._mixed(batch, device)
-            yield mixed
+            own_seed = derive(seed, self.draws, epoch, *chunk.images[:1].tolist())
+            yield self.changed(batch, own_seed, device)
 
     def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
         return self._data.testing(chunks, device)
+
+    @abstractmethod
+    def changed(self, batch: Batch, seed: int, device: torch.device) -> Batch:
+        """The batch as it is trained on, all random numbers drawn from `seed`."""
+
+
+class MixedData(_ChangedBatches):
+    """Random erasing of timm, then MixUp or CutMix of torchvision, on normalised batches."""
+
+    draws = "mix"
+
+    def __init__(self, data: Data, augmentation: Augmentation) -> None:
+        super().__init__(data)
+        self._augmentation = augmentation
+
+    def changed(self, batch: Batch, seed: int, device: torch.device) -> Batch:
+        with drawing_all(seed, device):
+            return self._mixed(batch, device)
 
     def _mixed(self, batch: Batch, device: torch.device) -> Batch:
         from timm.data.random_erasing import RandomErasing
@@ -138,32 +158,24 @@ class MixedData(Data):
         return Batch(images, targets)
 
 
-class TransformedData(Data):
-    """Each batch draws from its own stream, so that a run resumes to the bit, and runs of one
-    seed see the same images whatever the gate."""
+class TransformedData(_ChangedBatches):
+    """Training batches through a transform of the user's own."""
+
+    draws = "transform"
 
     def __init__(self, data: Data, transform: nn.Module) -> None:
-        self.facts, self.streams = data.facts, data.streams
-        self._data, self._transform = data, transform
+        super().__init__(data)
+        self._transform = transform
 
-    def order(self, seed: int, epoch: int) -> Tensor:
-        return self._data.order(seed, epoch)
-
-    def training(
-        self, chunks: Sequence[Chunk], seed: int, epoch: int, device: torch.device
-    ) -> Iterator[Batch]:
-        batches = self._data.training(chunks, seed, epoch, device)
-        for chunk, batch in zip(chunks, batches, strict=True):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(seed, "transform", epoch, *chunk.images[:1].tolist()))
-                images = self._transform(batch.inputs)
-            if not isinstance(images, Tensor) or images.shape[0] != batch.inputs.shape[0]:
-                got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-                raise InputError(
-                    f"Transform {type(self._transform).__name__}: expected a tensor with the "
-                    f"{batch.inputs.shape[0]} images of the batch but got {got}."
-                )
-            yield Batch(images, batch.targets)
-
-    def testing(self, chunks: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        return self._data.testing(chunks, device)
+    def changed(self, batch: Batch, seed: int, device: torch.device) -> Batch:
+        del device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            images = self._transform(batch.inputs)
+        if not isinstance(images, Tensor) or images.shape[0] != batch.inputs.shape[0]:
+            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise InputError(
+                f"Transform {type(self._transform).__name__}: expected a tensor with the "
+                f"{batch.inputs.shape[0]} images of the batch but got {got}."
+            )
+        return Batch(images, batch.targets)

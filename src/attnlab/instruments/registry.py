@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attnlab._errors import unknown_name
-
 if TYPE_CHECKING:
     from attnlab.results.base import Result
 
@@ -131,10 +129,3 @@ def result_kind(form: str) -> type[Result] | None:
         for each in INSTRUMENTS.values():
             _ = each.compare  # a comparison of networks has a format of its own
     return FORMATS.get(form)
-
-
-def instrument_named(name: str) -> Instrument:
-    """The instrument `name`, or an error with the nearest name."""
-    if name not in INSTRUMENTS:
-        raise unknown_name("instrument", name, INSTRUMENTS)
-    return INSTRUMENTS[name]

@@ -60,13 +60,7 @@ def removal_curves(
         raise OptionError("Removal curves need images: pass batches, images=loader.")
     ranked, judge = trials.ranked, _Judge(trials.judged)
     chosen, depth = _rankings(rankings, ranked), _depth(most, ranked)
-    if asked is not None:
-        check_whole("asked", asked, 1)
-        if asked > depth:
-            raise OptionError(f"Expected asked to be at most {depth}, as many as go, not {asked}.")
-    if asked_by is not None and asked_by not in [ranking.name for ranking in chosen]:
-        names = ", ".join(ranking.name for ranking in chosen)
-        raise OptionError(f"Expected asked_by to be one of {names} but got {asked_by!r}.")
+    _check_asked(asked, asked_by, depth, chosen)
     found = ShortenResult(
         network=subject.name,
         images=ranked.images,
@@ -81,6 +75,19 @@ def removal_curves(
         seconds=perf_counter() - began,
     )
     return subject.sign(found)
+
+
+def _check_asked(
+    asked: int | None, asked_by: str | None, depth: int, chosen: Sequence[Ranking]
+) -> None:
+    """Refuse a verdict on more steps than go, or by a ranking that is not computed."""
+    if asked is not None:
+        check_whole("asked", asked, 1)
+        if asked > depth:
+            raise OptionError(f"Expected asked to be at most {depth}, as many as go, not {asked}.")
+    if asked_by is not None and asked_by not in [ranking.name for ranking in chosen]:
+        names = ", ".join(ranking.name for ranking in chosen)
+        raise OptionError(f"Expected asked_by to be one of {names} but got {asked_by!r}.")
 
 
 def _rankings(names: Sequence[str] | None, trial: RemovalTrial) -> list[Ranking]:

@@ -38,22 +38,26 @@ def seeds_needed(
     Returns:
         The number, or None if it is more than `most`.
     """
-    with needs("study"):
-        from scipy import stats  # here, because it takes a second that no worker needs
-
     _check(effect, spread, level, power, most)
     size = abs(effect) / spread
     for number in range(2, most + 1):
-        freedom = number - 1
-        limit = t_limit(number, level) if sequential else stats.t.isf((1 - level) / 2, freedom)
-        if math.isinf(limit):
-            continue
-        shift = size * math.sqrt(number)
-        above = stats.nct.sf(limit, freedom, shift)
-        below = stats.nct.cdf(-limit, freedom, shift)
-        if above + below >= power:
+        if _shown(size, number, level, sequential) >= power:
             return number
     return None
+
+
+def _shown(size: float, number: int, level: float, sequential: bool) -> float:
+    """The probability that this number of seeds shows an effect of `size` standard deviations."""
+    with needs("study"):
+        from scipy import stats  # here, because it takes a second that no worker needs
+
+    freedom = number - 1
+    limit = t_limit(number, level) if sequential else stats.t.isf((1 - level) / 2, freedom)
+    if math.isinf(limit):  # so few that no difference would be believed
+        return 0.0
+    shift = size * math.sqrt(number)
+    above, below = stats.nct.sf(limit, freedom, shift), stats.nct.cdf(-limit, freedom, shift)
+    return float(above + below)
 
 
 def _check(effect: float, spread: float, level: float, power: float, most: int) -> None:

@@ -93,7 +93,8 @@ class Midway:
     def read(cls, saved: Mapping[str, Any], rank: int, processes: int) -> Midway:
         """What `saved` returned, for one of the processes. With another number of them than
         before the run goes on, but not to the bit."""
-        everyones: list[Saved] = saved["processes"]
+        part = dict(saved)
+        everyones: list[Saved] = part.pop("processes")
         if len(everyones) == processes:
             own = everyones[rank]
         else:
@@ -106,7 +107,7 @@ class Midway:
                     stacklevel=2,
                 )
             own = _shared(everyones, rank)
-        return cls(saved["step"], saved["steps"], saved["seconds"], saved["waited"], own)
+        return cls(own=own, **part)
 
     def restore_random(self, device: torch.device) -> None:
         """Go on with the random numbers where they were; they stay if they are not known."""
