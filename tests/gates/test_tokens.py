@@ -130,7 +130,7 @@ def test_conversion_changes_nothing_at_first(name: str, backbone: str) -> None:
     }[backbone]
     plain = attnlab.create(backbone, 50, **options).double().eval()
     tokens = torch.randint(50, (2, 12))
-    gated, receipt = attnlab.insert(plain, name, start="identity", example=tokens)
+    gated, receipt = attnlab.insert(plain, name, start="identity", place="branch", example=tokens)
     assert len(receipt.sites) == 4
     each = {"token": 17, "head": 4 * 17, "element": 16 * 17, "scale": 16, "rezero": 1, "lambda": 2}
     assert receipt.parameters_after - receipt.parameters_before == 4 * each[name]
@@ -169,7 +169,9 @@ def test_gates_that_turned_out_constant_fold_back(name: str) -> None:
     """Weights of zero leave σ(b), the same for every token; others stay, with a reason."""
     plain = attnlab.create("decoder", **SMALL).double().eval()
     tokens = torch.randint(256, (4, 12))
-    gated = away(attnlab.insert(plain, name, start="identity", example=tokens)[0], plain)
+    gated = away(
+        attnlab.insert(plain, name, start="identity", place="branch", example=tokens)[0], plain
+    )
     kept, receipt = fold_constants(gated, [tokens])
     assert receipt.sites == ()
     assert "its gate varies by" in str(receipt)
@@ -308,7 +310,7 @@ def test_a_cache_and_generation_stay_right(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_vision_transformers_take_them(name: str) -> None:
     plain = attnlab.create("timm:test_vit").eval()
-    gated, receipt = attnlab.insert(plain, name, start="identity")
+    gated, receipt = attnlab.insert(plain, name, start="identity", place="branch")
     images = torch.randn(1, 3, 160, 160)
     with torch.no_grad():
         torch.testing.assert_close(gated(images), plain(images), rtol=0, atol=1e-5)

@@ -36,8 +36,9 @@ class GateOptions:
     modules'. Everywhere if left out."""
     start: Literal["paper", "identity"] = "paper"
     """The paper's first gate, or one that leaves the output unchanged at first."""
-    place: Literal["auto", "branch", "norm"] = "auto"
-    """At the end of a branch, or after the norm that it ends in."""
+    place: Literal["auto", "branch", "norm", "heads"] = "auto"
+    """At the end of a branch, after the norm that it ends in, or in front of the output projection
+    of attention."""
     shared: bool = False
     """One gate for all chosen blocks of a stage."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()

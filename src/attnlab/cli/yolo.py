@@ -18,7 +18,7 @@ def yolo(
     gate: str | None = None,
     where: str | None = None,
     start: Literal["paper", "identity"] = "paper",
-    place: Literal["auto", "branch", "norm"] = "auto",
+    place: Literal["auto", "branch", "norm", "heads"] = "auto",
 ) -> None:
     """Train, validate or export a network of Ultralytics with gates in it. Their settings are given
     as their own command takes them, key=value.

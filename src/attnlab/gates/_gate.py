@@ -46,6 +46,9 @@ class Gate(nn.Module, ABC):
     ranks: tuple[int, ...] = (2,)
     """How many spatial axes its maps may have: 1 sequences and tokens, 2 images, 3 volumes."""
 
+    at_heads: ClassVar[bool] = False
+    """Whether it belongs in front of the output projection of attention, where there is one."""
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         if channels < 1:
@@ -202,6 +205,11 @@ class GateInfo:
     def on_vector(self) -> bool:
         """Whether the gate can be put on a learned vector, as "asr:name"."""
         return issubclass(self.build, Gate) and self.build.on_vector
+
+    @property
+    def at_heads(self) -> bool:
+        """Whether it belongs in front of the output projection of attention, where there is one."""
+        return issubclass(self.build, Gate) and self.build.at_heads
 
     @property
     def constant(self) -> bool:

@@ -1,7 +1,9 @@
 """What gates for tokens share: `gate = factor · σ(W x̂ + b)`, from the token's own state alone.
 
-x̂ is the state x_t of the token, divided by its root mean square over channels. A gate of this kind
-looks at no other token, so it is causal, and a cache of keys and values does not change it.
+x̂ is the state x_t of the token, divided by its root mean square over channels. In front of the
+output projection of attention it is what the attention was given, divided so, which after a norm
+without shift is the same up to the norm's weights. A gate of this kind looks at no other token, so
+it is causal, and a cache of keys and values does not change it.
 """
 
 from __future__ import annotations
@@ -43,14 +45,24 @@ class TokenwiseGate(StepGate):
         read: how many of the first channels it reads; all when None.
         factor: 2 lets it start at 1 and grow or fall; 1 is a plain σ, which starts at a half.
         spread: standard deviation of its first weights. At 0 all tokens start alike.
+        state_channels: of the state, where it has others than the branch; as many when None.
     """
 
     ranks = ANY_RANK
 
     def __init__(
-        self, channels: int, values: int, read: int | None, factor: float, spread: float
+        self,
+        channels: int,
+        values: int,
+        read: int | None,
+        factor: float,
+        spread: float,
+        state_channels: int | None = None,
     ) -> None:
         super().__init__(channels)
+        if state_channels is not None and state_channels < 1:
+            raise OptionError(f"Expected state_channels to be at least 1 but got {state_channels}.")
+        self.state_channels = channels if state_channels is None else state_channels
         if read is not None and read < 1:
             raise OptionError(f"Expected read to be at least 1 channel but got {read}.")
         if not 0 < factor < float("inf"):
@@ -58,18 +70,18 @@ class TokenwiseGate(StepGate):
         if not 0 <= spread < float("inf"):
             raise OptionError(f"Expected spread to be at least 0 but got {spread}.")
         # A network has stages of other widths: where there are fewer channels, all are read.
-        self.read = channels if read is None else min(read, channels)
+        self.read = self.state_channels if read is None else min(read, self.state_channels)
         self.factor = factor
         self.weight = nn.Parameter(spread * torch.randn(values, self.read))
         self.bias = nn.Parameter(torch.zeros(values))
 
     def forward(self, shortcut: Maps, branch: Maps) -> Float[Tensor, "batch gated *space"]:
         self.check_input(branch)
-        if shortcut.shape != branch.shape:
+        if shortcut.shape != (len(branch), self.state_channels, *branch.shape[2:]):
             raise InputError(
-                f"{type(self).__name__} reads the state of each token, but the shortcut is "
-                f"{tuple(shortcut.shape)} and the branch {tuple(branch.shape)}. Put it on blocks "
-                f"with an identity shortcut."
+                f"{type(self).__name__} reads the state of each token, {self.state_channels} "
+                f"channels, but the shortcut is {tuple(shortcut.shape)} and the branch "
+                f"{tuple(branch.shape)}. Put it on blocks with an identity shortcut."
             )
         weight = self.weight.view(-1, self.read)
         gate = token_values(shortcut, weight, self.bias, self.factor).to(branch.dtype)

@@ -139,7 +139,7 @@ class Attachment(RecordedWhole, ABC):
         return features if axis == 1 and features.ndim == 4 else to_channel_first(features, axis)
 
     def extra_repr(self) -> str:
-        return f"behind {self.site.module!r}" if self.site.host == "output" else "at the addition"
+        return "at the addition" if self.site.host == "addition" else self.site.at
 
 
 class OwnedAttachment(Attachment, ABC):
@@ -235,6 +235,38 @@ class StepAttachment(OwnedAttachment):
         return self._placed(self._gate()(self._seen(shortcut), self._seen(branch)), branch)
 
 
+class HeadsAttachment(StepAttachment):
+    """A gate in front of the output projection of attention. What it reads is what the attention
+    was given: the module that reads that first tells it, in the same forward."""
+
+    def __init__(
+        self,
+        gate: StepGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
+        self._told = StageMemory()
+
+    def tell(self, state: Tensor) -> None:
+        """`state` is what the attention reads."""
+        self._told.value = (state,)
+
+    def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        del shortcut
+        told, self._told.value = self._told.value, None
+        if told is None:
+            raise SiteError(
+                f"The gate {self.name!r} reads what {self.site.reader!r} is given, but that did "
+                f"not run before {self.site.module!r}: the attention takes another path now, or a "
+                f"tool exchanged its modules after insertion. Run that tool first and insert "
+                f"afterwards."
+            )
+        return super().gated(branch, told[0])
+
+
 class CarryAttachment(StepAttachment):
     """A gate that also scales the state, `carry ⊗ x + gate ⊗ f(x)`.
 
@@ -274,7 +306,8 @@ class CarryAttachment(StepAttachment):
 
 
 class StageMemory(threading.local):
-    """What the last block of a stage left for the next one, during one forward run of a thread.
+    """What one place left for a later one, during one forward run of a thread: a block of a stage
+    for the next, the layer that begins an attention for the gate of its heads.
 
     It belongs to that run, not to the network: copies and files of a network have none.
     """

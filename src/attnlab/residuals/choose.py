@@ -9,8 +9,15 @@ from torch import nn
 from attnlab._errors import OptionError, SelectionError, SiteError, nearest
 from attnlab.residuals.branch_end import branch_end
 from attnlab.residuals.example import Run
+from attnlab.residuals.heads import has_attention
 from attnlab.residuals.site import Place, Site
-from attnlab.residuals.sites import DeclaresSites, named_sites, sites_at_norms, step_sites
+from attnlab.residuals.sites import (
+    DeclaresSites,
+    named_sites,
+    sites_at_norms,
+    sites_in_attention,
+    step_sites,
+)
 from attnlab.residuals.steps import find_steps, no_steps_error, norms_before_activation
 from attnlab.residuals.where import DRAWN, Where, lies_in, parse_where, select, split_inside
 
@@ -36,7 +43,8 @@ def find_sites(
     identity_only: bool = False,
 ) -> list[Site]:
     """The chosen sites of `model`. `both_ends`: the gate must see the shortcut as well. `place`:
-    where on the branches of steps, `auto` as for a constant gate. `identity_only`: where a number
+    where on the branches of steps, `auto` as for a constant gate; of `heads`, the steps without
+    attention are left out. `identity_only`: where a number
     of blocks per stage is chosen, it is among those whose shortcut is x_t itself. A network that
     declares its sites is believed."""
     where = where if callable(where) else parse_where(where)
@@ -52,14 +60,16 @@ def find_sites(
                 f"There is no residual step in {module!r}. The network has {len(found)}, the first "
                 f"of them in {found[0].owner!r}."
             )
-        if place != "branch":
+        if place == "heads":
+            sites = sites_in_attention(model, run.graph, sites)
+        elif place != "branch":
             sites = sites_at_norms(model, run.graph, sites, place)
         if identity_only and isinstance(where, str) and where.startswith(DRAWN):
             sites = [site for site in sites if site.kind == "identity"]
         return select(sites, where)
-    if place == "norm":
+    if place in ("norm", "heads"):
         raise OptionError(
-            "place='norm' moves gates on the branches of residual steps, and here modules are "
+            f"place={place!r} moves gates on the branches of residual steps, and here modules are "
             "named. Leave place out: a gate acts behind the module that is named."
         )
     if names is None and not isinstance(model, DeclaresSites):
@@ -111,6 +121,16 @@ def _named(model: nn.Module, run: Run, where: Where, module: str) -> Sequence[st
             "activation. Name modules by hand: where=['module.name', ...]."
         )
     return names
+
+
+def place_for_heads(model: nn.Module, run: Run, where: Where) -> Place:
+    """Where a gate for heads goes if nobody said where: to the heads, where the chosen part of a
+    network has attention on its steps."""
+    if _named(model, run, where, "") is not None:
+        return "branch"
+    module, _ = place_and_rest(model, where)
+    steps = [step for step in find_steps(run.graph) if lies_in(step.owner, module)]
+    return "heads" if has_attention(run.graph, steps) else "branch"
 
 
 def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:

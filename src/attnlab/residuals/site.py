@@ -10,11 +10,13 @@ from typing import Literal
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.steps import Step
 
-Host = Literal["output", "addition"]
+Host = Literal["output", "addition", "input"]
 Position = Literal["end", "inside", "elsewhere"]
-Place = Literal["auto", "branch", "norm"]
-"""Where on a step's branch a gate acts: at its end, or behind the norm that it ends in. `auto`: a
-constant gate (`asr:`) behind the norm where an activation follows that, any other at the end."""
+Place = Literal["auto", "branch", "norm", "heads"]
+"""Where on a step's branch a gate acts: at its end, behind the norm that it ends in, or in front of
+the output projection of its attention, where heads are apart. `auto`: a constant gate (`asr:`)
+behind the norm where an activation follows that, `head` and `element` at the heads where the
+network has attention, any other at the end."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Site:
     kind: str
     """`identity` or `projection` for a residual step, `output` for a module's output."""
     host: Host
-    """`output`: behind the module `module`. `addition`: at an addition in its forward."""
+    """`output`: behind the module `module`. `addition`: at an addition in its forward. `input`: in
+    front of it."""
     module: str
     home: str
     """The module on which the attachment is registered, and the attribute's name there."""
@@ -47,6 +50,12 @@ class Site:
     of f. `elsewhere`: on the branch of no step."""
     refusal: str = ""
     """Why no gate can act here, or an empty string."""
+    heads: int = 0
+    """In front of an output projection: how many heads the attention has."""
+    reader: str = ""
+    """There: the module that is given what the attention reads, ..."""
+    reads: int = 0
+    """... and how many channels that has."""
 
     @property
     def label(self) -> str:
@@ -54,6 +63,12 @@ class Site:
         if self.step is not None:
             return self.step.label
         return f"{self.stage}.{self.block}" if self.stage else self.name
+
+    @property
+    def at(self) -> str:
+        """Where the gate acts, for messages."""
+        words = {"output": "behind", "input": "in front of", "addition": "at an addition of"}
+        return f"{words[self.host]} {self.module or 'the network'!r}"
 
     @property
     def channels(self) -> int:

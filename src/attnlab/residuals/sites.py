@@ -11,10 +11,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from attnlab._errors import SelectionError, nearest
+from attnlab._errors import SelectionError, SiteError, nearest
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.branch_end import BranchEnd, branch_end
 from attnlab.residuals.graph import Graph, Node
+from attnlab.residuals.heads import sites_at_heads
 from attnlab.residuals.site import Place, Site, position_of
 from attnlab.residuals.steps import Step
 
@@ -81,6 +82,18 @@ def sites_at_norms(
             reason = "place='norm': its branch does not end in a norm that a module returns"
             site = replace(site, refusal=reason)
         moved.append(site)
+    return moved
+
+
+def sites_in_attention(model: nn.Module, graph: Graph, sites: Sequence[Site]) -> list[Site]:
+    """The sites of those steps that are attention, moved in front of its output projection."""
+    modules = dict(model.named_modules())
+    moved = sites_at_heads(model, graph, sites, lambda name: _beside(modules, name))
+    if not moved:
+        raise SiteError(
+            f"place='heads': there is no attention (softmax, then a product with the values) on "
+            f"any of the {len(sites)} steps. Leave place out: the gate acts at the end of branches."
+        )
     return moved
 
 

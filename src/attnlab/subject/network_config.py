@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat, field_validator
 from attnlab._errors import OptionError, SelectionError
 from attnlab._strict import Strict
 from attnlab.data import DataConfig, Value
+from attnlab.residuals.site import Place
 from attnlab.residuals.where import measured_word, parse_where
 from attnlab.surgery.noise import NoiseConfig
 from attnlab.tasks import TaskConfig
@@ -28,7 +29,7 @@ class NetworkConfig(Strict):
     gate_options: dict[str, Value] = {}
     where: str | tuple[str, ...] | None = None
     start: Literal["paper", "identity"] = "paper"
-    place: Literal["auto", "branch", "norm"] = "branch"
+    place: Place = "branch"
     """Not `insert`'s default: a study says where its gates act."""
     shared: bool = False
     """Whether the chosen blocks of a stage have one gate in common, as in EAN."""

@@ -30,6 +30,7 @@ from attnlab.networks.create import check_network, create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, token_input, uncompiled
 from attnlab.residuals.inputs import Batches
+from attnlab.residuals.site import Place
 from attnlab.results.mirror import one_result
 from attnlab.results.provenance import Provenance, provenance
 from attnlab.subject.building import own_preprocessing
@@ -59,7 +60,7 @@ def open(  # noqa: A001
     gate: str | None = None,
     where: str | None = None,
     start: Literal["paper", "identity"] = "paper",
-    place: Literal["auto", "branch", "norm"] = "auto",
+    place: Place = "auto",
     shared: bool = False,
     shortcut: Literal["projection", "zero_pad"] | None = None,
     part: Part | None = None,
@@ -143,7 +144,7 @@ class Asked:
     gate: str | None
     where: str | None
     start: Literal["paper", "identity"]
-    place: Literal["auto", "branch", "norm"]
+    place: Place
     shared: bool
     shortcut: str | None
     part: Part | None

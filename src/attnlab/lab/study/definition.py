@@ -28,6 +28,7 @@ from attnlab.lab.study.claims import EquivalenceConfig, Paper
 from attnlab.lab.study.files import list_studies as list_studies
 from attnlab.lab.study.files import study_file, study_table_of
 from attnlab.lab.tracking import TrackConfig, chosen
+from attnlab.residuals.site import Place
 from attnlab.residuals.where import EVERYWHERE
 from attnlab.results.study import StudyInvocation
 from attnlab.surgery.noise import NoiseConfig
@@ -68,7 +69,7 @@ class Module(Strict):
     where: str | tuple[str, ...] | None = None
     """Overrides the study's `where`."""
     start: Literal["paper", "identity"] = "paper"
-    place: Literal["auto", "branch", "norm"] = "branch"
+    place: Place = "branch"
     shared: bool = False
     """One gate for all chosen blocks of a stage, as in EAN's searched schemes."""
     backbone_options: dict[str, Value] = {}

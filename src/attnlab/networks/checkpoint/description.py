@@ -20,6 +20,7 @@ from attnlab._tokens import example_tokens
 from attnlab.networks.create import create
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import example_input
+from attnlab.residuals.site import Place
 from attnlab.surgery.folding import restructure
 from attnlab.surgery.history import Made, record_event
 from attnlab.surgery.insertion import attachments, remove_attachments
@@ -72,7 +73,7 @@ class Description:
     fused: bool = False
     affine: list[str] = field(default_factory=list)
     """Norms that a fold gave affine parameters."""
-    place: Literal["auto", "branch", "norm"] = "branch"
+    place: Place = "branch"
     """The place as given to `insert`, whose own default is `auto`; runs have the same default as
     this."""
     shared: bool = False

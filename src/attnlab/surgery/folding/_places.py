@@ -91,6 +91,7 @@ SCALES_STATE = (
 )
 
 PlaceKey = str | StepKey
+_INPUT = " (input)"
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ class Place:
 
     @property
     def key(self) -> PlaceKey:
-        """Where it acts: after a module, or at the addition of a step."""
+        """Where it acts: at a module, or at the addition of a step."""
+        if self.site.host == "input":
+            return f"{self.site.module}{_INPUT}"
         if self.site.host == "output":
             return self.site.module
         assert self.site.step is not None
@@ -146,9 +149,14 @@ class Place:
         by_itself = self.scale or self.own_gate
         if by_itself is not None:
             return f"{by_itself.name} at {self.site.label}"
-        if self.site.host == "output":
-            return self.site.module
+        if self.site.host != "addition":
+            return str(self.key)
         return f"{self.site.label} in {self.site.module or 'the network'}"
+
+    @property
+    def seen_at(self) -> PlaceKey:
+        """Where its effect is seen: behind the module, or at the addition."""
+        return self.site.module if self.site.host == "input" else self.key
 
     @property
     def folded(self) -> tuple[Held, ...]:
@@ -224,6 +232,7 @@ def _present(site: Site, attachment: str) -> Site:
         key = replace(step.key, owner=moved(step.key.owner))
         modules = tuple(map(moved, step.branch_modules))
         step = replace(step, name=moved(step.name), key=key, branch_modules=modules)
+    site = replace(site, reader=moved(site.reader)) if site.reader else site
     return replace(site, name=moved(site.name), module=moved(site.module), home=home, step=step)
 
 

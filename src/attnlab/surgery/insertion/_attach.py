@@ -14,6 +14,7 @@ from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import (
     BranchAttachment,
     CarryAttachment,
+    HeadsAttachment,
     OwnedAttachment,
     StageAttachment,
     StageMemory,
@@ -102,7 +103,14 @@ def _attachment(
     owner: OwnedAttachment | None = None,
 ) -> OwnedAttachment:
     attachment: OwnedAttachment
-    if isinstance(gate, CarryGate):
+    if site.host == "input" and isinstance(gate, StepGate):
+        if not gate.at_heads:
+            raise SiteError(
+                f"{type(gate).__name__} reads both ends of a step, and in front of an output "
+                f"projection there is none. Leave place='heads' out, or choose 'head' or 'element'."
+            )
+        attachment = HeadsAttachment(gate, site, scale, owner=owner)
+    elif isinstance(gate, CarryGate):
         attachment = CarryAttachment(gate, site, scale, owner=owner)
     elif isinstance(gate, StepGate):
         attachment = StepAttachment(gate, site, scale, owner=owner)

@@ -47,26 +47,27 @@ def looks_over_tokens(item: Resolved, site: Site) -> bool:
     if item.constant:
         return False
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        return any(_looks_back(item.build(site), site.channels, seed) for seed in range(_TRIALS))
+        return any(_looks_back(item.build(site), site, seed) for seed in range(_TRIALS))
 
 
-def _looks_back(gate: nn.Module, channels: int, seed: int) -> bool:
+def _looks_back(gate: nn.Module, site: Site, seed: int) -> bool:
     torch.manual_seed(seed)
     gate.eval()
     for parameter in gate.parameters():  # so large that no function at the end is at its limit
         inputs = parameter[0].numel() if parameter.ndim > 1 else 4
         parameter.normal_(std=max(inputs, 1) ** -0.5)
-    tokens = torch.randn(1, 6, channels)
+    tokens = torch.randn(1, 6, site.channels)
     other = tokens.clone()
-    other[:, -1] += torch.randn(channels)
-    one, two = (_values(gate, to_channel_first(t, 2)) for t in (tokens, other))
+    other[:, -1] += torch.randn(site.channels)
+    reads = site.reads or site.channels
+    one, two = (_values(gate, to_channel_first(t, 2), reads) for t in (tokens, other))
     places = max(one.shape[2] - 1, 1)
     return not torch.allclose(one[:, :, :places], two[:, :, :places], rtol=1e-6, atol=1e-7)
 
 
-def _values(gate: nn.Module, branch: Tensor) -> Tensor:
+def _values(gate: nn.Module, branch: Tensor, reads: int) -> Tensor:
     if isinstance(gate, StepGate):
-        return gate(branch.flip(1), branch)
+        return gate(branch.flip(1).repeat(1, -(-reads // branch.shape[1]), 1, 1)[:, :reads], branch)
     if isinstance(gate, StageGate):
         return gate(branch, None)[0]
     assert isinstance(gate, BranchGate)

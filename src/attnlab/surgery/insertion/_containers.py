@@ -90,12 +90,14 @@ def _renumber(container: nn.Module, children: nn.Module) -> None:
     gates = {n: c for n, c in container._modules.items() if isinstance(c, Attachment)}
     names = {id(child): name for name, child in children._modules.items()}
     if hosted is not None:
-        for name, hook in hosted.outputs.items():
+        for name, hook in hosted.hooks:
             if id(hook.host) not in names:
+                side = "in front of" if name in hosted.inputs else "behind"
                 raise SiteError(
                     f"{name!r} of {type(container).__name__} cannot be taken out: the "
-                    f"{gate_names(hook.attachments)} acts behind it. Take that off first: "
-                    f"attnlab.remove(network)."
+                    f"{gate_names(hook.attachments)} acts {side} it. Take that off "
+                    f"first: attnlab.remove(network)."
                 )
         hosted.outputs = {names[id(hook.host)]: hook for hook in hosted.outputs.values()}
+        hosted.inputs = {names[id(hook.host)]: hook for hook in hosted.inputs.values()}
     container._modules = OrderedDict({**children._modules, **gates})

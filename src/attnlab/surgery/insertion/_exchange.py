@@ -94,7 +94,7 @@ def run(
     if hosted.guard is not None and hosted.guard.doubted:
         forward = functools.partial(hosted.guard.prove, module, forward)
     if hosted.rebuilt:
-        forward = functools.partial(each_once, module, hosted.outputs, forward)
+        forward = functools.partial(each_once, module, hosted.hooks, forward)
     if hosted.traced:
         forward = functools.partial(on_its_own, hosted.outputs, forward)
     if hosted.additions:
@@ -115,7 +115,7 @@ def _traced(
     """The same while torch.fx traces: gates become nodes of its graph."""
     tracer = proxy.tracer
     assert isinstance(tracer, Tracer)
-    if hosted.additions:
+    if hosted.additions or hosted.inputs:
         if tracer.root is module:
             raise additions_error(module)
         return record_whole(module, proxy, args, kwargs)
@@ -218,9 +218,10 @@ def _child_came(keeper: nn.Module, name: str, child: nn.Module) -> None:
     if hosted is None or hosted.children.get(name) is None:
         return
     hosted.children[name] = child
-    hook = hosted.outputs.get(name)
-    if hook is not None and hook.host is not child:
-        hosted.outputs[name] = moved(hook, child)
+    for hooks in (hosted.outputs, hosted.inputs):
+        hook = hooks.get(name)
+        if hook is not None and hook.host is not child:
+            hooks[name] = moved(hook, child)
 
 
 _classes: dict[type[nn.Module], type[nn.Module]] = {}

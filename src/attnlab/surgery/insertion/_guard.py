@@ -25,11 +25,17 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
-from attnlab.surgery.insertion._outputs import HOOK, WHAT_TO_DO, OutputHook, gate_names
+from attnlab.surgery.insertion._outputs import (
+    HOOK,
+    WHAT_TO_DO,
+    OutputHook,
+    ReadHook,
+    gate_names,
+    hooks_at,
+)
 from attnlab.surgery.insertion._pretrained import Insertion
 
 _children = attrgetter("_modules")
-_hooks = attrgetter("_forward_hooks")
 _state = attrgetter("__dict__")
 
 
@@ -42,7 +48,7 @@ class _Look:
 
     def __init__(self, modules: Sequence[nn.Module], hooks: Sequence[OutputHook]) -> None:
         self.modules = tuple(modules)
-        self.hosts = tuple(hook.host for hook in hooks)
+        self.slots = tuple(hook.slots(hook.host) for hook in hooks)
         self.children = [dict(module._modules) for module in modules]
         self.forwards = self._forwards()
         self.hooks = list(hooks)
@@ -54,7 +60,7 @@ class _Look:
         """Whether children, hooks and forwards are as they were when this was made."""
         return (
             list(map(_children, self.modules)) == self.children
-            and list(map(dict.get, map(_hooks, self.hosts), repeat(HOOK))) == self.hooks
+            and list(map(dict.get, self.slots, repeat(HOOK))) == self.hooks
             and self._forwards() == self.forwards
         )
 
@@ -142,7 +148,7 @@ class Guard:
         elif [carrier._modules for carrier in self.carriers] != children or not self._hooked():
             self.look(network)
         if not torch.compiler.is_compiling():
-            hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
+            hooks = [hook for hosted in self.carried for _, hook in hosted.hooks]
             modules = {id(each): each for each in (*self.passed, *self.carriers)}
             self.last = _Look(list(modules.values()), hooks)
 
@@ -165,8 +171,8 @@ class Guard:
     def _hooked(self) -> bool:
         """Some tools clear all hooks."""
         for hosted in self.carried:
-            for hook in hosted.outputs.values():
-                if hook.host._forward_hooks.get(HOOK) is not hook:
+            for _, hook in hosted.hooks:
+                if hook.slots(hook.host).get(HOOK) is not hook:
                     return False
         return True
 
@@ -219,7 +225,7 @@ class Guard:
         """A gate follows the one name of its host that it knows, and the other may be the one that
         runs. Hosts with one name need no watching, so that to exchange a norm costs nothing."""
         names = Counter(id(child) for module in modules for child in module._modules.values())
-        hooks = [hook for hosted in self.carried for hook in hosted.outputs.values()]
+        hooks = [hook for hosted in self.carried for _, hook in hosted.hooks]
         return [hook.host for hook in hooks if names[id(hook.host)] > 1]
 
     # Hooks come and go in it, so it is not compiled. `torch.compiler.disable` would import
@@ -317,17 +323,17 @@ def lost_gates(modules: Sequence[nn.Module], gates: list[Attachment]) -> list[At
 
 
 def acting_in(module: nn.Module) -> Iterator[Attachment]:
-    """The gates that act at the additions of `module`, behind its output, or behind a child's."""
+    """The gates that act at the additions of `module`, at itself, or at a child."""
     hosted = hosted_by(module)
     if hosted is not None:
         for gated in hosted.additions:
             yield from gated.attachments
-        for name, kept in hosted.outputs.items():
-            if module._modules.get(name) is not None:
+        for name, kept in hosted.hooks:
+            if module._modules.get(name) is not None and not isinstance(kept, ReadHook):
                 yield from kept.attachments
-    hook = module._forward_hooks.get(HOOK)
-    if isinstance(hook, OutputHook) and hook.live:
-        yield from hook.attachments
+    for hook in hooks_at(module):
+        if hook.live and not isinstance(hook, ReadHook):
+            yield from hook.attachments
 
 
 def _lost_norm_error(network: nn.Module, name: str) -> GateLostError:
@@ -339,13 +345,12 @@ def _lost_norm_error(network: nn.Module, name: str) -> GateLostError:
 
 def _lost_error(network: nn.Module, lost: list[Attachment], *, ran: bool = False) -> GateLostError:
     first = lost[0]
-    at = first.site.module or type(network).__name__
-    where = f"behind {at!r}" if first.site.host == "output" else f"at an addition of {at!r}"
     more = f", and {len(lost) - 1} more are lost as well" if len(lost) > 1 else ""
     what = "exchanged for another"
     if ran:  # it is still in the network, and did not act
         what = "exchanged, or given another forward,"
     return GateLostError(
-        f"The {gate_names([first])} acted {where}, but a module on the way there was {what} after "
-        f"insertion, and {type(network).__name__} would answer without the gate{more}. {WHAT_TO_DO}"
+        f"The {gate_names([first])} acted {first.site.at}, but a module on the way there was "
+        f"{what} after insertion, and {type(network).__name__} would answer without the "
+        f"gate{more}. {WHAT_TO_DO}"
     )

@@ -1,4 +1,4 @@
-"""What a module carries of gates: those behind its children, those at its additions."""
+"""What a module carries of gates: those at its children, those at its additions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Hosted:
 
     outputs: dict[str, OutputHook] = field(default_factory=dict)
     """By the names of the children behind which gates act."""
+    inputs: dict[str, OutputHook] = field(default_factory=dict)
+    """By the names of the children in front of which gates act, or whose input gates read."""
     additions: list[GatedAddition] = field(default_factory=list)
     guard: Guard | None = None
     """Of the network that gates were inserted into."""
@@ -39,13 +41,19 @@ class Hosted:
     def look(self, module: nn.Module) -> None:
         """Let hooks follow children that were exchanged, and notice those that came or went."""
         follow(module, self.outputs)
+        follow(module, self.inputs)
         if _names(module._modules) != _names(self.children):
             self.rebuilt = True
         self.children = dict(module._modules)
 
     @property
+    def hooks(self) -> list[tuple[str, OutputHook]]:
+        """Those at children, with their names."""
+        return [*self.outputs.items(), *self.inputs.items()]
+
+    @property
     def empty(self) -> bool:
-        return not (self.outputs or self.additions or self.guard or self.shortened)
+        return not (self.outputs or self.inputs or self.additions or self.guard or self.shortened)
 
 
 def _names(children: Mapping[str, nn.Module | None]) -> set[str]:

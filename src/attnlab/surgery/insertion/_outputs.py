@@ -1,4 +1,4 @@
-"""Gates behind a module's output: a forward hook that follows the module's name.
+"""Gates behind a module's output, or in front of it: a hook that follows the module's name.
 
 Tools replace modules (SyncBatchNorm, frozen norms, fused convolutions, LoRA layers); what stays is
 the name under which the parent runs them. So the parent, the *keeper*, knows the name, and moves
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy, Tracer
 
-from attnlab._errors import GateLostError
-from attnlab.residuals.attachment import Attachment
+from attnlab._errors import GateLostError, SiteError
+from attnlab.residuals.attachment import Attachment, HeadsAttachment
 from attnlab.residuals.fx import forget_handed, hand_over
 
 HOOK = -1
@@ -42,7 +42,12 @@ class OutputHook:
         self.in_graph = False
         """Whether a graph that torch.fx traced calls the gates as well."""
 
-    def __call__(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
+    @staticmethod
+    def slots(host: nn.Module) -> dict[int, Any]:
+        """Where such a hook is put at a module, under `HOOK`."""
+        return host._forward_hooks
+
+    def __call__(self, module: nn.Module, arguments: Any, output: Any) -> Any:
         del module, arguments
         if not self.live:
             return output
@@ -75,15 +80,60 @@ class OutputHook:
         self.attachments = [a for a in self.attachments if id(a) not in gone]
 
 
-def host_behind(
-    keeper: nn.Module, outputs: dict[str, OutputHook], name: str, attachment: Attachment
+class InputHook(OutputHook):
+    """Forward pre-hook that gates what a module is given."""
+
+    @staticmethod
+    def slots(host: nn.Module) -> dict[int, Any]:
+        return host._forward_pre_hooks
+
+    def __call__(self, module: nn.Module, arguments: Any, output: Any = None) -> Any:
+        del output
+        if not self.live:
+            return None
+        if not arguments or not isinstance(arguments[0], Tensor):
+            raise SiteError(
+                f"The {gate_names(self.attachments)} acts in front of "
+                f"{self.attachments[0].site.module!r}, which was not called with a tensor first, "
+                f"as at insertion. Insert again with an example that takes this path (example=...)."
+            )
+        return (super().__call__(module, (), arguments[0]), *arguments[1:])
+
+
+class ReadHook(InputHook):
+    """Forward pre-hook that tells gates further on what a module is given."""
+
+    def __call__(self, module: nn.Module, arguments: Any, output: Any = None) -> None:
+        del module, output
+        if self.live and arguments and isinstance(arguments[0], Tensor):
+            if self.counted:
+                count_call(self)
+            for attachment in self.attachments:
+                assert isinstance(attachment, HeadsAttachment)
+                attachment.tell(arguments[0])
+
+
+def host_at_child(
+    keeper: nn.Module,
+    hooks: dict[str, OutputHook],
+    name: str,
+    attachment: Attachment,
+    kind: type[OutputHook] = OutputHook,
 ) -> None:
-    """Let `attachment` act after the child `name` of `keeper`, after those that do already."""
-    if name in outputs:
-        outputs[name].attachments.append(attachment)
+    """Let `attachment` act at the child `name` of `keeper`, after those that do already."""
+    if name in hooks:
+        hooks[name].attachments.append(attachment)
     else:
         host = keeper.get_submodule(name)
-        outputs[name] = host._forward_hooks[HOOK] = OutputHook(host, [attachment], hidden=False)
+        hooks[name] = kind.slots(host)[HOOK] = kind(host, [attachment], hidden=False)
+
+
+def hooks_at(host: nn.Module) -> Iterator[OutputHook]:
+    """The hooks of gates that are put at a module."""
+    for slots in (host._forward_hooks, host._forward_pre_hooks):
+        hook = slots.get(HOOK)
+        if isinstance(hook, OutputHook):
+            yield hook
 
 
 def follow(keeper: nn.Module, outputs: dict[str, OutputHook]) -> None:
@@ -91,7 +141,7 @@ def follow(keeper: nn.Module, outputs: dict[str, OutputHook]) -> None:
     for name, hook in outputs.items():
         host = keeper._modules.get(name)
         if host is hook.host:
-            host._forward_hooks[HOOK] = hook
+            hook.slots(host)[HOOK] = hook
         elif host is None:
             raise _gone(keeper, name, hook)
         else:
@@ -101,9 +151,9 @@ def follow(keeper: nn.Module, outputs: dict[str, OutputHook]) -> None:
 def moved(hook: OutputHook, host: nn.Module) -> OutputHook:
     """`hook` on another host. A new one: the old may have been handed on to other modules."""
     hook.live = False
-    new = OutputHook(host, hook.attachments, hook.hidden)
+    new = type(hook)(host, hook.attachments, hook.hidden)
     new.in_graph = hook.in_graph
-    host._forward_hooks[HOOK] = new
+    new.slots(host)[HOOK] = new
     return new
 
 
@@ -116,13 +166,13 @@ def count_call(hook: OutputHook) -> None:
 
 def each_once(
     keeper: nn.Module,
-    outputs: dict[str, OutputHook],
+    hooks: Collection[tuple[str, OutputHook]],
     forward: Callable[..., object],
     *args: object,
     **kwargs: object,
 ) -> object:
     """`forward(*args, **kwargs)` of a keeper that was rebuilt; every hook must act once in it."""
-    for hook in outputs.values():
+    for _, hook in hooks:
         hook.counted = True
     before: list[OutputHook] | None = getattr(_running, "calls", None)
     calls: list[OutputHook] = []
@@ -133,7 +183,7 @@ def each_once(
         _running.calls = before
         if before is not None:
             before.extend(calls)
-    for name, hook in outputs.items():
+    for name, hook in hooks:
         count = sum(call is hook for call in calls)
         if count != 1:
             raise _not_once(keeper, name, hook, count)
@@ -166,7 +216,7 @@ def gate_names(attachments: list[Attachment]) -> str:
 
 def _gone(keeper: nn.Module, name: str, hook: OutputHook) -> GateLostError:
     return GateLostError(
-        f"The {gate_names(hook.attachments)} acted behind {hook.attachments[0].site.module!r}, but "
+        f"The {gate_names(hook.attachments)} acted {hook.attachments[0].site.at}, but "
         f"{type(keeper).__name__} has no module {name!r} any more: a tool that fuses or rebuilds "
         f"modules took it away after insertion. {WHAT_TO_DO}"
     )
@@ -174,7 +224,7 @@ def _gone(keeper: nn.Module, name: str, hook: OutputHook) -> GateLostError:
 
 def _not_once(keeper: nn.Module, name: str, hook: OutputHook, count: int) -> GateLostError:
     return GateLostError(
-        f"The {gate_names(hook.attachments)} acts behind {hook.attachments[0].site.module!r}, but "
+        f"The {gate_names(hook.attachments)} acts {hook.attachments[0].site.at}, but "
         f"{type(keeper).__name__} ran its {name!r} {count} times instead of once: its forward or "
         f"its modules were changed after insertion. {WHAT_TO_DO}"
     )

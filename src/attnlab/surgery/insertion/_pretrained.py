@@ -25,6 +25,7 @@ from attnlab._errors import PretrainedWarning, SiteError
 from attnlab._files import write_whole
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.example import Example
+from attnlab.residuals.site import Place
 
 GATES_FILE = "attnlab.json"
 """In the folder of a network of Hugging Face, how its gates came in."""
@@ -65,7 +66,7 @@ class Insertion:
     labels: list[str] | None = None
     """Of a `where` that was a function: the labels of the steps that it chose."""
     start: Literal["paper", "identity"] = "paper"
-    place: Literal["auto", "branch", "norm"] = "auto"
+    place: Place = "auto"
     shared: bool = False
     options: dict[str, object] = field(default_factory=dict)
     named: dict[str, StoredTensor | bool | int | float | str | None] | None = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
 from attnlab._errors import OptionError, check_options, nearest
-from attnlab.gates import ConstantGate, StepGate, parse_gate
+from attnlab.gates import ConstantGate, Gate, StepGate, parse_gate
 from attnlab.gates.asr import VISION_TRANSFORMER
 from attnlab.gates.registry import Form, GateSpec, form_of_class
 from attnlab.residuals.site import Site
@@ -26,6 +26,8 @@ class Resolved:
     """Of a step gate: whether it also acts where the shortcut is a projection of x_t."""
     constant: bool = False
     """Whether it is the same for every input, so that it may be folded."""
+    at_heads: bool = False
+    """Whether it belongs in front of the output projection of attention, where there is one."""
     trainable: bool = True
     """Whether its parameters train; else it stays at its first value, as a control."""
 
@@ -45,7 +47,13 @@ def resolve(
     _check(gate, specs, given)
     return tuple(
         Resolved(
-            str(spec), spec.form, _builder(spec, given), include_first, spec.constant, trainable
+            str(spec),
+            spec.form,
+            _builder(spec, given),
+            include_first,
+            spec.constant,
+            spec.info.at_heads and not spec.asr,
+            trainable,
         )
         for spec in specs
     )
@@ -97,9 +105,23 @@ def _builder(spec: GateSpec, given: Mapping[str, object]) -> Callable[[Site], nn
         options = {name: value for name, value in given.items() if name in spec.options}
         if spec.asr and len(site.shape) == 3:  # tokens: the paper's settings for ViT
             options = {**VISION_TRANSFORMER, **options}
-        return spec.build(site.channels, **options)
+        return spec.build(site.channels, **options, **_at_heads(site, spec.options, options))
 
     return build
+
+
+def _at_heads(site: Site, takes: Collection[str], given: Mapping[str, object]) -> dict[str, object]:
+    """What a gate in front of an output projection is told of the attention, of what it takes."""
+    if site.host != "input":
+        return {}
+    if given.get("heads", site.heads) != site.heads:
+        raise OptionError(
+            f"heads={given['heads']}, but the attention in front of {site.module!r} has "
+            f"{site.heads} heads. Leave heads out, or put the gate at the end of the branch: "
+            f"place='branch'."
+        )
+    told = {"heads": site.heads, "state_channels": site.reads}
+    return {name: value for name, value in told.items() if name in takes and name not in given}
 
 
 def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, object]) -> Resolved:
@@ -114,15 +136,17 @@ def _resolve_class(build: Callable[..., nn.Module], options: Mapping[str, object
         check_options(f"Gate {name}", build, given, skip=("channels",))
         raise OptionError(f"Gate {name} cannot be built from channels alone: {error}.") from None
     sample = build(64, **given)
+    parameters = inspect.signature(build).parameters
     form = form_of_class(type(sample))
     if form is not None:
         constant = isinstance(sample, ConstantGate)
         return Resolved(
             name,
             form,
-            lambda site: build(site.channels, **given),
+            lambda site: build(site.channels, **given, **_at_heads(site, parameters, given)),
             include_first,
             constant,
+            isinstance(sample, Gate) and sample.at_heads,
             trainable,
         )
     raise OptionError(

@@ -72,6 +72,12 @@ def scriptable(network: nn.Module) -> nn.Module:
                 f"{carried.additions[0].attachments[0].name!r}, which acts at an addition inside "
                 f"the forward of {type(module).__name__}. {_INSTEAD}"
             )
+        if carried is not None and carried.inputs:
+            hook = next(iter(carried.inputs.values()))
+            raise SiteError(
+                f"torch.jit.script cannot compile the gate {hook.attachments[0].name!r}, which "
+                f"acts {hook.attachments[0].site.at}. {_INSTEAD}"
+            )
         for name, hook in carried.outputs.items() if carried is not None else ():
             layers.append((module, name, [_layer(gate, hook.host) for gate in hook.attachments]))
     remove_attachments(copied)

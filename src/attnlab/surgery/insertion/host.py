@@ -1,8 +1,8 @@
 """Put an attachment on its host and take it off again, with every original key kept.
 
-Two ways. Behind a module's output: a forward hook that follows the module's name (`_outputs`). At
-an addition: a small function mode that recognises the addition (`_additions`). The class of the
-module that runs the host or makes the addition is exchanged (`_exchange`), and so is that of the
+Two ways. At a module's output or input: a hook that follows the module's name (`_outputs`). At an
+addition: a small function mode that recognises the addition (`_additions`). The class of the module
+that runs the host or makes the addition is exchanged (`_exchange`), and so is that of the
 network, which knows all its gates (`_guard`): whatever a tool makes of the network afterwards, its
 gates act or it does not run.
 """
@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from attnlab._errors import SiteError
-from attnlab.residuals.attachment import Attachment, OwnedAttachment
+from attnlab.residuals.attachment import Attachment, HeadsAttachment, OwnedAttachment
 from attnlab.residuals.padding import mask_argument
 from attnlab.surgery.history import forget_insertions
 from attnlab.surgery.insertion._additions import discard, host_at
@@ -25,7 +25,14 @@ from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
 from attnlab.surgery.insertion._hosted import hosted_by
 from attnlab.surgery.insertion._marked import MARK, MarkHook
 from attnlab.surgery.insertion._norms import plain_norms
-from attnlab.surgery.insertion._outputs import HOOK, OutputHook, host_behind
+from attnlab.surgery.insertion._outputs import (
+    HOOK,
+    InputHook,
+    OutputHook,
+    ReadHook,
+    hooks_at,
+    host_at_child,
+)
 from attnlab.surgery.insertion._pretrained import Insertion
 from attnlab.surgery.optimizer import check_optimizer, following
 
@@ -39,26 +46,35 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
     at_home = hosted_by(home)
     if at_home is not None:
         at_home.children[attribute] = attachment
-    keeper, _, name = (
-        site.module.rpartition(".") if site.host == "output" else (site.module, "", "")
-    )
-    module = network.get_submodule(keeper)
     if site.host == "output":
-        host_behind(module, host(module).outputs, name, attachment)
-        hook = host(module).outputs[name]
-        hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, keeper))
+        _hook(network, site.module, attachment, OutputHook)
+    elif site.host == "input":
+        if isinstance(attachment, HeadsAttachment):
+            _hook(network, site.reader, attachment, ReadHook)
+        _hook(network, site.module, attachment, InputHook)
     else:
         assert site.step is not None
+        module = network.get_submodule(site.module)
         host_at(module, host(module).additions, site.step, attachment)
         for each in module.modules():
-            inner = each._forward_hooks.get(HOOK)
-            if isinstance(inner, OutputHook):
+            for inner in hooks_at(each):
                 inner.hidden = True
     guard = _guard(network)
     guard.add(attachment)
     if attachment.over_tokens:
         guard.over_tokens = True
         guard.mask = mask_argument(network)
+
+
+def _hook(network: nn.Module, name: str, attachment: Attachment, kind: type[OutputHook]) -> None:
+    """Let `attachment` act at the module `name`."""
+    path, _, child = name.rpartition(".")
+    keeper = network.get_submodule(path)
+    carried = host(keeper)
+    hooks = carried.inputs if issubclass(kind, InputHook) else carried.outputs
+    host_at_child(keeper, hooks, child, attachment, kind)
+    hook = hooks[child]
+    hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, path))
 
 
 def guard_norms(network: nn.Module) -> None:
@@ -147,14 +163,14 @@ def _take_off(module: nn.Module, gone: set[int]) -> None:
     hosted = hosted_by(module)
     if hosted is not None:
         discard(hosted.additions, gone)
-        for kept in hosted.outputs.values():
+        for _, kept in hosted.hooks:
             kept.discard(gone)
         hosted.outputs = {name: h for name, h in hosted.outputs.items() if h.attachments}
-    hook = module._forward_hooks.get(HOOK)
-    if isinstance(hook, OutputHook):
+        hosted.inputs = {name: h for name, h in hosted.inputs.items() if h.attachments}
+    for hook in list(hooks_at(module)):
         hook.discard(gone)
         if not hook.attachments:
-            del module._forward_hooks[HOOK]
+            del hook.slots(module)[HOOK]
     marks = module._forward_hooks.get(MARK)
     if isinstance(marks, MarkHook) and not marks.addition.attachments:
         del module._forward_hooks[MARK]

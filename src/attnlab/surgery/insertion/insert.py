@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab._imported import is_path
-from attnlab.residuals.choose import find_sites, frozen_notes, place_notes
+from attnlab.residuals.choose import find_sites, frozen_notes, place_for_heads, place_notes
 from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
@@ -42,7 +42,11 @@ from attnlab.surgery.receipt import Receipt
 
 Start = Literal["paper", "identity"]
 _STARTS = ("paper", "identity")
-_ACTS = {"norm": "inside norms", "step": "at the addition, where it sees both ends of the step"}
+_ACTS = {
+    "norm": "inside norms",
+    "step": "at the addition, where it sees both ends of the step",
+    "stage": "at the ends of the branches of a stage",
+}
 REBUILT = (
     "Ultralytics' trainers build networks anew, without gates: put them in by "
     "attnlab.bridges.ultralytics.with_attention, which keeps them"
@@ -77,9 +81,11 @@ def insert(
     `start="paper"` begins with the paper's gate, `start="identity"` leaves the output unchanged at
     first, for fine-tuning a pretrained network.
 
-    `place` says where on a step's branch: at its end (`"branch"`), or after the norm that it ends
-    in (`"norm"`). `"auto"` is the end, except for a constant gate (`asr:`) whose branch ends in
-    norm → activation → addition: that one folds after the norm only. `shared=True` builds one gate
+    `place` says where on a step's branch: at its end (`"branch"`), after the norm that it ends
+    in (`"norm"`), or in front of the output projection of its attention (`"heads"`), where steps
+    without attention get none. `"auto"` is the end, except for a constant gate (`asr:`) whose
+    branch ends in norm → activation → addition, which folds after the norm only, and for `head` and
+    `element`, which go to the heads where the network has attention. `shared=True` builds one gate
     per stage for all its chosen blocks, as in the searched schemes of EAN (Huang et al., 2020).
 
     The model is not modified unless `inplace=True`; original state-dict keys and values are kept.
@@ -236,11 +242,7 @@ def _attach(
     placed: list[tuple[str, str]] = []
     notes: list[str] = []
     for number, item in enumerate(resolved):
-        if item.form in ("norm", "step") and how.place == "norm":
-            raise OptionError(
-                f"{item.label!r} acts {_ACTS[item.form]}, so place='norm' is not for it. Leave "
-                f"place out."
-            )
+        _check_place(item, how.place)
         if item.form == "norm":
             graph = original.run.graph
             names = replace_norms(network, graph, how.where, how.start, trainable=item.trainable)
@@ -249,23 +251,51 @@ def _attach(
             continue
         # A constant gate that was asked for after another one stays after it.
         constant = all(each.constant for each in resolved[: number + 1])
-        place = "branch" if how.place == "auto" and not constant else how.place
+        place = how.place
+        if place == "auto" and item.at_heads:
+            place = place_for_heads(network, original.run, how.where)
+            notes.append(_heads_note(item, place))
+        elif place == "auto" and not constant:
+            place = "branch"
         sites = _sites_of(network, original, item, how.where, place)
         notes += _attach_at(network, original, item, sites, how)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
 
 
+def _check_place(item: Resolved, place: Place) -> None:
+    """Refuse a gate that cannot act at this place."""
+    wrong = item.form in ("norm", "step") and place == "norm"
+    if wrong or (place == "heads" and not (item.form == "branch" or item.at_heads)):
+        raise OptionError(
+            f"{item.label!r} acts {_ACTS[item.form]}, so place={place!r} is not for it. Leave "
+            f"place out."
+        )
+
+
+def _heads_note(item: Resolved, place: Place) -> str:
+    """Where a gate for heads went if nobody said where."""
+    if place == "heads":
+        return (
+            f"{item.label} acts in front of the output projections of attention (place='heads'); "
+            f"place='branch' puts it at the end of every step"
+        )
+    return (
+        f"no attention was seen in the chosen steps (softmax, then a product with values), so "
+        f"{item.label} acts at the end of branches (place='branch')"
+    )
+
+
 def _sites_of(
     network: nn.Module, original: Original, item: Resolved, where: Where, place: Place
 ) -> list[Site]:
     """Where one gate is to act, or an error if it cannot act at some of these sites."""
-    identity_only = item.form == "step" and not item.include_first
+    identity_only = item.form == "step" and not item.include_first and place != "heads"
     sites = find_sites(
         network,
         original.run,
         where,
-        both_ends=item.form == "step",
+        both_ends=item.form == "step" and place != "heads",
         place=place,
         identity_only=identity_only,
     )
@@ -295,7 +325,7 @@ def _attach_at(
 
 def _shown(site: Site) -> str:
     """For the receipt; a transformer block makes two additions, the second of them `blocks.0:1`."""
-    if site.host == "output":
+    if site.host != "addition":
         return site.module
     return f"{site.name}:{site.part}" if site.part and site.name else site.name or site.label
 
