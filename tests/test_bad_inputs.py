@@ -437,7 +437,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "insert-place",
         lambda x: attnlab.insert(x.net, "se", place="end"),
-        "Unknown place 'end'. Expected one of: auto, branch, norm.",
+        "Unknown place 'end'. Expected one of: auto, branch, norm, heads.",
     ),
     (
         "insert-place-list",
@@ -1246,7 +1246,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "run-place",
         lambda _: run(attention="se", place="end"),
-        "Setting 'place' of run: expected 'auto', 'branch' or 'norm' but got 'end",
+        "Setting 'place' of run: expected 'auto', 'branch', 'norm' or 'heads' but got 'end",
     ),
     (
         "run-task",

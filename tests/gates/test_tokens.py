@@ -258,8 +258,8 @@ def test_the_state_is_scaled_once() -> None:
     with pytest.raises(SiteError) as error:
         attnlab.insert(gated, "lambda")
     assert str(error.value) == (
-        "The state of step 1.0 is scaled by the gate 'blocks.0.attnlab_0' already, and two numbers "
-        "there are one. Leave the second out, or take the first off: attnlab.remove(network)."
+        "The state of step 1.0 is changed by the gate 'blocks.0.attnlab_0' already, and two there "
+        "are one. Leave the second out, or take the first off: attnlab.remove(network)."
     )
 
 
@@ -267,7 +267,7 @@ def test_lambdas_fold_where_the_state_goes_on_as_it_is() -> None:
     """No constant of the branch stands for a number on the state, whatever the images are."""
     plain, gated, _ = decoder_with_lambdas()
     tokens = torch.randint(256, (4, 12))
-    reason = "it scales the state, not the branch alone, and no layer of the branch can take"
+    reason = "it scales the state by another number than 1, and no layer of the branch can take"
     with pytest.raises(FoldError, match=reason):
         attnlab.fold(gated, example=tokens)
     kept, receipt = fold_constants(gated, [tokens], tolerance=10.0)
@@ -282,6 +282,32 @@ def test_lambdas_fold_where_the_state_goes_on_as_it_is() -> None:
     with torch.no_grad():
         assert (folded(tokens) - gated(tokens)).abs().max() <= 1e-12
         assert (folded(tokens) - plain(tokens)).abs().max() > 1e-3
+
+
+def test_why_lambdas_do_not_fold() -> None:
+    """A plain network computes the same only with another ε in each norm, ε / Λ², where Λ is the
+    product of the λ so far: with the ε that it has, it is another network."""
+    plain: Any = attnlab.create("decoder", **SMALL).double().eval()
+    tokens = torch.randint(256, (2, 12))
+    gated, _ = attnlab.insert(plain, "lambda")
+    states, sizes = (0.8, 1.1, 0.6, 1.2), (1.3, -0.4, 0.9, 2.0)
+    with torch.no_grad():
+        for (_, each), state, size in zip(attachments(gated), states, sizes, strict=True):
+            each.gate_module.state.fill_(state)
+            each.gate_module.branch.fill_(size)
+        layers = [each for b in plain.blocks for each in (b.attention.output, b.mlp.down)]
+        norms = [each for b in plain.blocks for each in (b.norm1, b.norm2)] + [plain.norm]
+        product = 1.0
+        for layer, state, size in zip(layers, states, sizes, strict=True):
+            product *= state
+            layer.weight.mul_(size / product)
+        wrong = (plain(tokens) - gated(tokens)).abs().max()
+        product = 1.0
+        for norm, state in zip(norms, (*states, 1.0), strict=True):
+            norm.eps /= product**2
+            product *= state
+        assert (plain(tokens) - gated(tokens)).abs().max() <= 1e-12
+    assert wrong > 1e-6
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,6 +32,7 @@ from attnlab.gates.gct import GatedChannelTransformation as GatedChannelTransfor
 from attnlab.gates.ge import GatherExcite as GatherExcite
 from attnlab.gates.ge import ParametricGatherExcite as ParametricGatherExcite
 from attnlab.gates.head import HeadGate as HeadGate
+from attnlab.gates.hyper import HyperConnections as HyperConnections
 from attnlab.gates.iebn import InstanceEnhancement as InstanceEnhancement
 from attnlab.gates.iebn import InstanceEnhancementBatchNorm as InstanceEnhancementBatchNorm
 from attnlab.gates.library import LIBRARY_KEYS as LIBRARY_KEYS

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.fx import Proxy
 
 from attnlab._errors import SiteError
-from attnlab.gates import BranchGate, CarryGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.gates import (
+    BranchGate,
+    CarryGate,
+    ConstantGate,
+    Gate,
+    HyperConnections,
+    StageGate,
+    StepGate,
+)
+from attnlab.gates.hyper import plain_sizes
 from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.padding import of_valid_tokens, padding_now
@@ -50,6 +59,10 @@ class Attachment(RecordedWhole, ABC):
     """
 
     scale: Tensor | None
+    goes_last: ClassVar[bool] = False
+    """Whether it must stay the last at an addition, because it hands on more than the branch."""
+    stays_because: ClassVar[str] = "its gate depends on the input"
+    """Why it does not fold where it has no constant."""
     over_tokens = False
     """Whether the gate looks over all tokens of a sequence, so that it must not see padding."""
 
@@ -275,6 +288,13 @@ class CarryAttachment(StepAttachment):
     is made, `x_{t+1} − x_t`.
     """
 
+    goes_last = True
+    stays_because = (
+        "it scales the state by another number than 1, and no layer of the branch can take that "
+        "over: a plain network would need other ε in all norms that follow, which no file of "
+        "weights holds. Keep it, or learn μ alone: 'rezero' with initial=1 folds"
+    )
+
     def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         assert shortcut is not None, "a step gate is only ever attached to an addition"
         return branch * self.step_size(branch, shortcut) + self.carried(shortcut) * shortcut
@@ -316,6 +336,67 @@ class StageMemory(threading.local):
 
     def __reduce__(self) -> tuple[type[StageMemory], tuple[()]]:
         return StageMemory, ()
+
+
+class StreamsAttachment(StepAttachment):
+    """Hyper-connections at the step: the state has streams, kept here from addition to addition.
+
+    The network itself carries what the next step reads of them. So the branch is handed on with the
+    difference of what was read and what is read next in it. At first that is zero, to the bit.
+    """
+
+    goes_last = True
+    stays_because = (
+        "its steps read different sums of the state and the branches, which no network of one "
+        "stream computes"
+    )
+
+    def __init__(
+        self,
+        gate: StepGate,
+        site: Site,
+        scale: float | None = None,
+        *,
+        owner: OwnedAttachment | None = None,
+    ) -> None:
+        super().__init__(gate, site, scale, owner=owner)
+        self.chain: tuple[StreamsAttachment, ...] = ()
+        """All that hand the streams on, in their order."""
+        self.memory = StageMemory()
+
+    @property
+    def hyper(self) -> HyperConnections:
+        """The gate."""
+        gate: HyperConnections = self._gate()
+        return gate
+
+    def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        assert shortcut is not None, "a step gate is only ever attached to an addition"
+        gate = self.hyper
+        carried = gate.carried(self._streams(shortcut))
+        following = gate.reading(carried) - shortcut
+        last = self.chain[-1] is self
+        self.memory.value = None if last else (carried + gate.written(branch),)
+        return branch * self.step_size(branch, shortcut) + following
+
+    def _streams(self, shortcut: Tensor) -> Tensor:
+        if self.chain[0] is self:
+            return shortcut.expand(self.hyper.streams, *shortcut.shape)
+        if self.memory.value is None:
+            raise SiteError(
+                f"The gate {self.name!r} goes on with the streams that the step before it left, "
+                f"but that did not run. Activation checkpointing does so when it computes a block "
+                f"once more: checkpoint all steps together, or none."
+            )
+        return self.memory.value[0]
+
+    def constant(self) -> Tensor | None:
+        """Only where all steps of the chain read one sum `x + Σ μ f`."""
+        sizes = plain_sizes([each.hyper for each in self.chain])
+        if sizes is None:
+            return None
+        size = sizes[next(i for i, each in enumerate(self.chain) if each is self)]
+        return torch.full((self.hyper.channels,), size, dtype=torch.float64)
 
 
 class StageAttachment(Attachment):

@@ -428,3 +428,32 @@ def test_what_cannot_be_gated_is_refused_with_the_reason() -> None:
         attnlab.insert(_network("decoder"), "step", place="heads", example=inputs)
     with pytest.raises(SiteError, match="the future would leak"):
         attnlab.insert(_network("decoder"), "se", place="heads", example=inputs)
+
+
+@pytest.mark.parametrize("place", ["heads", "branch"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "vit"])
+def test_a_network_is_gated_trained_and_plain_again(name: str, place: Any) -> None:
+    """The one path that the page shows: insert, train, fold."""
+    plain, inputs = _network(name), _example(name)
+    gated, _ = attnlab.insert(plain, "scale", start="identity", place=place, example=inputs)
+    assert torch.equal(_answer(gated, inputs), _answer(plain, inputs))
+    gated, _ = attnlab.insert(gated, "head", start="identity", example=inputs)
+    assert (_answer(gated, inputs) - _answer(plain, inputs)).abs().max() <= 1e-12
+    # Heads whose biases are learned alone are the same for every token.
+    for gate in _gates(gated):
+        for key, parameter in gate.named_parameters():
+            parameter.requires_grad_(key != "weight")
+    optimizer = torch.optim.AdamW([p for p in gated.parameters() if p.requires_grad], 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        _answer(gated, inputs).square().mean().backward()
+        optimizer.step()
+    wanted = _answer(gated, inputs)
+    assert all(
+        bool((p != 0).any()) for g in _gates(gated) for k, p in g.named_parameters() if k == "bias"
+    )
+    back, receipt = fold_constants(gated, [inputs], tolerance=10.0)
+    assert not any(row.kept for row in receipt.rows)
+    assert back.state_dict().keys() == plain.state_dict().keys()
+    assert (_answer(back, inputs) - wanted).abs().max() <= 1e-12
+    assert (wanted - _answer(plain, inputs)).abs().max() > 1e-4

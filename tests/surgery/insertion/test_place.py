@@ -250,7 +250,8 @@ def test_a_norm_that_something_else_reads_is_left():
             yolo,
             "asr:se",
             {"place": "norms"},
-            "Unknown place 'norms'. Did you mean 'norm'? Expected one of: auto, branch, norm.",
+            "Unknown place 'norms'. Did you mean 'norm'? Expected one of: auto, branch, norm, "
+            "heads.",
         ),
         (
             OptionError,

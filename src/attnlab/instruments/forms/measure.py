@@ -6,7 +6,11 @@ import time
 from inspect import Signature
 from itertools import chain
 
+import torch
+from torch import Tensor
+
 from attnlab._errors import InputError
+from attnlab.gates import HyperConnections
 from attnlab.instruments.forms.gains import CarryGains
 from attnlab.instruments.forms.result import OwnGate, StepParts, StepsResult
 from attnlab.instruments.stripe.measure import GateStreams
@@ -69,10 +73,17 @@ class _Seen(Observer):
         self.gains = CarryGains(found.steps)
         once = [gate for gate in found.gates if len(gate.calls) == 1]
         self.gates = GateStreams(once, 1, signature)
+        self._carried: dict[int, Tensor] = {}
         self.of_step: dict[str, list[GateSource]] = {}
         for gate in once:
             for step, _ in gate.calls.values():
                 self.of_step.setdefault("" if step is None else step.label, []).append(gate)
+
+    def gain_of_streams(self, step: Step, matrix: Tensor) -> float:
+        """Of the carries of a stage from its first step with streams to this one."""
+        before = self._carried.get(step.stage)
+        self._carried[step.stage] = matrix if before is None else matrix @ before
+        return torch.linalg.matrix_norm(self._carried[step.stage], 2).item()
 
     def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         self.gates.call_begun(arguments, keywords)
@@ -88,6 +99,9 @@ class _Seen(Observer):
 
 def _parts(step: Step, seen: _Seen) -> StepParts:
     form = step.form
+    for gate in seen.of_step.get(step.label, ()):
+        if isinstance(gate.module, HyperConnections):
+            return _streams_of(step, gate.module, seen)
     streams = f" over {form.streams} streams"
     return StepParts(
         label=step.label,
@@ -102,6 +116,26 @@ def _parts(step: Step, seen: _Seen) -> StepParts:
         gates=tuple(_gate(gate, seen) for gate in seen.of_step.get(step.label, ())),
         gain=seen.gains.gain[step.key],
         gain_to_here=seen.gains.gain_to_here[step.key],
+    )
+
+
+def _streams_of(step: Step, gate: HyperConnections, seen: _Seen) -> StepParts:
+    """Of a step that attnlab gave hyper-connections."""
+    with torch.no_grad():
+        matrix = gate.matrix.double()
+    return StepParts(
+        label=step.label,
+        stage=step.stage,
+        name=step.name,
+        formula="C X + w f(r X)",
+        carry="matrix",
+        read=f"a row over {gate.streams} streams",
+        write=f"a column over {gate.streams} streams",
+        streams=gate.streams,
+        factor=step.form.factor,
+        gates=tuple(_gate(each, seen) for each in seen.of_step[step.label]),
+        gain=torch.linalg.matrix_norm(matrix, 2).item(),
+        gain_to_here=seen.gain_of_streams(step, matrix),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnlab._errors import InputError
-from attnlab.gates import CarryGate, StageGate
+from attnlab.gates import CarryGate, HyperConnections, StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import inputs_of
@@ -21,7 +21,7 @@ from attnlab.surgery.change import total_change
 from attnlab.surgery.folding._places import Held, Place
 from attnlab.surgery.folding._taps import Holds, Tap, Taps, tapped, taps_of
 
-NOT_ALONE = (StageGate, CarryGate)
+NOT_ALONE = (StageGate, CarryGate, HyperConnections)
 """Gates that do more than their value says, so that no constant stands for them."""
 
 

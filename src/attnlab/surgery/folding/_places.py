@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
-from attnlab.gates import CarryGate
 from attnlab.residuals import GateSource, Observer, SeenGate, Site, StepKey, Watchable
 from attnlab.residuals.example import Example, Run, call, evaluating
 from attnlab.residuals.sites import named_sites
@@ -86,9 +85,6 @@ def not_products(model: nn.Module, found: Watchable, example: Example | None) ->
 
 
 DEPENDS_ON_INPUT = "its gate depends on the input"
-SCALES_STATE = (
-    "it scales the state, not the branch alone, and no layer of the branch can take that over"
-)
 
 PlaceKey = str | StepKey
 _INPUT = " (input)"
@@ -154,11 +150,6 @@ class Place:
         return f"{self.site.label} in {self.site.module or 'the network'}"
 
     @property
-    def seen_at(self) -> PlaceKey:
-        """Where its effect is seen: behind the module, or at the addition."""
-        return self.site.module if self.site.host == "input" else self.key
-
-    @property
     def folded(self) -> tuple[Held, ...]:
         """The constant gates before the first that stays; what follows that one cannot pass it."""
         first = next((i for i, held in enumerate(self.gates) if held.constant is None), None)
@@ -201,9 +192,7 @@ def inserted_places(model: nn.Module) -> list[Place]:
     places: dict[PlaceKey, Place] = {}
     for name, attachment in attachments(model):
         constant = attachment.constant()
-        scales = isinstance(attachment.gate_module, CarryGate)
-        reason = SCALES_STATE if scales else DEPENDS_ON_INPUT
-        held = Held(name, constant, "" if constant is not None else reason)
+        held = Held(name, constant, "" if constant is not None else attachment.stays_because)
         place = Place(_present(attachment.site, name), (held,))
         if place.key in places:
             place = replace(places[place.key], gates=(*places[place.key].gates, held))

@@ -268,12 +268,16 @@ def _watchable(network: nn.Module, original: Original, own: OwnGates) -> Watchab
 
 def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
     """Where gated and folded network must agree: behind the gates of each place, or behind the
-    layers that take its gate on their input."""
+    layers that take its gate on their input. Of gates in front of an output projection, at the
+    addition: that layer may take another gate of the branch as well."""
     found: dict[PlaceKey, Sequence[PlaceKey]] = {}
     for place in surgery.places:
         scaling = surgery.decided.get(place.key)
         if isinstance(scaling, Scaling):
-            found[place.key] = scaling.behind or (place.seen_at,)
+            found[place.key] = scaling.behind or (place.key,)
+            if place.site.host == "input":
+                assert place.site.step is not None
+                found[place.key] = (place.site.step.key,)
     return found
 
 

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab._errors import SiteError
 from attnlab.residuals.adapters import inside_adapter, is_adapter
-from attnlab.residuals.attachment import Attachment, CarryAttachment
+from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.steps import Step
 from attnlab.surgery.insertion._marked import GatedAddition
@@ -33,15 +33,15 @@ def host_at(
 
 
 def _put(attachments: list[Attachment], new: Attachment) -> None:
-    """Add `new`. One that scales the state stays the last: what the others multiply is the branch,
+    """Add `new`. One that changes the state stays the last: what the others multiply is the branch,
     without a share of the state."""
     last = attachments[-1] if attachments else None
-    if not isinstance(last, CarryAttachment):
+    if last is None or not last.goes_last:
         attachments.append(new)
-    elif isinstance(new, CarryAttachment):
+    elif new.goes_last:
         raise SiteError(
-            f"The state of step {last.site.label} is scaled by the gate {last.name!r} already, and "
-            f"two numbers there are one. Leave the second out, or take the first off: "
+            f"The state of step {last.site.label} is changed by the gate {last.name!r} already, "
+            f"and two there are one. Leave the second out, or take the first off: "
             f"attnlab.remove(network)."
         )
     else:

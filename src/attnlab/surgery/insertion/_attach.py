@@ -9,7 +9,15 @@ import torch
 from torch import nn
 
 from attnlab._errors import OptionError, SiteError
-from attnlab.gates import BranchGate, CarryGate, ConstantGate, Gate, StageGate, StepGate
+from attnlab.gates import (
+    BranchGate,
+    CarryGate,
+    ConstantGate,
+    Gate,
+    HyperConnections,
+    StageGate,
+    StepGate,
+)
 from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import (
     BranchAttachment,
@@ -19,6 +27,7 @@ from attnlab.residuals.attachment import (
     StageAttachment,
     StageMemory,
     StepAttachment,
+    StreamsAttachment,
 )
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._resolve import Resolved
@@ -110,6 +119,8 @@ def _attachment(
                 f"projection there is none. Leave place='heads' out, or choose 'head' or 'element'."
             )
         attachment = HeadsAttachment(gate, site, scale, owner=owner)
+    elif isinstance(gate, HyperConnections):
+        attachment = StreamsAttachment(gate, site, scale, owner=owner)
     elif isinstance(gate, CarryGate):
         attachment = CarryAttachment(gate, site, scale, owner=owner)
     elif isinstance(gate, StepGate):

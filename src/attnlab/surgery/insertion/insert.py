@@ -29,6 +29,7 @@ from attnlab.surgery.insertion._attach import attach_gate, start_notes
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
+from attnlab.surgery.insertion._streams import join_streams
 from attnlab.surgery.insertion._tokens import sites_over_tokens, token_notes
 from attnlab.surgery.insertion.host import (
     attachments,
@@ -318,7 +319,10 @@ def _attach_at(
         notes.append(_shared_note(item, sites))
     over_tokens = sites_over_tokens(network, run, original.example, item, sites)
     notes += token_notes(network, item, over_tokens)
+    there = {id(each) for _, each in attachments(network)}
     attach_gate(network, item, sites, how.start, over_tokens, shared=how.shared)
+    came = [each for _, each in attachments(network) if id(each) not in there]
+    notes += join_streams(run.graph, came)
     notes += start_notes(network, sites) if item.constant and how.start == "paper" else []
     return notes
 
