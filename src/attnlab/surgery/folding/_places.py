@@ -132,9 +132,9 @@ class Place:
 
     @property
     def seen_at(self) -> PlaceKey:
-        """Where the network shows what was gated: a product inside of a module is not shown, what
-        its step adds is."""
-        if self.own_gate is None:
+        """Where the network shows what was gated: a product inside of a module, or what a module is
+        given, is not shown; what its step adds is."""
+        if self.own_gate is None and self.site.host != "input":
             return self.key
         assert self.site.step is not None
         return self.site.step.key

@@ -274,10 +274,9 @@ def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
     for place in surgery.places:
         scaling = surgery.decided.get(place.key)
         if isinstance(scaling, Scaling):
-            found[place.key] = scaling.behind or (place.key,)
-            if place.site.host == "input":
-                assert place.site.step is not None
-                found[place.key] = (place.site.step.key,)
+            inside = place.site.host == "input"
+            found[place.key] = () if inside else scaling.behind
+            found[place.key] = found[place.key] or (place.seen_at,)
     return found
 
 
