@@ -437,7 +437,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "insert-place",
         lambda x: attnlab.insert(x.net, "se", place="end"),
-        "Unknown place 'end'. Expected one of: auto, branch, norm, heads.",
+        "Unknown place 'end'. Did you mean 'heads'? Expected one of: auto, branch, norm, heads.",
     ),
     (
         "insert-place-list",
