@@ -242,9 +242,9 @@ def _result_columns(table: StudyTable, name: str) -> Columns:
     return {
         "result": _metric_column(metric, name),
         "best": Column(
-            f"best epoch {metric.unit}".strip(),
+            f"best {table.unit} {metric.unit}".strip(),
             lambda line: summary_cell(line.row.best, metric, quiet=True),
-            "best epoch*",
+            f"best {table.unit}*",
             lambda line: _text(line.row.best, metric),
             {f"best_epoch_{name}": lambda line: _mean(line.row.best)},
         ),

@@ -266,6 +266,8 @@ class StudyTable(Result):
     sequential: bool = False
     """Whether verdicts are by the anytime intervals: seeds were added after a look."""
     planned: int = 0
+    unit: str = "epoch"
+    """What the runs count and are tested after, `epoch` or `step`; `test` where they differ."""
     finished: tuple[str, ...] = ()
     """The directories of the runs that it was made of, as in `RunEntry.folder`."""
 

@@ -12,10 +12,14 @@ from tests.lab.training.small import quiet, run, small, weights
 
 from attnlab._errors import OptionError
 from attnlab.data.memory import MemoryData
+from attnlab.lab.pages.alerts import alerts
+from attnlab.lab.pages.verdict import study_chips
 from attnlab.lab.study import Study, planned_runs, run_study
+from attnlab.lab.study.show import column_notes
 from attnlab.lab.training import RunConfig, load_network, train
 from attnlab.lab.training.identity import identify
 from attnlab.results import StoredRun
+from attnlab.results.record import read_record
 
 BEFORE = {"epochs": 1, "batch_size": 16, "lr": 0.05}
 STILL = {"optimizer": "sgd", "lr": 1e-30, "momentum": 0.0, "weight_decay": 0.0, "epochs": 1}
@@ -104,7 +108,7 @@ def test_the_rows_of_a_study_share_the_network_of_their_seed(tmp_path: Path) -> 
         seeds=2,  # type: ignore[arg-type]
         threads=1,
         pretrain=BEFORE,
-        recipe={**BEFORE, "lr": 0.01},
+        recipe={"steps": 4, "interval": 2, "batch_size": 16, "lr": 0.01},
         measure={"images": 0, "inference_images": 0},  # type: ignore[arg-type]
     )
     assert {outcome.status for outcome in run_study(study, tmp_path, HereExecutor())} == {"done"}
@@ -114,6 +118,15 @@ def test_the_rows_of_a_study_share_the_network_of_their_seed(tmp_path: Path) -> 
     sources = [StoredRun(tmp_path / name) for name in found - ids]
     assert sorted(source.config.seed or 0 for source in sources) == [0, 1]
     assert {source.config.attention for source in sources} == {"none"}
+    record = read_record(tmp_path, "retrofit")  # and what its page says, in steps
+    told = [chip.text for chip in study_chips(record)]
+    assert "from trained networks" in told
+    assert record.table.unit == "step"
+    assert "best step %" in record.columns.full().columns
+    texts = " ".join([*column_notes(record.table), *(chip.text for chip in alerts(record))])
+    assert "top-1 is the last step of the recipe" in texts
+    assert "Results are of the last step." in texts
+    assert "last epoch" not in texts
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,13 @@ def _best_epoch(record: StudyRecord) -> Iterator[Chip]:
         if row.comparison is not None and row.best_verdict not in (None, row.comparison.verdict)
     ]
     effect = f" It would change the verdict on {', '.join(changed)}." if changed else ""
-    metric, mean = record.metric, sum(gaps) / len(gaps)
+    metric, mean, unit = record.metric, sum(gaps) / len(gaps), record.table.unit
     does, of = ("add", "to") if metric.better == "higher" else ("take off", "off")
     size = f"{abs(mean):.{metric.digits}f} {metric.difference_unit}".strip()
     yield Chip(
-        "Results are of the last epoch.",
+        f"Results are of the last {unit}.",
         "warn" if changed else "neutral",
-        f"Choosing the best epoch by {metric.label} of the test {metric.samples} would {does} "
+        f"Choosing the best {unit} by {metric.label} of the test {metric.samples} would {does} "
         f"{size} on average, {of} the plain backbone as well.{effect}",
     )
 

@@ -127,9 +127,9 @@ def _numbers(record: StudyRecord, name: str) -> Section:
     unit = f" in {in_points}" if in_points else ""
     lower = f" ({metric.direction})" if metric.direction else ""
     lead = (
-        f"{metric.label} is the last epoch, mean ± standard deviation over seeds. Δ{unit}{lower} "
-        f"with its {record.level} {kind} interval; coloured where it holds after Holm's "
-        f"correction. Parameters, MACs, ms and what follows are of the first data set. Fold "
+        f"{metric.label} is the last {record.table.unit}, mean ± standard deviation over seeds. "
+        f"Δ{unit}{lower} with its {record.level} {kind} interval; coloured where it holds after "
+        f"Holm's correction. Parameters, MACs, ms and what follows are of the first data set. Fold "
         f"error: relative change of the output when folded, in float64."
     )
     parts: list[Part | Folded] = [

@@ -15,9 +15,9 @@ def column_notes(table: StudyTable) -> list[str]:
     if not table.sequential and any(each is not None and each.sequential for each in rows):
         interval += " (rows that were added after a look: anytime-valid)"
     return [
-        f"{metric.label} is the last epoch of the recipe, mean ± std over seeds"
-        f"{'' if metric.better == 'higher' else ', lower is better'}; the best epoch* was chosen "
-        f"by looking at the test {metric.samples}, so it is optimistic and not a result",
+        f"{metric.label} is the last {table.unit} of the recipe, mean ± std over seeds"
+        f"{'' if metric.better == 'higher' else ', lower is better'}; the best {table.unit}* was "
+        f"chosen by looking at the test {metric.samples}, so it is optimistic and not a result",
         f"Δ is the paired difference by seed to the plain backbone{unit}, with {interval}; p by "
         f"Holm over the modules of the table; nothing is called better when the interval contains "
         f"zero",

@@ -104,6 +104,7 @@ class GrowingTable:
         self._images: dict[str, set[int]] = {name: set() for name in _ALIKE}
         self._versions: Versions = {}
         self._told: dict[str, None] = {}
+        self._units: set[str] = set()
         self._without_macs = False
         for entry in study.runs:
             self._look(entry)
@@ -129,6 +130,7 @@ class GrowingTable:
         self._finished.setdefault(one.entry.cell, {})[one.entry.seed] = one
         self._folders.append(one.entry.folder)
         self._without_macs |= one.result.macs is None
+        self._units.add(one.run.config.recipe.budget.unit)
         _count_versions(self._versions, one)
         self._told |= dict.fromkeys(_data_notes(one))
         for name in _ALIKE:
@@ -172,6 +174,7 @@ class GrowingTable:
             mixed=tuple(mixed_versions(list(self._timed), self._versions)),
             sequential=history.sequential or any(each.unknown for each in history.looks.values()),
             planned=len(study.runs),
+            unit="test" if len(self._units) > 1 else next(iter(self._units), "epoch"),
             finished=tuple(self._folders),
         )
 
