@@ -10,19 +10,20 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import transformers
 import tyro
 
 import attnlab
+from attnlab.instruments.removal import removal_curves
 from attnlab.instruments.removal.images import trials_of
 from attnlab.instruments.removal.rankings import RANKINGS
 from benchmarks._common import Table, child, machine, write_json
 
-Part = Literal["forward", "steps", "describe_steps", "stiffness", "influence"]
-PARTS: tuple[Part, ...] = ("forward", "steps", "describe_steps", "stiffness", "influence")
+Part = Literal["forward", "steps", "describe_steps", "stiffness", "influence", "plan"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def _network(layers: int) -> transformers.LlamaForCausalLM:
@@ -65,6 +66,8 @@ def large_part(part: tyro.conf.Positional[Part], layers: int, tokens: int, json:
         "describe_steps": lambda: attnlab.describe_steps(network, [batch]),
         "stiffness": lambda: attnlab.stiffness(network, [batch]),
         "influence": influence,
+        # What `attnlab shorten NETWORK --remove 1 --plan` computes.
+        "plan": lambda: removal_curves(network, [batch], most=1),
     }
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began = time.process_time()
@@ -82,6 +85,7 @@ def large(
     layers: int = 26,
     tokens: int = 128,
     rounds: int = 3,
+    parts: tuple[Part, ...] = PARTS,
     json: Path = Path("out/speed-large.json"),
 ) -> None:
     """Time what finds and measures steps on a random Llama, each in a process of its own.
@@ -93,12 +97,14 @@ def large(
         layers: of the network; 26 make half a billion parameters.
         tokens: of the one input.
         rounds: how often everything is run.
+        parts: what is done; a forward, beside which all is shown, always.
         json: where the numbers are written.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found: dict[Part, list[dict[str, float]]] = {part: [] for part in PARTS}
+    done = tuple(dict.fromkeys(("forward", *parts)))
+    found: dict[Part, list[dict[str, float]]] = {part: [] for part in done}
     for _ in range(rounds):
-        for part in PARTS:
+        for part in done:
             asked = ("large-part", part, "--layers", layers, "--tokens", tokens)
             found[part].append(child("speed", *asked, environment=environment))
     rows = []

@@ -29,7 +29,7 @@ _LEAST_STEP = 24
 """Pixels of a column whose name stands below it."""
 
 
-def _width(columns: int, width: int) -> int | Spec:
+def width_of(columns: int, width: int = FULL) -> int | Spec:
     """`width` for as many columns as fit into it; of more, a width for each, and it scrolls."""
     return width if columns * _LEAST_STEP <= width else {"step": max(12, min(26, 900 // columns))}
 
@@ -71,7 +71,7 @@ def heat_figure(
     names = {"domain": False, "ticks": False, "labelLimit": 130}
     return {
         "title": title or None,
-        "width": _width(len(columns), width),
+        "width": width_of(len(columns), width),
         "height": {"step": 20 if many else 24},
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.15, "strokeWidth": 1},
@@ -143,7 +143,7 @@ def counts_figure(counts: Sequence[tuple[str, int]], total: int) -> Spec:
         for block, runs in counts
     ]
     return {
-        "width": _width(len(counts), FULL),
+        "width": width_of(len(counts)),
         "height": 130,
         "data": {"values": values},
         "mark": "bar",

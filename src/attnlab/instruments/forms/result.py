@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
+from attnlab.instruments.block_figures import width_of
 from attnlab.page.plot import Spec
 from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Number, Result
@@ -122,12 +123,16 @@ class StepsResult(Result):
     def figures(self) -> dict[str, Spec]:
         """Vega-Lite specifications: `gates`, their means over depth, if there are any."""
         values: list[dict[str, str | float]] = [
-            {"step": step.label, "gate": gate.role, "mean": gate.mean}
+            {"step": step.label, "gate": _LEGEND.get(gate.role, gate.role), "mean": gate.mean}
             for step in self.steps
             for gate in step.gates
             if isfinite(gate.mean)
         ]
         return {"gates": gate_means_figure(values)} if values else {}
+
+
+_LEGEND = {"size": "step size"}
+"""What pictures call a role whose name says too little beside the others."""
 
 
 def _plural(number: int, what: str) -> str:
@@ -137,7 +142,7 @@ def _plural(number: int, what: str) -> str:
 def gate_means_figure(values: list[dict[str, str | float]]) -> Spec:
     """The mean of every gate over the steps of a network."""
     return {
-        "width": 560,
+        "width": width_of(len({value["step"] for value in values})),
         "height": 220,
         "data": {"values": values},
         "mark": {"type": "point", "filled": True, "size": 60},
