@@ -28,12 +28,61 @@ Steps = Callable[[], float]
 """Trains so many steps; the seconds of the processor that they took."""
 
 
-def _config(steps: int, attention: str) -> RunConfig:
+class Gpt(nn.Module):
+    """A small GPT-2 as it is written in one file to be read: learned positions, LayerNorm, one
+    matrix for queries, keys and values, GELU, no bias, one matrix for tokens in and out."""
+
+    def __init__(
+        self, num_classes: int, width: int = 96, depth: int = 6, context: int = 128
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(num_classes, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(_Block(width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, bias=False)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.tokens(tokens) + self.positions(places)
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.tokens.weight)
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, bias=False) for _ in range(2))
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).chunk(3, 2)
+        )
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.output(seen.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+GPT = "gpt"
+"""What the network in this file is called among the contestants."""
+
+
+def _config(steps: int, which: str) -> RunConfig:
+    own = which == GPT
     return RunConfig(
         task="language",  # type: ignore[arg-type]
         data={"name": "stdlib", "test_subset": 8},  # type: ignore[arg-type]
-        backbone="decoder",
-        attention=attention,
+        backbone="benchmarks.speed.language.Gpt" if own else "decoder",
+        attention="none" if own else which,
         recipe={"name": "language", "steps": 1000 * steps, "interval": steps},  # type: ignore[arg-type]
     )
 
@@ -92,7 +141,7 @@ def _bare(config: RunConfig) -> Steps:
 
 
 def language(
-    gates: tuple[str, ...] = ("none", "token"),
+    gates: tuple[str, ...] = ("none", "token", GPT),
     blocks: int = 20,
     steps: int = 10,
     json: Path = Path("out/speed-language.json"),
@@ -106,7 +155,7 @@ def language(
     those of the processor, of one thread. About five minutes.
 
     Args:
-        gates: in the network; none is the plain one.
+        gates: in the network; none is the plain one, gpt a GPT-2 that is written out in this file.
         blocks: times that each contestant runs.
         steps: steps in each of these.
         json: where the numbers are written.
@@ -134,6 +183,6 @@ def language(
         ]
         for gate, each in found.items()
     ]
-    columns = ["gate", "ours tokens/s", "bare", "ours / bare", "bare again"]
+    columns = ["gate or network", "ours tokens/s", "bare", "ours / bare", "bare again"]
     Table("Training on text, batch 8 of 128 bytes", columns, rows).print()
     write_json(json, {"steps": steps, "blocks": blocks, "found": found})

@@ -1,4 +1,4 @@
-"""Steps of a trained language model left out: as networks that really lose them, and as its run."""
+"""Steps of a trained language model left out, and gates put into one: against what its runs say."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from torch.nn import functional as F
 
 import attnlab
 from attnlab.lab.training import RunConfig, train
+from attnlab.results import StoredRun
 
-FILE = Path(__file__).parents[3] / "examples" / "steps_left_out.py"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(name="example", scope="module")
-def fixture_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("steps_left_out", FILE)
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(name="example", scope="module")
+def fixture_example() -> ModuleType:
+    return loaded("steps_left_out")
 
 
 def test_added_losses_are_those_of_shortened_networks(example: ModuleType, tmp_path: Path) -> None:
@@ -55,3 +60,33 @@ def test_added_losses_are_those_of_shortened_networks(example: ModuleType, tmp_p
     assert loss(shorter, odd) - whole == pytest.approx(found.curve[2], abs=1e-5)
     assert sorted(found.order) == sorted(found.steps)
     assert example.report([found, found]).count("± 0.000") == 8
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_gates_that_moved(learns: bool, tmp_path: Path) -> None:
+    """Steps of nothing leave gates where they were put; others do not. Added at once is the loss of
+    the trained network with the first gates, put in here once more."""
+    example = loaded("gates_that_moved")
+    step = {"lr": 0.1} if learns else {"lr": 1e-30, "momentum": 0.0, "weight_decay": 0.0}
+    config = RunConfig(
+        task="language",
+        data={"name": "stdlib", "options": {"context": 12}, "test_subset": 6},
+        backbone="decoder",
+        backbone_options={"width": 16, "depth": 2, "heads": 2, "context": 12, "hidden": 24},
+        attention="token",
+        gate_options={"spread": 0.5},
+        pretrain={"name": "language", "steps": 3, "interval": 3, "warmup_steps": 1},
+        recipe={"steps": 2, "interval": 2, "batch_size": 8, **step},
+    )
+    result = train(config, tmp_path, threads=1, progress=lambda _: None)
+    before = StoredRun(tmp_path / "source").result
+    found = example.moved(tmp_path, tmp_path / "source", config)
+    assert found.spread > 0.1
+    if learns:
+        assert found.moved > 1e-3
+        assert found.added != pytest.approx(result.value - before.value, abs=1e-4)
+    else:
+        assert found.moved == 0
+        assert found.added == pytest.approx(result.value - before.value, abs=1e-6)
+        assert abs(found.added) > 1e-4
+    assert example.report({"row": [found, found]}).count("± 0.000") == 4
