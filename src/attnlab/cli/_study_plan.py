@@ -15,7 +15,7 @@ from attnlab.cli._study_progress import duration
 from attnlab.cli._study_shared import Name, asked_study, print_study_python, table_of
 
 if TYPE_CHECKING:
-    from attnlab.lab.study import Study
+    from attnlab.lab.study import PlannedStudy, Study
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class PlanStudy:
     Examples:
       attnlab study plan demo
       attnlab study plan stepnet-table1 --small
+      attnlab study plan stepnet-table2 --steps a100.toml --devices 64 --price 2.5
     """
 
     study: Name
@@ -37,18 +38,27 @@ class PlanStudy:
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
+    devices: int | None = None
+    """Also what it costs on so many devices like the one that was measured, a run on each."""
+    price: float | None = None
+    """--devices: of one for an hour, in any currency."""
+    steps: Path | None = None
+    """Take the seconds per image of this table of another device, a TOML file, and time nothing."""
+    write_steps: Path | None = None
+    """Write the seconds per image that were timed here into such a table."""
 
 
 def plan_command(action: PlanStudy) -> None:
     """Print the plan, and the seeds that an effect needs."""
-    from attnlab._errors import InputError, OptionError
+    from attnlab._errors import InputError
+    from attnlab.lab.study.cost import read_steps
     from attnlab.lab.study.estimate import plan_study
 
-    if not 0 < action.effect < float("inf"):
-        raise OptionError(f"Expected --effect to be a number above 0 but got {action.effect:g}.")
+    _check(action)
+    table = None if action.steps is None else read_steps(action.steps)
     found = asked_study(action)
     with _progress() as report:
-        plan = plan_study(found, action.out, report)
+        plan = plan_study(found, action.out, report, steps=table)
     rows = []
     for cell, estimate in plan.estimates.items():
         pairs = zip(plan.runs, plan.states, strict=True)
@@ -61,19 +71,79 @@ def plan_command(action: PlanStudy) -> None:
     runs = len(plan.runs)
     print(f"{counted(runs, 'run')}, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
+        where = "this machine" if table is None else table.device
+        how = "a step of each network in a small batch" if table is None else "the table's steps"
         print(
-            f"about {duration(plan.seconds_left)} one after the other on this machine (an "
-            f"estimate: a step of each network in a small batch, times the number of images)"
+            f"about {duration(plan.seconds_left)} one after the other on {where} (an "
+            f"estimate: {how}, times the number of images)"
         )
+    _print_cost(plan, action)
     noticed = ((cell.data, note) for cell, each in plan.estimates.items() for note in each.notes)
     for data, note in dict.fromkeys(noticed):
         print(f"{data}: {note}")
-    problems = [plan.problem, *(each.problem for each in plan.estimates.values())]
+    if action.write_steps is not None:
+        _write_steps(plan, action.write_steps)
+    # For another machine it does not matter what this one has.
+    problems = ["" if table else plan.problem, *(each.problem for each in plan.estimates.values())]
     if any(problems):
         told = "\n".join(dict.fromkeys(problem for problem in problems if problem))
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
     print_study_python(action, f"attnlab.lab.study.plan_study(study, {action.out!r})")
+
+
+def _check(action: PlanStudy) -> None:
+    from attnlab._checked import check_whole
+    from attnlab._errors import OptionError
+
+    for name, value in (("effect", action.effect), ("price", action.price)):
+        if value is not None and not 0 < value < float("inf"):
+            raise OptionError(f"Expected --{name} to be a number above 0 but got {value:g}.")
+    if action.devices is not None:
+        check_whole("--devices", action.devices, 1)
+    elif action.price is not None:
+        raise OptionError("--price is for --devices: say how many there are.")
+    if action.steps is not None and action.write_steps is not None:
+        raise OptionError("--write-steps writes what is timed, and with --steps nothing is.")
+
+
+def _print_cost(plan: PlannedStudy, action: PlanStudy) -> None:
+    """Hours and money, with the spread of the steps."""
+    cost = None if action.devices is None else plan.cost(action.devices, action.price)
+    if cost is None or not plan.left:
+        return
+    low, middle, high = (duration(each) for each in cost.seconds)
+    work = [f"{each / 3600:,.1f}" for each in cost.device_seconds]
+    text = (
+        f"on {counted(cost.devices, 'device')}, a run on each: about {middle} ({low} to {high}); "
+        f"{work[1]} device hours ({work[0]} to {work[2]})"
+    )
+    if cost.money is not None:
+        money = [f"{each:,.2f}" for each in cost.money]
+        text += f", {money[1]} ({money[0]} to {money[2]}) at {cost.price:g} an hour"
+    print(
+        f"{text}. Calculated: the spread is that of the steps alone, without waiting for data, "
+        f"measurements after training, and runs that fail"
+    )
+
+
+def _write_steps(plan: PlannedStudy, file: Path) -> None:
+    import torch
+
+    from attnlab._errors import InputError
+    from attnlab.lab.study.cost import write_steps
+    from attnlab.results.environment import processor
+
+    timed = {
+        f"{cell.backbone} {cell.row}": each.step
+        for cell, each in plan.estimates.items()
+        if each.step is not None and each.basis == "measured step"
+    }
+    if not timed:
+        raise InputError("No step was timed: each row has finished runs, or none could be built.")
+    gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if gpu else processor()
+    print(f"wrote {write_steps(file, device, timed)}")
 
 
 @contextmanager

@@ -280,7 +280,7 @@ def test_a_machine_that_does_not_see_the_storage_says_so(tmp_path: Path) -> None
     assert outcome.status == "failed"
     assert outcome.message == (
         f"This machine does not see {directory.parent}. Put --out on storage that all machines "
-        f"share."
+        f"share, or at an address such as s3://bucket/runs."
     )
 
 

@@ -16,6 +16,7 @@ from attnlab.data import Batch, Facts, load_data
 from attnlab.data.batches import Chunk
 from attnlab.data.known import CIFAR, SETS
 from attnlab.gates import parse_gate
+from attnlab.lab.study.cost import StepTable, StudyCost, TimeSpan, cost_of
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.grid import PlannedRun, planned_runs
 from attnlab.lab.study.plan import extended
@@ -28,11 +29,13 @@ from attnlab.subject.building import build_network
 from attnlab.tasks import Task, build_task
 from attnlab.tasks.elsewhere import TaskTrainedElsewhere
 
-Basis = Literal["finished runs", "measured step", "step on other data", "none"]
+Basis = Literal["finished runs", "measured step", "step on other data", "table", "none"]
 
 _LARGEST_BATCH = 4
 """A plan is to be there within seconds. On a CPU the time of an image hardly depends on the batch
 from a few images on; on a GPU a plan is too long rather than too short."""
+_TIMED = 3
+"""Steps whose least and most are told."""
 _FORWARD_SHARE = 1 / 3
 """Of a training step's work that a test image needs."""
 
@@ -47,6 +50,10 @@ class Estimate:
     """Why there is none."""
     notes: tuple[str, ...] = ()
     """What was noticed of the data."""
+    span: TimeSpan | None = None
+    """The seconds, with the least and the most that what they are taken from was seen to be."""
+    step: TimeSpan | None = None
+    """Seconds of training per image, where a step was timed."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +78,23 @@ class PlannedStudy:
         each = [self.estimates[run.cell].seconds for run in self.left]
         return None if None in each else sum(seconds for seconds in each if seconds is not None)
 
+    def cost(self, devices: int, price: float | None = None) -> StudyCost | None:
+        """Of what is left, a run per device; None where some cell has no estimate."""
+        spans = [self.estimates[run.cell].span for run in self.left]
+        known = [span for span in spans if span is not None]
+        return cost_of(known, devices, price) if len(known) == len(spans) else None
+
 
 def plan_study(
-    study: Study, out: str | Path, report: Callable[[str], None] | None = None
+    study: Study,
+    out: str | Path,
+    report: Callable[[str], None] | None = None,
+    *,
+    steps: StepTable | None = None,
 ) -> PlannedStudy:
-    """What is done and what is left. Of every row that has no finished run, one step of its own
-    network is timed; `report` is told which, before."""
+    """What is done and what is left. Of every row that has no finished run, steps of its own
+    network are timed, `report` is told which, before; or taken from a table of another device,
+    for which runs that finished here say nothing."""
     store = Store.at(out)
     runs = planned_runs(extended(store, study))
     estimates: dict[StudyCell, Estimate] = {}
@@ -90,18 +108,19 @@ def plan_study(
     states: list[State] = [
         store.state(entries[run.cell, run.seed]) if entries else "waiting" for run in runs
     ]
-    steps, wrong = _Steps(report or (lambda _: None)), _unknown_gate(runs)
+    timed, wrong = _Steps(report or (lambda _: None), steps), _unknown_gate(runs)
     order = list(dict.fromkeys(run.cell for run in runs))
     for cell in sorted(order, key=lambda cell: not cell.plain):
         own = [(run, state) for run, state in zip(runs, states, strict=True) if run.cell == cell]
         finished = [entries[cell, run.seed] for run, state in own if state == "done"]
-        if finished:
+        if finished and steps is None:
             seconds = [store.run(entry).result.seconds for entry in finished]
-            estimates[cell] = Estimate(sum(seconds) / len(seconds), "finished runs")
+            mean, span = sum(seconds) / len(seconds), TimeSpan.of(seconds)
+            estimates[cell] = Estimate(mean, "finished runs", span=span)
         elif wrong:  # before any step is timed: the study cannot be run
             estimates[cell] = Estimate(None, "none", wrong)
         else:
-            estimates[cell] = steps.estimate(own[0][0])
+            estimates[cell] = timed.estimate(own[0][0])
     estimates = {cell: estimates[cell] for cell in order}
     return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
 
@@ -121,39 +140,50 @@ class _Steps:
     """Timed steps. A row that is there for several data sets is timed on the first; on the others
     its time changes as that of the first row of them does, the plain backbone."""
 
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
-        self._first: dict[StudyCell, float] = {}
+    def __init__(self, report: Callable[[str], None], table: StepTable | None) -> None:
+        self._report, self._table = report, table
+        self._first: dict[StudyCell, TimeSpan] = {}
         """Seconds per image of the first row of every group."""
-        self._rows: dict[tuple[str, str], tuple[StudyCell, float]] = {}
+        self._rows: dict[tuple[str, str], tuple[StudyCell, TimeSpan]] = {}
         """By backbone and row: where it was timed, and its seconds per image there."""
 
     def estimate(self, run: PlannedRun) -> Estimate:
         """How long a run of its cell takes, with the threads that a run has."""
         config = run.config
         try:
-            facts = facts_of(config)
+            train, test, notes = self._images(run.cell, config)
             with deterministically(run.threads):
-                each, basis = self._seconds(run.cell, config, facts)
+                each, basis = self._seconds(run.cell, config)
         except AttnlabError as error:
             return Estimate(None, "none", str(error))
         recipe = config.recipe
         # The first run of a seed makes the network that all its runs start from.
         before = config.pretrain if run.cell.plain else None
         images = sum(
-            each_recipe.seen(facts.train) + each_recipe.epochs * _FORWARD_SHARE * facts.test
+            each_recipe.seen(train) + each_recipe.epochs * _FORWARD_SHARE * test
             for each_recipe in (recipe, before)
             if each_recipe is not None
         )
-        return Estimate(each * images, basis, notes=facts.notes)
+        span = each.by(images)
+        return Estimate(span.middle, basis, notes=notes, span=span, step=each)
 
-    def _seconds(self, cell: StudyCell, config: RunConfig, facts: Facts) -> tuple[float, Basis]:
+    def _images(self, cell: StudyCell, config: RunConfig) -> tuple[int, int, tuple[str, ...]]:
+        """How many to train and to test with, and what was noticed of them."""
+        if self._table is not None and cell.data in self._table.images:
+            return *self._table.images[cell.data], ()
+        facts = facts_of(config)
+        return facts.train, facts.test, facts.notes
+
+    def _seconds(self, cell: StudyCell, config: RunConfig) -> tuple[TimeSpan, Basis]:
+        if self._table is not None:
+            return self._table.step(cell.backbone, cell.row), "table"
         place, first = replace(cell, row="", plain=False), self._first
         known = self._rows.get((cell.backbone, cell.row))
         if place in first and known is not None and known[0] in first:
-            return known[1] * first[place] / first[known[0]], "step on other data"
+            ratio = first[place].middle / first[known[0]].middle
+            return known[1].by(ratio), "step on other data"
         self._report(f"timing a step of {cell.group} {cell.row}")
-        each = seconds_per_image(config, facts)
+        each = seconds_per_image(config, facts_of(config))
         first.setdefault(place, each)
         self._rows.setdefault((cell.backbone, cell.row), (place, each))
         return each, "measured step"
@@ -170,23 +200,24 @@ def facts_of(config: RunConfig) -> Facts:
     return Facts(data.name, "class", known.classes, (3, side, side), *counts, *CIFAR, "")
 
 
-def seconds_per_image(config: RunConfig, facts: Facts) -> float:
-    """Time a training step, the second of two, since the first allocates."""
+def seconds_per_image(config: RunConfig, facts: Facts) -> TimeSpan:
+    """Time training steps, all but the first, which allocates."""
     batch = min(config.recipe.batch_size, _LARGEST_BATCH)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = build_task(config.task, facts)
     network = build_network(stand_in_config(config), task).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6, momentum=0.9)
     given = _batch(config, task, facts, batch, device)
-    for _ in range(2):
+    taken = []
+    for _ in range(1 + _TIMED):
         began = time.perf_counter()
         optimizer.zero_grad()
         loss = task.loss(network, given).mean
         loss.backward()
         optimizer.step()
         loss.item()  # waits for the device
-        taken = time.perf_counter() - began
-    return taken / batch
+        taken.append((time.perf_counter() - began) / batch)
+    return TimeSpan.of(taken[1:])
 
 
 def _batch(config: RunConfig, task: Task, facts: Facts, batch: int, device: torch.device) -> Batch:
