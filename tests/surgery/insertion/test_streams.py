@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from transformers import (
 
 import attnlab
 from attnlab._errors import FoldError, OptionError, SiteError
+from attnlab.cli import main
 from attnlab.gates import HyperConnections
 from attnlab.instruments.forms import describe_steps
 from attnlab.surgery.insertion import attachments
@@ -253,6 +255,22 @@ def test_steps_are_read_with_their_streams() -> None:
     # Two turns are 2 I, so the product of all so far is 2, 2, 4, 4, 8, 8.
     assert [step.gain_to_here for step in found.steps] == pytest.approx([2, 2, 4, 4, 8, 8])
     assert "The state has 2 streams." in found.verdict
+
+
+def test_a_file_and_the_commands_have_the_streams(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens, file = _example("decoder"), str(tmp_path / "hyper.safetensors")
+    asked = ["--gate", "attnlab.gates.HyperConnections", "--set", "streams=2", "-o", file]
+    main(["insert", "decoder", *asked])
+    network = _random(attnlab.load(file))
+    attnlab.save(network, file)
+    assert torch.equal(attnlab.load(file)(tokens), network(tokens))
+    main(["steps", file, "--data", "stdlib", "--limit", "2"])
+    assert "The state has 2 streams." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["fold", file, "-o", str(tmp_path / "plain.safetensors")])
+    assert "its steps read different sums" in capsys.readouterr().err
 
 
 def test_states_that_are_changed_in_between_are_refused() -> None:

@@ -226,7 +226,8 @@ def foreign_classes(model: str, gate: str | None) -> list[str]:
     """The classes that are not attnlab's among a network and its gates."""
     library, _, _ = model.rpartition(":")
     gates = [] if gate is None else re.split(r"[+:*]", gate)
-    return [name for name in (*([] if library else [model]), *gates) if is_path(name)]
+    named = [name for name in (*([] if library else [model]), *gates) if is_path(name)]
+    return [name for name in named if not name.startswith("attnlab.gates.")]
 
 
 def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:
