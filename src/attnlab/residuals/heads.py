@@ -106,6 +106,11 @@ def _is_attention(graph: Graph, node: Node) -> bool:
     return weights.operation == "softmax"
 
 
+def _is_linear(node: Node) -> bool:
+    """Also a product with a parameter, written out."""
+    return node.kind == "linear" or (node.kind == "matmul" and len(node.data_inputs) == 1)
+
+
 def _heads_of(
     graph: Graph, step: Step, attentions: Sequence[Node], modules: Mapping[str, nn.Module]
 ) -> _Heads:
@@ -126,11 +131,11 @@ def _heads_of(
         for node in sorted(
             graph.between(step.state_node, attention.index), key=lambda node: node.index
         )
-        if node.kind in ("linear", "convolution") or node is attention
+        if _is_linear(node) or node.kind == "convolution" or node is attention
     )
     before = {node.index for node in _layouts_before(graph, reading)}
     reader, read = _layer_given(graph, reading, before, modules)
-    if read.shape[:-1] != given.shape[:-1] or reading.kind != "linear":
+    if read.shape[:-1] != given.shape[:-1] or not _is_linear(reading):
         raise _NotFound(
             f"its attention reads {read.shape} and its output projection {given.shape}, which are "
             f"not the same tokens"
@@ -141,16 +146,15 @@ def _heads_of(
 def _path_to_projection(graph: Graph, attention: Node) -> list[Node]:
     """The tensors from what attention found to the linear layer that reads it, with both."""
     path = [attention]
-    while path[-1].kind != "linear":
+    while not _is_linear(path[-1]):
         readers = graph.readers(path[-1].index)
         if len(readers) > 1:  # the wrapped layer of an adapter, which reads the same beside it
             readers = [i for i in readers if "base_layer" in graph.nodes[i].owner.split(".")]
         if len(readers) != 1:
             raise _NotFound("what its attention found is read in several places")
         node = graph.nodes[readers[0]]
-        if node.kind not in ("layout", "norm", "linear") and not (
-            node.operation in ("mul", "whole") and node.shape == path[-1].shape
-        ):
+        scales = node.operation in ("mul", "whole") and node.shape == path[-1].shape
+        if node.kind not in ("layout", "norm") and not (_is_linear(node) or scales):
             raise _NotFound(
                 f"what its attention found goes into {node.operation!r} before any linear layer"
             )

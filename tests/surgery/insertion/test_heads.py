@@ -18,10 +18,14 @@ from transformers import (
     BertConfig,
     BertModel,
     DynamicCache,
+    FalconConfig,
+    FalconForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -41,6 +45,8 @@ _SMALL: dict[str, Any] = {
     "num_attention_heads": _HEADS,
     "max_position_embeddings": 64,
 }
+
+_FALCON: dict[str, Any] = {"num_attention_heads": _HEADS, "bos_token_id": 0, "eos_token_id": 0}
 
 
 def _llama(attention: str = "sdpa", shared: int = 2) -> nn.Module:
@@ -79,6 +85,18 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
         "model.layers.{}.self_attn.q_proj",
     ),
     "qwen3": (_qwen3, "model.layers.{}.self_attn.o_proj", "model.layers.{}.self_attn.q_proj"),
+    "falcon": (  # a product with the weight, written out; keys and values of one head
+        lambda: FalconForCausalLM(
+            FalconConfig(vocab_size=64, hidden_size=_WIDTH, num_hidden_layers=2, **_FALCON)
+        ),
+        "transformer.h.{}.self_attention.dense",
+        "transformer.h.{}.self_attention.query_key_value",
+    ),
+    "phi3": (
+        lambda: Phi3ForCausalLM(Phi3Config(**_SMALL, num_key_value_heads=2, pad_token_id=0)),
+        "model.layers.{}.self_attn.o_proj",
+        "model.layers.{}.self_attn.qkv_proj",
+    ),
     "gpt2": (_gpt2, "transformer.h.{}.attn.c_proj", "transformer.h.{}.attn.c_attn"),
     "decoder": (
         lambda: attnlab.create("decoder", width=_WIDTH, depth=2),
@@ -92,7 +110,7 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
         "encoder.layer.{}.attention.self.query",
     ),
 }
-_CAUSAL = ("llama", "llama-eager", "qwen3", "gpt2", "decoder")
+_CAUSAL = ("llama", "llama-eager", "qwen3", "gpt2", "falcon", "decoder")
 
 
 def _network(name: str) -> nn.Module:
@@ -373,6 +391,8 @@ def test_stripe_and_stiffness_see_gates_at_heads() -> None:
     gated, _ = attnlab.insert(_network("decoder"), "head", example=inputs)
     found = attnlab.stripe(gated, [inputs])
     assert [site.label for site in found.sites] == ["1.0", "1.1"]
+    _, receipt = attnlab.insert(_network("decoder"), "head", example=inputs)
+    assert "of 2 attentions (place='heads'), and on none of the other 2 steps" in str(receipt)
     assert len(attnlab.steps(gated, inputs)) == len(attnlab.steps(_network("decoder"), inputs)) == 4
 
 

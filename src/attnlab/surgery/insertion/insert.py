@@ -22,6 +22,7 @@ from attnlab.residuals.choose import find_sites, frozen_notes, place_for_heads, 
 from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
+from attnlab.residuals.steps import find_steps
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import gate_modules
 from attnlab.surgery.history import Inserted, record_event, record_start
@@ -255,10 +256,11 @@ def _attach(
         place = how.place
         if place == "auto" and item.at_heads:
             place = place_for_heads(network, original.run, how.where)
-            notes.append(_heads_note(item, place))
         elif place == "auto" and not constant:
             place = "branch"
         sites = _sites_of(network, original, item, how.where, place)
+        if how.place == "auto" and item.at_heads:
+            notes.append(_heads_note(item, place, len(sites), original))
         notes += _attach_at(network, original, item, sites, how)
         placed += [(_shown(site), site.label) for site in sites]
     return _distinct(placed), notes
@@ -274,12 +276,14 @@ def _check_place(item: Resolved, place: Place) -> None:
         )
 
 
-def _heads_note(item: Resolved, place: Place) -> str:
+def _heads_note(item: Resolved, place: Place, sites: int, original: Original) -> str:
     """Where a gate for heads went if nobody said where."""
     if place == "heads":
+        others = len(find_steps(original.run.graph)) - sites
         return (
-            f"{item.label} acts in front of the output projections of attention (place='heads'); "
-            f"place='branch' puts it at the end of every step"
+            f"{item.label} acts in front of the output projections of {sites} attentions "
+            f"(place='heads'), and on none of the other {others} steps; place='branch' puts it at "
+            f"the end of every step"
         )
     return (
         f"no attention was seen in the chosen steps (softmax, then a product with values), so "
