@@ -163,6 +163,29 @@ def test_the_budget_of_a_named_recipe_is_counted_anew() -> None:
     assert math.isclose(named().betas[1], 0.95)
 
 
+def test_a_budget_in_tokens_is_one_in_steps() -> None:
+    """Eight windows of 128 tokens a step unless told; the last step is whole."""
+
+    def steps(recipe: object, **data: object) -> tuple[int | None, int]:
+        settings = {"name": "stdlib", **data}
+        made = RunConfig(task="language", data=settings, backbone="decoder", recipe=recipe)  # type: ignore[arg-type]
+        return made.recipe.steps, made.recipe.epochs
+
+    assert steps({"name": "language", "tokens": 400 * 8 * 128}) == (400, 4)
+    assert steps({"name": "language", "tokens": 400 * 8 * 128 + 1, "interval": 50}) == (401, 9)
+    given = {"name": "language", "tokens": 1_000_000, "batch_size": 4}
+    assert steps(given, options={"context": 50}) == (5000, 50)
+    for recipe, message in (
+        ({"name": "language", "tokens": 0}, "Expected tokens to be at least 1 but got 0."),
+        ({"name": "language", "tokens": 9, "steps": 3}, "in tokens or in steps but got both"),
+    ):
+        with pytest.raises(OptionError) as error:
+            steps(recipe)
+        assert message in str(error.value)
+    with pytest.raises(OptionError, match="A budget in tokens is for text"):
+        RunConfig(data="digits", backbone="resnet20", recipe={"name": "digits", "tokens": 9})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -8,9 +8,12 @@ from typing import Any
 
 from pydantic import model_validator
 
+from attnlab._checked import check_whole
 from attnlab._errors import OptionError
 from attnlab._seeds import derive
 from attnlab.data import Augmentation, DataConfig
+from attnlab.data.config import TEXT
+from attnlab.data.text import CONTEXT
 from attnlab.lab.training.recipe import MOVED, Recipe, load_parts
 from attnlab.subject.network_config import NetworkConfig
 from attnlab.tasks import TaskConfig
@@ -47,6 +50,9 @@ class RunConfig(NetworkConfig):
                 settings[name] = {"name": settings[name]}
         if isinstance(settings.get("recipe"), str):
             settings["recipe"] = {"name": settings["recipe"]}
+        for name in ("recipe", "pretrain"):
+            if isinstance(settings.get(name), dict):
+                settings[name] = _in_steps(settings[name], settings.get("data"))
         if isinstance(settings.get("recipe"), dict):
             _with_recipe(settings)
         if isinstance(settings.get("pretrain"), str | dict):
@@ -139,6 +145,29 @@ def _pretraining(given: str | dict[str, Any]) -> Recipe:
     _refuse_moved(table)
     name = table.get("name")
     return Recipe(**table) if name is None else _over(load_parts(name).recipe, table)
+
+
+def _in_steps(given: Mapping[str, Any], data: object) -> dict[str, Any]:
+    """A budget in tokens of text as the steps that see at least so many; other recipes as they are.
+    So a run is the same one whichever way its budget is written."""
+    settings = dict(given)
+    if "tokens" not in settings:
+        return settings
+    tokens = settings.pop("tokens")
+    check_whole("tokens", tokens, 1)
+    known = data.model_dump() if isinstance(data, DataConfig) else data
+    if not isinstance(known, Mapping) or known.get("name") not in TEXT:
+        raise OptionError("A budget in tokens is for text. Set epochs, or steps.")
+    for other in ("steps", "epochs"):
+        if other in settings:
+            raise OptionError(f"Expected a budget in tokens or in {other} but got both.")
+    batch = settings.get("batch_size")
+    if batch is None and settings.get("name") is not None:
+        batch = load_parts(settings["name"]).recipe.batch_size
+    context = known.get("options", {}).get("context", CONTEXT)
+    if not all(type(number) is int and number > 0 for number in (batch, context)):
+        return {**settings, "steps": 1}  # refused by the settings themselves
+    return {**settings, "steps": -(-tokens // (batch * context))}
 
 
 def _over(base: Recipe, given: Mapping[str, Any]) -> Recipe:
