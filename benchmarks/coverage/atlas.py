@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import attnlab
-from attnlab._errors import AttnlabError
+from attnlab._errors import AttnlabError, SelectionError
 from attnlab._files import write_whole
 from attnlab.residuals import Step, Watchable, watchable
 from attnlab.surgery.insertion import attachments
@@ -175,6 +175,8 @@ def _fold(row: Entry, network: Network) -> None:
                 for parameter in attachment.parameters():
                     parameter.add_(torch.randn_like(parameter), alpha=0.3)
         receipt = attnlab.fold(gated, partial=True, example=example)[1]
+    except SelectionError:
+        row.kept = "no step takes a gate: each runs several times"
     except Exception as error:
         row.kept = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:150]}"
     else:

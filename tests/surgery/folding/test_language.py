@@ -209,3 +209,32 @@ def test_experts_of_mixtral_fold(implementation) -> None:
     assert "layers.0.mlp.experts.down_proj" in receipt.rows[1].into
     # Tokens that the example had not, so that other experts are chosen.
     torch.testing.assert_close(answer(folded, OTHER), answer(gated, OTHER), rtol=1e-4, atol=1e-5)
+
+
+class Nested(nn.Module):
+    """A step whose branch ends in another step, as Gemma 3n's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(6, 6), nn.Linear(6, 6), nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.first(x)
+        return x + (inner + self.norm(self.second(inner)))
+
+
+def test_gates_of_nested_steps_go_into_the_same_norm() -> None:
+    torch.manual_seed(0)
+    tokens = torch.randn(4, 5, 6).double()
+    plain = nn.Sequential(Nested(), Nested()).double().eval()
+    network, _ = attnlab.insert(plain, "asr:se", example=tokens)
+    with torch.no_grad():
+        for _, attachment in attachments(network):
+            for parameter in attachment.parameters():
+                parameter.add_(torch.randn_like(parameter))
+    assert len(list(attachments(network))) == 4
+    folded, receipt = attnlab.fold(network, example=tokens)
+    taken = [name for row in receipt.rows for name in row.into]
+    assert taken.count("0.norm.weight") == 2
+    with torch.no_grad():
+        torch.testing.assert_close(folded(tokens), network(tokens), rtol=1e-12, atol=1e-12)

@@ -26,8 +26,9 @@ from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
 from attnlab.surgery.double import MOST_PARAMETERS, copied, double_copy, double_example
 from attnlab.surgery.folding._fuse import merge_layers
+from attnlab.surgery.folding._ids import along
 from attnlab.surgery.folding._places import PlaceKey
-from attnlab.surgery.folding._plan import offsets
+from attnlab.surgery.folding._plan import offsets, values
 from attnlab.surgery.folding._surgery import Surgery
 from attnlab.surgery.folding._taps import Tap, Taps, tapped
 from attnlab.surgery.folding._walk import Scaling
@@ -208,6 +209,7 @@ def _compare(
     found = _watchable(network, original, own)
     example, expected = _first_alike(network, kept, found, examples, original)
     surgery.perform(network)
+    _scale_by_later(kept.tensors, surgery)
     comparing = _Compares(kept.tensors, places)
     steps = _steps_without_gates(surgery, found.steps)
     if own:  # the network lost modules, so its additions may be counted otherwise
@@ -223,6 +225,35 @@ def _compare(
         # Nothing is selected, so all of the output must be there.
         change = replace(change, relative=change.of_output)
     return errors, change
+
+
+def _scale_by_later(kept: dict[PlaceKey, Tensor], surgery: Surgery) -> None:
+    """Give what was kept inside of another step's branch the gate of that step: it goes into the
+    same parameters, so that the folded network has both there. `kept` is in the order of the run.
+    """
+    by_key = {place.key: place for place in surgery.places if place.scale is None}
+    ordered = [(key, by_key[key]) for key in kept if key in by_key]
+    for number, (key, place) in enumerate(ordered):
+        for later, other in ordered[number + 1 :]:
+            first, second = surgery.decided.get(key), surgery.decided.get(later)
+            if isinstance(first, Scaling) and isinstance(second, Scaling):
+                factor = _factor_of(first, second, place.site.channels, values(other))
+                if factor is not None:
+                    shape = along(factor, place.site.channel_axis, kept[key].shape)
+                    kept[key] *= shape.to(kept[key])
+
+
+def _factor_of(first: Scaling, second: Scaling, channels: int, gates: Tensor) -> Tensor | None:
+    """What `second` multiplies each channel of `first` by, in a parameter that both scale; None if
+    there is none, or if that differs within a channel."""
+    name = next((name for name in first.parameters if name in second.parameters), None)
+    if name is None:
+        return None
+    own, other = first.parameters[name].flatten(), gates[second.parameters[name].flatten()]
+    scaled = (own >= 0) & (own < channels)
+    factor = torch.ones(channels, dtype=gates.dtype)
+    factor[own[scaled]] = other[scaled]
+    return factor if torch.equal(factor[own[scaled]], other[scaled]) else None
 
 
 def _first_alike(
