@@ -15,7 +15,16 @@ from tests.data.test_stream import encoded, photograph
 from torch import Tensor
 
 from attnlab._errors import InputError, OptionError
-from attnlab.data import Data, DataConfig, archives, data_checksum, load_data, samples, shards
+from attnlab.data import (
+    Batch,
+    Data,
+    DataConfig,
+    archives,
+    data_checksum,
+    load_data,
+    samples,
+    shards,
+)
 from attnlab.data.batches import training_chunks
 from attnlab.lab.training import Recipe, RunConfig, train
 
@@ -157,6 +166,25 @@ def test_a_run_on_shards_stops_and_goes_on_to_the_bit(local: str, tmp_path: Path
     train(run, stopped, progress=lambda _: None)
     weights = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("whole", "stopped")]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_the_order_does_not_depend_on_how_many_processes_share_it(
+    local: str, address: str, processes: int
+) -> None:
+    recipe = Recipe(epochs=1, batch_size=7, lr=0.1)
+
+    def steps(root: str, rank: int, of: int) -> list[Batch]:
+        data = load_data(config(root))  # each process has its own
+        chunks = training_chunks(data.order(3, 1), recipe, rank, of)
+        return list(data.training(chunks, 3, 1, CPU))
+
+    for root in (local, address):
+        parts = zip(*(steps(root, rank, processes) for rank in range(processes)), strict=True)
+        for whole, part in zip(steps(local, 0, 1), parts, strict=True):
+            # Pixels too: the part of a photograph that is cut out goes with it, not with a process.
+            assert torch.equal(whole.inputs, torch.cat([each.inputs for each in part]))
+            assert torch.equal(whole.targets, torch.cat([each.targets for each in part]))
 
 
 def wrong(tmp_path: Path, content: bytes, **options: str) -> str:

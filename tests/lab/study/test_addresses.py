@@ -326,6 +326,13 @@ def test_a_claim_is_renewed_and_told_of_and_one_that_is_not_is_void(
     assert not claims.renew(dead)
     claims.drop(dead)  # it is not its own any more
     assert claims.renew(taken)
+    claims.drop(taken)
+    third = claims.take("run")
+    assert third is not None
+    assert third.name == dead.name  # numbers begin again
+    assert not claims.renew(dead)
+    claims.drop(dead)
+    assert claims.renew(third)
 
 
 @pytest.mark.usefixtures("trained")
