@@ -171,6 +171,13 @@ def test_a_missing_seed_is_refused(runs: Path) -> None:
     assert found.refused["eca"] == "Expected runs of the seeds [0, 1]: [1] are missing."
 
 
+def test_a_row_that_is_not_finished_is_refused(runs: Path) -> None:
+    table = begun(runs)
+    shutil.rmtree(entry_folder(runs, 3))
+    found = submit_rows("small", table, runs)
+    assert found.refused == {"se": "Its runs of the seeds [1] are not finished."}
+
+
 def entry_folder(runs: Path, number: int) -> Path:
     return runs / read_study(runs / "studies" / "small").runs[number].folder
 

@@ -258,6 +258,9 @@ def check_row(
     missing = [seed for seed in table.seeds if seed not in by_seed]
     if missing:
         raise InputError(f"Expected runs of the seeds {list(table.seeds)}: {missing} are missing.")
+    waiting = [seed for seed in table.seeds if not by_seed[seed].stored_in(out).has_result]
+    if waiting:
+        raise InputError(f"Its runs of the seeds {waiting} are not finished.")
     runs, gates, sources = [], [], []
     for seed in table.seeds:
         stored = by_seed[seed].stored_in(out)
