@@ -259,13 +259,13 @@ def _show(subject: Subject, plain: nn.Module, receipt: FoldReceipt, chosen: Fold
     print(receipt)
     if chosen.constants and subject.task is not None and receipt.curve is None:
         before, after = (_accuracy(subject, network) for network in (subject.network, plain))
-        print(f"  accuracy    {before:.2f} → {after:.2f} % on the images that made the constants")
+        print(f"  accuracy    {before:.2f} → {after:.2f} % on what made the constants")
     if chosen.sites:
         console().print(rich_table(receipt.table()))
 
 
 def _accuracy(subject: Subject, network: nn.Module) -> float:
-    """Per cent of right answers on the images that make constants."""
+    """Per cent of right answers on the images, or of the tokens, that make constants."""
     import torch
 
     from attnlab.surgery.answer import accuracy
@@ -273,7 +273,10 @@ def _accuracy(subject: Subject, network: nn.Module) -> float:
     batches = _batches(subject)
     with torch.no_grad():
         answers = torch.cat([network(batch.inputs) for batch in batches])
-    return accuracy(answers, torch.cat([batch.targets for batch in batches]))
+    targets = torch.cat([batch.targets for batch in batches])
+    if answers.shape[:-1] == targets.shape:  # one for each token of a text
+        answers, targets = answers.flatten(0, -2), targets.flatten()
+    return accuracy(answers, targets)
 
 
 def _print_plan(subject: Subject, opened: str, chosen: FoldOptions) -> None:

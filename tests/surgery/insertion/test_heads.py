@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,9 @@ from transformers import (
 
 import attnlab
 from attnlab._errors import GateLostError, OptionError, SiteError
+from attnlab.cli import main
 from attnlab.gates import ConstantGate, Gate
+from attnlab.lab.training import RunConfig, train
 from attnlab.surgery.folding import fold_constants
 from attnlab.surgery.insertion import attachments
 
@@ -477,3 +480,24 @@ def test_a_network_is_gated_trained_and_plain_again(name: str, place: Any) -> No
     assert back.state_dict().keys() == plain.state_dict().keys()
     assert (_answer(back, inputs) - wanted).abs().max() <= 1e-12
     assert (wanted - _answer(plain, inputs)).abs().max() > 1e-4
+
+
+def test_a_run_with_heads_folds_by_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = RunConfig(
+        task="language",
+        data={"name": "stdlib", "options": {"context": 16}, "test_subset": 8},
+        backbone="decoder",
+        backbone_options={"width": 16, "depth": 2, "context": 16},
+        attention="head",
+        place="heads",
+        recipe={"name": "language", "steps": 2, "interval": 2, "warmup_steps": 1},
+    )
+    train(config, tmp_path / "run", threads=1)
+    file = str(tmp_path / "plain.safetensors")
+    main(["fold", str(tmp_path / "run"), "--constants", "-o", file])
+    shown = capsys.readouterr().out
+    assert "blocks.0.attention.output (input), blocks.1.attention.output (input)" in shown
+    assert "accuracy" in shown
+    assert not list(attachments(attnlab.load(file)))
