@@ -22,8 +22,8 @@ from benchmarks._common import Table, read_json, write_json
 from benchmarks.coverage.networks import Network, chosen, collection
 from benchmarks.coverage.truth import Addition, listened
 
-LIBRARIES = ("timm", "torchvision", "ultralytics")
-Library = Literal["timm", "torchvision", "ultralytics"]
+LIBRARIES = ("timm", "torchvision", "ultralytics", "transformers")
+Library = Literal["timm", "torchvision", "ultralytics", "transformers"]
 
 
 def _sums(model: nn.Module, example: Any) -> list[tuple[str, bool]]:
@@ -115,7 +115,8 @@ def _example(network: Network, model: nn.Module) -> tuple[Any, int]:
             found = -1
         if found == network.expected.reading.steps:
             return small, found
-    example = network.example(batch=1)
+    # Some of transformers normalise one pixel of a small image, which one image alone cannot.
+    example = network.example(batch=2 if network.package == "transformers" else 1)
     return example, len(attnlab.steps(model, example))
 
 
@@ -156,7 +157,7 @@ def fold_share(
     json: Path = Path("out/coverage-fold-share.json"),
     resume: bool = False,
 ) -> None:
-    """Count at how many residual steps of real networks ASR(SE) folds; half an hour.
+    """Count at how many residual steps of real networks ASR(SE) folds; an hour.
 
     `asr:se` is inserted at every step and folded with `partial=True` and `add_affine=True`. A gate
     counts as folded only in a network that was handed out, so one that was checked at every site in
@@ -173,7 +174,9 @@ def fold_share(
     warnings.simplefilter("ignore")
     stored = read_json(json)["rows"] if resume and json.exists() else []
     done = {(row["library"], row["network"]): FoldedShare(**row) for row in stored}
-    networks = [n for n in collection("timm").networks if n.expected and n.expected.reading.steps]
+    networks = [*collection("timm").networks, *collection("beyond").networks]
+    networks = [n for n in networks if n.expected and n.expected.reading.steps]
+    networks = [n for n in networks if n.package in ("timm", "transformers")]
     networks += collection("share").networks
     for network in chosen([n for n in networks if n.package in libraries], only):
         key = (network.package, network.network)
