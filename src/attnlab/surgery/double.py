@@ -3,16 +3,22 @@ surgery is right to 1e-8."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.copying import deep_copy
-from attnlab.residuals.example import Example, example_input
+from attnlab.residuals.example import Example, call, evaluating, example_input
 
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64: the copy alone would take 4 GB."""
+
+EXACT = 1e-8
+"""The largest relative error in float64, at any site or at the output, that passes for exact."""
 
 
 def copied(network: nn.Module) -> nn.Module:
@@ -53,6 +59,40 @@ def double_example(network: nn.Module, example: Example | None) -> Example:
 
 def _double(leaf: object) -> object:
     return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def coarsest_type(network: nn.Module, example: Example | None) -> torch.dtype:
+    """The coarsest floating type that a run of `network` passes: it may cast inside."""
+    with evaluating(network), _FloatTypes() as passed:
+        call(network, example)
+    return max(passed.seen, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+
+
+def resolved_by(coarsest: torch.dtype) -> float:
+    """The largest relative error that rounding explains in such a run."""
+    return EXACT if coarsest == torch.float64 else 100 * torch.finfo(coarsest).eps
+
+
+class _FloatTypes(TorchFunctionMode):
+    """Notes the floating types of all tensors that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        del types
+        output = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                self.seen.add(leaf.dtype)
+        return output
 
 
 def exchange(network: nn.Module, old: nn.Module, new: nn.Module) -> None:

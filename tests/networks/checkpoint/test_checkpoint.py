@@ -7,6 +7,7 @@ import json
 import socket
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,26 @@ def test_another_networks_description_is_refused(tmp_path: Path) -> None:
     )
     assert list(tmp_path.iterdir()) == []
     assert torch.equal(answer(load(save(network, path, tanh))), answer(network))
+
+
+SMALL_VIT = {"img_size": 32, "depth": 2, "embed_dim": 24, "num_heads": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_differs_by_less_than_a_thousandth_is_another_network(tmp_path: Path, dtype) -> None:
+    made_as = Description("timm:vit_tiny_patch16_224", 5, model_options=SMALL_VIT)
+    by_tanh = replace(made_as, model_options={**SMALL_VIT, "act_layer": "gelu_tanh"})
+    path = tmp_path / "w.safetensors"
+    torch.manual_seed(0)
+    network = made_as.build().to(dtype)
+    assert "its output differs by" in refused(WeightsError, save, network, path, by_tanh)
+    save(network, path, made_as)
+    path.unlink()
+    for module in network.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 1e-5
+    assert "its output differs by" in refused(WeightsError, save, network, path, made_as)
+    assert not path.exists()
 
 
 def test_a_network_that_diverged_is_saved(tmp_path: Path) -> None:

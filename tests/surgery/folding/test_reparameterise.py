@@ -227,6 +227,8 @@ def test_a_hook_is_not_lost():
     [
         (lambda: timm.create_model("convnext_atto", num_classes=5), 12),
         (lambda: timm.create_model("deit3_small_patch16_224", num_classes=5, depth=2), 4),
+        # Half of them go into the norm before a pooling.
+        (lambda: timm.create_model("poolformer_s12", num_classes=5), 24),
     ],
 )
 def test_scales_go_into_the_layer_before(build, scales):
@@ -234,7 +236,55 @@ def test_scales_go_into_the_layer_before(build, scales):
     images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(2)).double()
     fast, receipt = fused(build(), images)
     assert receipt.count("scale") == scales
-    assert not any("gamma" in name for name, _ in fast.named_parameters())
+    assert not any(".ls" in name or "gamma" in name for name, _ in fast.named_parameters())
+
+
+class ScaledRelu(nn.Module):
+    """A learned number of each channel, after a relu; and no step in sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.gamma = nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x).relu()
+        return x if self.gamma is None else x * self.gamma
+
+
+@pytest.mark.parametrize("negative", [False, True])
+def test_a_scale_passes_relu_where_it_is_not_negative(negative):
+    network = ScaledRelu().double()
+    weight, gamma = network.conv.weight.detach().clone(), network.gamma.detach()
+    if negative:
+        gamma[2].neg_()
+    fast, receipt = attnlab.fuse(network, example=IMAGES)
+    if negative:
+        assert [each.name for each in receipt.left] == ["gamma"]
+        assert receipt.left[0].reason.startswith("1 of its gates are negative")
+        assert torch.equal(fast.conv.weight, weight)
+    else:
+        assert fast.gamma is None
+        torch.testing.assert_close(fast.conv.weight.detach(), weight * gamma[..., None])
+    torch.testing.assert_close(fast(IMAGES), network(IMAGES))
+
+
+def test_two_scales_in_a_row_both_go():
+    class Twice(ScaledRelu):
+        def __init__(self) -> None:
+            super().__init__()
+            self.delta = nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = super().forward(x)
+            return x if self.delta is None else x * self.delta
+
+    network = Twice().double()
+    product = network.gamma * network.delta
+    fast, receipt = attnlab.fuse(network, example=IMAGES)
+    assert receipt.sites == ("gamma", "delta")
+    torch.testing.assert_close(fast.conv.weight, network.conv.weight * product[..., None])
+    torch.testing.assert_close(fast(IMAGES), network(IMAGES))
 
 
 def test_a_scale_that_the_forward_needs_stays():

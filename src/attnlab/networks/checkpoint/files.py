@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnlab import __version__
 from attnlab._checked import check_module, check_path
-from attnlab._errors import OptionError, WeightsError
+from attnlab._errors import InputError, OptionError, WeightsError
 from attnlab._files import write_whole
 from attnlab.networks.backbones.unwrap import without_prefix
 from attnlab.networks.backbones.weights import fill, read_metadata, read_state
@@ -34,13 +35,16 @@ from attnlab.networks.checkpoint.pretrained import (
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.residuals.example import evaluating
 from attnlab.surgery.change import largest_change, relative_to
+from attnlab.surgery.double import coarsest_type, double_copy, resolved_by
 from attnlab.surgery.insertion import GATES_FILE, attachments
+from attnlab.surgery.receipt import count_parameters
 
 _MOST_CHANGE = 1e-3
-"""Relative, of the output. The same network differs by rounding: 4e-7 channels last (ResNet-20),
-6e-7 with another kernel of attention (ViT-Ti). Another one differs by more: 8e-3 if the epsilon of
-its norms is 1e-3 instead of 1e-5. What this does not see: GELU by tanh (2e-4), an epsilon of 1e-6
-(7e-5)."""
+"""Relative, of the output of a network in its own precision, where it is too large for copies in
+float64 or does not run in it. Kernels differ by 6e-7 in float32 (ViT-Ti), so this is loose: an
+epsilon of 1e-6 and GELU by tanh (4e-5) pass."""
+_MOST_IN_DOUBLE = 100_000_000
+"""Parameters; two copies in float64 take 1.6 GB then."""
 
 
 def filled(description: Description, state: Mapping[str, Tensor], source: str) -> nn.Module:
@@ -103,12 +107,28 @@ def check_description(network: nn.Module, description: Description, path: Path) 
         expected = _answer(network, example)
     except Exception:  # its input is something else, so there is nothing to compare
         return
-    change = _largest_change(expected, _answer(built.to(example.device), example))
-    if not change <= _MOST_CHANGE:
+    change, most = _difference(network, built.to(example.device), example, expected)
+    if not change <= most:
         raise WeightsError(
             f"{refused}: with the same weights, its output differs by {change:.1e}, relative. "
             f"Describe it as it was made; options of the gate are gate_options={{...}}."
         )
+
+
+def _difference(
+    network: nn.Module, built: nn.Module, example: Tensor, expected: list[Tensor]
+) -> tuple[float, float]:
+    """The relative difference of the outputs of two networks, and the most that rounding explains.
+
+    In float64, if they run in it: what another network does can be less than float32 resolves.
+    """
+    if count_parameters(network) <= _MOST_IN_DOUBLE:
+        exact = example.double() if example.is_floating_point() else example
+        with suppress(RuntimeError, TypeError, InputError):  # it wants its own precision
+            answers = [_answer(double_copy(each), exact) for each in (network, built)]
+            most = resolved_by(coarsest_type(double_copy(network), exact))
+            return _largest_change(*answers), most
+    return _largest_change(expected, _answer(built, example)), _MOST_CHANGE
 
 
 def _about_place(network: nn.Module, description: Description) -> str:

@@ -117,10 +117,8 @@ def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]
     steps = find_steps(graph)
     parameters = dict(network.named_parameters())
     for node in graph.nodes:
-        if node.operation != "mul" or len(node.data_inputs) != 1:
-            continue
-        (source,) = node.data_inputs
-        if graph.nodes[source].shape != node.shape or (node.owner, node.call) in graph.norm_calls:
+        source = scaled_input(graph, node)
+        if source is None:
             continue
         step, position = position_of(graph, node, steps)
         if step is None or position != "end":
@@ -131,13 +129,22 @@ def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]
             yield scale, _site(step, scale), value.detach().cpu().double().flatten()
 
 
+def scaled_input(graph: Graph, node: Node) -> int | None:
+    """What `node` multiplies by something that does not depend on the input, outside of norms, if
+    that is what it does."""
+    if node.operation != "mul" or len(node.data_inputs) != 1:
+        return None
+    (source,) = node.data_inputs
+    inside = (node.owner, node.call) in graph.norm_calls
+    return None if inside or graph.nodes[source].shape != node.shape else source
+
+
 def _constant(
     network: nn.Module, graph: Graph, node: Node, source: int, parameters: dict[str, nn.Parameter]
 ) -> tuple[Scale, Tensor] | None:
     """What multiplies `source` at `node`, if it is a parameter or an attribute of its module."""
-    others = [graph.nodes[index] for index in node.inputs if index != source]
-    if len(others) == 1:
-        return _parameter(network, graph, node, others[0], parameters)
+    if len(node.inputs) == 2:
+        return scale_by_parameter(network, graph, node, source, parameters)
     numbers = [each for each in node.arguments if isinstance(each, float)]
     if len(numbers) != 1:
         return None
@@ -160,15 +167,19 @@ def _constant(
     return scale, torch.tensor(numbers[0], dtype=torch.float64)
 
 
-def _parameter(
+def scale_by_parameter(
     network: nn.Module,
     graph: Graph,
     node: Node,
-    factor: Node,
+    source: int,
     parameters: dict[str, nn.Parameter],
 ) -> tuple[Scale, Tensor] | None:
-    """The parameter that `factor` is, or that it is the view of, if only `node` reads that."""
-    factor, layouts = viewed(graph.nodes, factor)
+    """The parameter that multiplies `source` at `node`, as it is or viewed, if nothing else reads
+    it."""
+    others = [graph.nodes[index] for index in node.inputs if index != source]
+    if len(others) != 1:
+        return None
+    factor, layouts = viewed(graph.nodes, others[0])
     if factor.name not in parameters:
         return None
     on_the_way = {each.index for each in (*layouts, factor)}
@@ -182,7 +193,6 @@ def _parameter(
         (elements,) = replayed(flow, each, each.inputs, [elements])
     module, _, attribute = factor.name.rpartition(".")
     alone = _does_nothing_else(graph, network, module, node)
-    (source,) = node.data_inputs
     return Scale(module, attribute, node.index, source, elements, alone), value
 
 

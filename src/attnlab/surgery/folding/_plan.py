@@ -183,7 +183,7 @@ def _decide(
     asked = [Demand(reader, source, ids)]
     try:
         found = walk_back(flow, asked, keep, foldable, barriers)
-        _check_sign(place, found.not_negative)
+        check_sign(place.vector(), found.not_negative)
         return found
     except Refusal as refusal:
         reason = refusal
@@ -195,7 +195,7 @@ def _decide(
     with suppress(Refusal):
         undo = undoing(flow, keep, foldable, barriers)
         found = walk_back(flow, asked, keep, foldable, barriers, undo)
-        _check_sign(place, found.not_negative)
+        check_sign(place.vector(), found.not_negative)
         return found
     raise reason
 
@@ -213,13 +213,14 @@ def _decide_forward(
         raise Refusal("a gate that depends on the input follows")
     demands, not_negative = walk_on(flow, last, ids, keep, barriers)
     found = walk_back(flow, demands, keep, foldable, barriers)
-    _check_sign(place, not_negative)
+    check_sign(place.vector(), not_negative)
     readers = dict.fromkeys(flow.nodes[demand.reader].owner for demand in demands)
     return replace(found, behind=tuple(readers))
 
 
-def _check_sign(place: Place, not_negative: frozenset[int]) -> None:
-    gates = place.vector()[sorted(not_negative)]
+def check_sign(vector: Tensor, not_negative: frozenset[int]) -> None:
+    """Refuse gates of this `vector` that are negative where only others pass."""
+    gates = vector[sorted(not_negative)]
     if bool((gates < 0).any()):
         raise Refusal(
             f"{int((gates < 0).sum())} of its gates are negative, and there is an operation such "
@@ -240,10 +241,15 @@ def _check_inverse(place: Place, found: Scaling, tensors: Mapping[str, Tensor]) 
 
 
 def values(place: Place) -> Tensor:
-    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1). Of a gate
-    of the network's own, relative to what it returns when its logits are zero."""
+    """What each id stands for. Of a gate of the network's own, relative to what it returns when its
+    logits are zero."""
     rest = 1.0 if place.own_gate is None else place.own_gate.at_zero
-    return torch.cat((place.vector() / rest, torch.ones(2, dtype=torch.float64)))
+    return by_ids(place.vector() / rest)
+
+
+def by_ids(vector: Tensor) -> Tensor:
+    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
+    return torch.cat((vector, torch.ones(2, dtype=torch.float64)))
 
 
 def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
@@ -253,10 +259,9 @@ def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
         scaling = decided.get(place.key)
         if not isinstance(scaling, Scaling):
             continue
-        factor_of = [(name, values(place)[ids]) for name, ids in scaling.parameters.items()]
-        factor_of += [
-            (name, values(place).reciprocal()[ids]) for name, ids in scaling.inverse.items()
-        ]
+        gates = values(place)
+        factor_of = [(name, gates[ids]) for name, ids in scaling.parameters.items()]
+        factor_of += [(name, gates.reciprocal()[ids]) for name, ids in scaling.inverse.items()]
         factor_of += [(name, 1.0 - zero.double()) for name, zero in scaling.silenced.items()]
         for name, factor in factor_of:
             product[name] = product[name] * factor if name in product else factor

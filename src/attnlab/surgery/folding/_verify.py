@@ -11,12 +11,10 @@ from math import inf
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import AttnlabError, FoldError, InputError
 from attnlab.residuals import SeenStep, Step, Watchable, watchable
-from attnlab.residuals.example import Example, call, evaluating
+from attnlab.residuals.example import Example
 from attnlab.residuals.gates import find_gates
 from attnlab.residuals.library import OwnGates
 from attnlab.residuals.selection import Call
@@ -24,7 +22,15 @@ from attnlab.residuals.steps import find_steps
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
-from attnlab.surgery.double import MOST_PARAMETERS, copied, double_copy, double_example
+from attnlab.surgery.double import (
+    EXACT,
+    MOST_PARAMETERS,
+    coarsest_type,
+    copied,
+    double_copy,
+    double_example,
+    resolved_by,
+)
 from attnlab.surgery.folding._fuse import merge_layers
 from attnlab.surgery.folding._ids import along
 from attnlab.surgery.folding._places import PlaceKey
@@ -36,8 +42,6 @@ from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import count_parameters
 
 _DOES_NOT_RUN = (RuntimeError, TypeError, ValueError, AssertionError, AttnlabError)
-EXACT = 1e-8
-"""The largest relative error in float64, at any site or at the output, that passes for exact."""
 
 
 class _Keeps(Taps):
@@ -129,40 +133,16 @@ def _resolved(
     """What a float64 copy that casts inside can resolve, and what to say of it: two right results
     differ by the rounding of the coarsest type that it passes. Of a weight to which the network
     adds 1 (Gemma's norms), that is the rounding of 1, however small their sum."""
-    with evaluating(exact), _FloatTypes() as passed:
-        call(exact, example)
-    coarsest = max(passed.seen, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+    coarsest = coarsest_type(exact, example)
     if coarsest == torch.float64:
         return EXACT, []
-    most = 100 * torch.finfo(coarsest).eps
+    most = resolved_by(coarsest)
     parameters = dict(exact.named_parameters())
     for weight, offset in offsets(surgery.decided).items():
         largest = float((parameters[weight].detach() + offset).abs().max())
         most = max(most, 10 * torch.finfo(coarsest).eps * abs(offset) / max(largest, 1e-3))
     name = str(coarsest).removeprefix("torch.")
     return most, [f"checked to {most:.0e}, because the network casts to {name} inside"]
-
-
-class _FloatTypes(TorchFunctionMode):
-    """Notes the floating types of all tensors that are computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[torch.dtype] = set()
-
-    def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        del types
-        output = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(output):
-            if isinstance(leaf, Tensor) and leaf.is_floating_point():
-                self.seen.add(leaf.dtype)
-        return output
 
 
 def _selected(change: Change, most: float, precision: str) -> list[str]:
