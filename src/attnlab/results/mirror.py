@@ -21,6 +21,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,9 @@ _WEIGHTS = "model.safetensors"
 _OF_A_STUDY = ("study.json", "plans.jsonl", "speed.json")
 _FOR_PEOPLE = ("table.json", "report.html", "report.csv", "report.tex")
 _ADDRESS, _INDEX = ".address", ".index.json"
+_AT_A_TIME = 64
+_WRITERS = 16
+"""A file that is sure to be on the disk is waited for; many at a time wait together."""
 _FRESH = 3.0
 """Seconds for which what was listed is taken as it was, where one only looks."""
 
@@ -80,16 +84,18 @@ class Mirror:
         with FileLock(self.folder / ".refresh.lock"):
             index = self._index()
             self._forget(index, listed)
-            done = {_folder_of(name) for name in listed if name.startswith(FINISHED)}
+            whole = {_folder_of(name) for name in listed if name.startswith(FINISHED)}
             wanted = [
                 name
                 for name, stamp in listed.items()
                 if index.get(name) != stamp
-                and not (name.startswith(UNFINISHED) and _folder_of(name) in done)
+                and not (name.startswith(UNFINISHED) and _folder_of(name) in whole)
             ]
-            for name, content in self.objects.get_all(wanted):
-                if self._take(name, content):
-                    index[name] = listed[name]
+            for start in range(0, len(wanted), _AT_A_TIME):
+                found = list(self.objects.get_all(wanted[start : start + _AT_A_TIME]))
+                with ThreadPoolExecutor(_WRITERS) as writers:
+                    taken = list(writers.map(lambda each: self._take(*each), found))
+                index |= {n: listed[n] for (n, _), done in zip(found, taken, strict=True) if done}
             write_whole(self.folder / _INDEX, json.dumps(index))
         self._looked = time.monotonic()
 
