@@ -206,17 +206,34 @@ def test_a_run_of_another_seed_than_it_says_is_refused(runs: Path) -> None:
     assert list(found.refused) == ["se"]
 
 
+def section_follows_from(found: SharedTable, heading: str) -> str:
+    """Check that every row of a page's section is that of the table; return the section."""
+    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
+    shown = page.partition(f"## {heading}\n")[2].partition("\n## ")[0].splitlines()
+    assert all(len(row.runs) == 5 for row in found.rows)
+    for cells in found.table().rows[1:]:
+        label, top1, difference, p_value, *_ = map(str, cells)
+        (line,) = (each for each in shown if each.startswith(f"| `{label}` |"))
+        assert line.startswith(f"| `{label}` | {top1} | {difference} | {p_value} |")
+    return " ".join(shown)
+
+
 def test_the_published_table_is_of_the_plan_and_its_page() -> None:
     """Its runs are those that `all-gates` plans, and what the page says follows from it."""
     found = SharedTable.load(PUBLISHED)
     planned = {run.run_id for run in planned_runs(load_study("all-gates").with_threads(1))}
     assert {name for row in found.rows for name in row.ids} == planned
-    assert all(len(row.runs) == 5 for row in found.rows)
-    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
-    shown = page.partition("## Every gate in one network")[2].partition("\n## ")[0].splitlines()
-    for cells in found.table().rows[1:]:
-        label, top1, difference, *_ = map(str, cells)
-        (line,) = (each for each in shown if each.startswith(f"| `{label}` |"))
-        assert line.startswith(f"| `{label}` | {top1} | {difference} |")
     number = found.seeds_to_tell("se", "cbam")
-    assert f"It takes {number} seeds to tell SE from CBAM" in " ".join(shown)
+    assert f"It takes {number} seeds to tell SE from CBAM" in section_follows_from(
+        found, "Every gate in one network"
+    )
+
+
+def test_the_table_of_another_network_is_that_of_its_page() -> None:
+    found = SharedTable.load(PUBLISHED.with_name("gates-cifar10-regnetx200mf.json"))
+    verdicts = [each.verdict for each in found.judged().values()]
+    assert (verdicts.count("worse"), verdicts.count("better"), len(verdicts)) == (10, 0, 16)
+    shown = section_follows_from(found, "Every gate in another network, on a part of CIFAR-10")
+    assert "Ten of sixteen gates are shown to make a RegNetX-200MF worse" in shown
+    assert found.seeds_to_tell("se", "cbam") == 7
+    assert "seven seeds would tell them apart" in shown
