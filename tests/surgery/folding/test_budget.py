@@ -381,16 +381,16 @@ REFUSALS = {
         lambda _: cost_curve(attnlab.create("resnet20"), [images(32)]),
         FoldError,
         "ResNet carries no gate that could be made constant. Expected one that attnlab inserted, "
-        "squeeze-and-excitation or ECA of timm or torchvision, or a class of your own that gates= "
-        "names.",
+        "squeeze-and-excitation or ECA of timm or torchvision, gated attention of a language "
+        "model, or a class of your own that gates= names.",
     ),
     "another attention": (
         lambda _: cost_curve(timm.create_model("gcresnet33ts", num_classes=3), [images(32)]),
         FoldError,
         "ByobNet carries no gate that could be made constant. Expected one that attnlab inserted, "
-        "squeeze-and-excitation or ECA of timm or torchvision, or a class of your own that gates= "
-        "names. No constant per channel stands for what it has: GlobalContext may add to its "
-        "input as well as multiply it.",
+        "squeeze-and-excitation or ECA of timm or torchvision, gated attention of a language "
+        "model, or a class of your own that gates= names. No constant per channel stands for what "
+        "it has: GlobalContext may add to its input as well as multiply it.",
     ),
 }
 

@@ -61,7 +61,8 @@ def choice_of(
     if not places:
         raise FoldError(
             f"{type(model).__name__} carries no gate that could be made constant. Expected one "
-            f"that attnlab inserted, squeeze-and-excitation or ECA of timm or torchvision, or a "
-            f"class of your own that gates= names.{unknown_attention(model)}"
+            f"that attnlab inserted, squeeze-and-excitation or ECA of timm or torchvision, gated "
+            f"attention of a language model, or a class of your own that gates= names."
+            f"{unknown_attention(model)}"
         )
     return choose(model, found, places, data, cost, example, may_add_affine=add_affine), example
