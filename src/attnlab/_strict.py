@@ -28,7 +28,7 @@ class Strict(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _explain(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(data, dict):
             _check_keys(cls, data)
         try:
@@ -38,7 +38,7 @@ class Strict(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
         """Refuse true and false where a number belongs: Python counts them as 1 and 0, so
         `lr = true` would train with a learning rate of 1."""
         name = str(info.field_name)
@@ -92,7 +92,7 @@ def _kinds(annotation: Any) -> tuple[frozenset[object], tuple[Any, ...]]:
     return frozenset(), tuple(numeric)
 
 
-def _check_keys(cls: type[BaseModel], data: dict[str, Any]) -> None:
+def _check_keys(cls: type[BaseModel], data: dict[str, object]) -> None:
     valid = list(cls.model_fields)
     for name in data:
         if name not in valid:

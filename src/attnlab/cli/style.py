@@ -118,7 +118,7 @@ def _train(action: Train) -> None:
 
 
 def _settings(action: Train) -> dict[str, Any]:
-    options: dict[str, Any] = {"style": action.style, "content_weight": action.content_weight}
+    options: dict[str, object] = {"style": action.style, "content_weight": action.content_weight}
     if action.style_weight is not None:
         options["style_weight"] = action.style_weight
     name = "style-filters"
@@ -127,7 +127,7 @@ def _settings(action: Train) -> dict[str, Any]:
         options["maps"] = action.maps
         if action.weights is not None:
             options["weights"] = action.weights
-    data: dict[str, Any] = {"name": "photos", "size": action.size}
+    data: dict[str, object] = {"name": "photos", "size": action.size}
     if action.photos is not None:
         data["root"] = str(action.photos)
     network = {"width": action.width, "blocks": action.blocks, "norm": action.norm}

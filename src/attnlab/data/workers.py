@@ -57,7 +57,7 @@ class Workers(Generic[Item, Made]):
         self._pinned = False
         self._reading = False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Processes are not copied to others: each copy starts its own."""
         return {**self.__dict__, "_loader": None, "_reading": False}
 

@@ -52,7 +52,7 @@ _WRITES: Final = frozenset(
 )
 
 
-def _functions(*names: str) -> frozenset[Callable[..., Any]]:
+def _functions(*names: str) -> frozenset[Callable[..., object]]:
     """Torch's functions and tensors' methods of these names."""
     found = (getattr(home, name, None) for home in (torch, Tensor) for name in names)
     return frozenset(function for function in found if function is not None)

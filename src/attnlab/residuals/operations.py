@@ -177,7 +177,7 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
     return None
 
 
-def adds_two(function: Any, one: Any, other: Any) -> bool:
+def adds_two(function: object, one: Any, other: Any) -> bool:
     """Whether `function(one, other)` adds two tensors of one shape as they are: `addends` of it is
     plain."""
     return function in _ADDITIONS and _same_shape(one, other)

@@ -8,7 +8,7 @@ again, and nothing that decides relies on a listing being up to date.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -145,7 +145,7 @@ class Objects:
         finally:
             self.remove([name])
 
-    def _surely(self, name: str, size: int, write: Any) -> None:
+    def _surely(self, name: str, size: int, write: Callable[..., object]) -> None:
         for _ in range(_ATTEMPTS):
             with self._asked(f"write {name!r}"):
                 write(self._at(name))
@@ -185,6 +185,6 @@ _SPOKEN = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "huggingface
 """The libraries whose own errors say why a request failed."""
 
 
-def _stamp(entry: dict[str, Any]) -> str:
+def _stamp(entry: dict[str, object]) -> str:
     known = next((str(entry[name]) for name in _STAMPS if entry.get(name)), "")
     return f"{entry.get('size')} {known}"

@@ -79,7 +79,7 @@ class _Maps(TorchFunctionMode):
     def __torch_function__(
         self,
         function: Callable[..., Any],
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from attnlab.residuals import SeenGate
 from attnlab.residuals.attachment import CarryAttachment
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.gates import has_gates
-from attnlab.residuals.inputs import Inputs, head, inputs_of
+from attnlab.residuals.inputs import Inputs, Loaded, head, inputs_of
 from attnlab.residuals.watching import Watchable, watching
 from attnlab.subject import Subject
 from attnlab.surgery.insertion import attachments
@@ -49,13 +48,15 @@ class EpochMeasure:
 
     def __call__(
         self, network: nn.Module, task: Task, data: Data, device: torch.device
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The figures by the names that `EpochRecord` has."""
         subject = Subject("", network, data, task=task, batch_size=_BATCH, device=device)
         loaded = list(subject.inputs(self.images))
         inputs = [each for batch in loaded for each in inputs_of(batch, network)]
         plan = self._plan(network, inputs[0])
-        record: dict[str, Any] = {"tns": None} if plan is None else by_depth(network, plan, inputs)
+        record: dict[str, object] = {"tns": None}
+        if plan is not None:
+            record = by_depth(network, plan, inputs)
         if has_gates(network):
             first = list(subject.inputs(1))
             record |= _gates(network, loaded, first, None if plan is None else plan.found)
@@ -71,7 +72,7 @@ class EpochMeasure:
             self._found, self._attends = (network, plan), True
         return self._found[1]
 
-    def _sinks(self, network: nn.Module, batches: Sequence[Any]) -> dict[str, float]:
+    def _sinks(self, network: nn.Module, batches: Sequence[Loaded]) -> dict[str, float]:
         if not self._attends:
             return {}
         try:
@@ -81,7 +82,7 @@ class EpochMeasure:
             return {}
 
 
-def by_depth(network: nn.Module, plan: Plan, inputs: Sequence[Inputs]) -> dict[str, Any]:
+def by_depth(network: nn.Module, plan: Plan, inputs: Sequence[Inputs]) -> dict[str, object]:
     """TNS, and by the labels of the steps what `EpochRecord` has of each; the steps of `network`
     are those of `plan`."""
     seen = _Seen(plan)
@@ -98,7 +99,7 @@ def by_depth(network: nn.Module, plan: Plan, inputs: Sequence[Inputs]) -> dict[s
         return {"tns": None}
     rate, state = rate[counted], torch.cat(norms)[counted]
     labels = [span.first.label for span in plan.spans]
-    record: dict[str, Any] = {"tns": tns(rate, stages).mean().item()}
+    record: dict[str, object] = {"tns": tns(rate, stages).mean().item()}
     record["state_norm"] = _short(dict(zip(labels, state.mean(0).tolist(), strict=True)))
     record["nsi"] = _short(dict(zip(labels, rate.mean(0).tolist(), strict=True)))
     return {**record, **seen.gate_moments(), **_carries(network)}
@@ -143,7 +144,7 @@ def _carries(network: nn.Module) -> dict[str, dict[str, float]]:
 
 
 def _gates(
-    network: nn.Module, batches: Sequence[Any], first: Sequence[Any], found: Watchable | None
+    network: nn.Module, batches: Sequence[Loaded], first: Sequence[Loaded], found: Watchable | None
 ) -> dict[str, dict[str, list[float]]]:
     """The mean gates of some channels by the name of the gate, and those of the first image."""
     try:

@@ -170,7 +170,7 @@ def _in_steps(given: Mapping[str, Any], data: object) -> dict[str, Any]:
     return {**settings, "steps": -(-tokens // (batch * context))}
 
 
-def _over(base: Recipe, given: Mapping[str, Any]) -> Recipe:
+def _over(base: Recipe, given: Mapping[str, object]) -> Recipe:
     """The recipe `base` with the settings that are given."""
     settings = base.model_dump()
     if "steps" in given or (base.steps is not None and "epochs" not in given):
@@ -178,7 +178,7 @@ def _over(base: Recipe, given: Mapping[str, Any]) -> Recipe:
     return Recipe(**{**settings, **given})
 
 
-def _refuse_moved(given: Mapping[str, Any]) -> None:
+def _refuse_moved(given: Mapping[str, object]) -> None:
     for name in given:
         if name in MOVED:
             raise OptionError(

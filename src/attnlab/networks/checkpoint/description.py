@@ -230,19 +230,19 @@ def foreign_classes(model: str, gate: str | None) -> list[str]:
     return [name for name in named if not name.startswith("attnlab.gates.")]
 
 
-def options_for_loading(gate: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_for_loading(gate: str, options: Mapping[str, object]) -> dict[str, Any]:
     """The options of a gate whose values come from a file: how it would start does not matter."""
     learned = any(term.strip().startswith("asr:") for term in gate.split("+"))
     return {**options, "smallest": 0.0} if learned else dict(options)
 
 
-def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_weights(options: Mapping[str, object]) -> dict[str, Any]:
     """The options of a network without those that say what it started from: once trained, it can be
     built where that file is not, and nothing is fetched."""
     return {name: value for name, value in options.items() if name not in _START}
 
 
-def _refuse(what: str, options: Mapping[str, Any], names: Collection[str]) -> None:
+def _refuse(what: str, options: Mapping[str, object], names: Collection[str]) -> None:
     for name in options:
         if name in names:
             raise OptionError(

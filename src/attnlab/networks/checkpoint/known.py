@@ -62,7 +62,7 @@ def _as_made(network: nn.Module, made: Made) -> Description:
     return Description(**fields, model_options=options, preprocessing=prepared)
 
 
-def _as_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _as_tuples(fields: Mapping[str, object]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
 
 

@@ -29,7 +29,7 @@ class PassOn(nn.Identity):
         self.results = results
         self.in_list = in_list
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *given: object, **named: object) -> Any:
         return self._returned(first_tensor(given, named))
 
     def _returned(self, first: Tensor) -> object:
@@ -45,7 +45,7 @@ class Nothing(PassOn):
         super().__init__(results, in_list)
         self.channels = channels
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *given: object, **named: object) -> Any:
         first = first_tensor(given, named)
         if not self.channels:
             return self._returned(torch.zeros_like(first))
