@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.lab.pages.simulated import simulate
 
+from attnlab.instruments.stripe.section import gates_section
 from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.results.record import StudyRecord, find_study, read_record
@@ -111,3 +114,16 @@ def test_alerts_name_best_epoch_and_convention(whole):
     )
     assert any(t.startswith("In 135 of 150 runs: The network has gates; convention") for t in texts)
     assert not any("wide intervals" in text for text in texts)
+
+
+def test_constant_gates_are_said_to_fold_only_where_a_run_was_folded(tmp_path):
+    """`lambda` is the same for every input, and folds only where it left the state as it is."""
+    record = _record(tmp_path, data=("cifar10",), seeds=2)
+    said = gates_section(record).to_do
+    assert said.startswith("The gates of ")
+    assert "fold away, so they cost nothing" in said
+    (group,) = record.table.groups
+    rows = tuple(replace(row, fold_error=None) for row in group.rows)
+    table = replace(record.table, groups=(replace(group, rows=rows),))
+    said = gates_section(replace(record, table=table)).to_do
+    assert "are constant, and no run of them was folded" in said

@@ -46,7 +46,11 @@ def gates_section(record: StudyRecord) -> Section:
         return Section("Is it constant?", lead, parts, too_few_inputs(fewest, "image"), again)
     constant, alike, vary = _kinds(record)
     return Section(
-        "Is it constant?", lead, parts, _answer(constant, alike, vary), _to_do(constant, alike)
+        "Is it constant?",
+        lead,
+        parts,
+        _answer(constant, alike, vary),
+        _to_do(record, constant, alike),
     )
 
 
@@ -85,11 +89,20 @@ def _answer(constant: Sequence[str], alike: Sequence[str], vary: Sequence[str]) 
     return " ".join(sentences).replace("Those", "The gates", 1 if not constant else 0)
 
 
-def _to_do(constant: Sequence[str], alike: Sequence[str]) -> str:
-    if constant:
+def _to_do(record: StudyRecord, constant: Sequence[str], alike: Sequence[str]) -> str:
+    rows = [row for group in record.table.groups for row in group.rows]
+    folded = {row.label for row in rows if row.fold_error is not None}
+    fold = [label for label in constant if label in folded]
+    if fold:
         return (
-            f"The gates of {constant[0]} fold away, so they cost nothing; whether to have them is "
-            f"the question above."
+            f"The gates of {fold[0]} fold away, so they cost nothing; whether to have them is the "
+            f"question above."
+        )
+    if constant:
+        # A gate that scales the state as well is constant, and no layer can take it.
+        return (
+            f"The gates of {constant[0]} are constant, and no run of them was folded: attnlab fold "
+            f"RUN says whether they can be."
         )
     if alike:
         return (
