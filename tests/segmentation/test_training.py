@@ -146,6 +146,69 @@ def test_networks_of_libraries(name):
     assert [tuple(each.shape) for each in logits] == [(4, 24, 24)] * 2
 
 
+SEGFORMER = {
+    "depths": "1, 1, 1, 1",
+    "hidden_sizes": "8, 16, 24, 32",
+    "num_attention_heads": "1, 2, 3, 4",
+    "sr_ratios": "4, 2, 1, 1",  # images of 24 pixels
+    "decoder_hidden_size": 16,
+}
+UPERNET = {
+    "hidden_size": 16,
+    "backbone_config.embedding_size": 8,
+    "backbone_config.hidden_sizes": "8, 16, 24, 32",
+    "backbone_config.depths": "1, 1, 1, 1",
+    "backbone_config.layer_type": "basic",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "sites"), [("segformer", SEGFORMER, 8), ("upernet", UPERNET, 4)]
+)
+def test_networks_of_transformers_train_fold_and_go_on(tmp_path, family, options, sites):
+    pytest.importorskip("transformers")
+    given = {"backbone": f"transformers:{family}", "backbone_options": options}
+    whole = config(2, attention="asr:se", **given)
+    result = run(whole, tmp_path / "one")
+    assert result.sites == sites
+
+    def stop(record):
+        if record.epoch == 1:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(whole, tmp_path / "two", threads=1, progress=stop)
+    assert run(whole, tmp_path / "two").values == result.values
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    network = load_network(tmp_path / "one").eval()
+    data, task = segmentation()
+    (batch,) = data.testing([torch.arange(2)], torch.device("cpu"))
+    task.loss(network, batch).mean.backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    plain, _ = attnlab.fold(network, example=batch.inputs)
+    built = attnlab.create(f"transformers:{family}", 4, **options)
+    assert plain.state_dict().keys() == built.state_dict().keys()
+    answers = (task.predict(each.eval(), batch) for each in (network, plain))
+    for one, other in zip(*answers, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "said"),
+    [
+        ("segformer", {"depth": "1"}, r"has no setting 'depth'\. Did you mean 'depths'"),
+        ("upernet", {"backbone_config.depht": "1"}, r"Did you mean 'backbone_config\.depths'"),
+        ("segformer", {"depths.first": 1}, r"has no setting 'depths\.first'"),
+        ("segfomer", {}, "Did you mean 'segformer'"),
+    ],
+)
+def test_settings_of_transformers_that_do_not_exist_are_refused(family, options, said):
+    pytest.importorskip("transformers")
+    with pytest.raises(attnlab.AttnlabError, match=said):
+        attnlab.create(f"transformers:{family}", 4, **options)
+
+
 def test_a_network_for_whole_images_is_refused():
     data, task = segmentation()
     (batch,) = data.testing([torch.arange(2)], torch.device("cpu"))

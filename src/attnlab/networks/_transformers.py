@@ -1,5 +1,6 @@
-"""Language models of transformers, causal ones and encoders, by the name of their family and the
-settings of their configuration; random weights, and nothing is fetched."""
+"""Networks of transformers: language models, causal ones and encoders, and networks with a class
+for every pixel, by the name of their family and the settings of their configuration; random
+weights, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -37,40 +38,115 @@ def masked_families() -> tuple[str, ...]:
     return tuple(MODEL_FOR_MASKED_LM_MAPPING_NAMES)
 
 
+def pixel_families() -> tuple[str, ...]:
+    """The names of networks with a class for every pixel: those of
+    `AutoModelForSemanticSegmentation`."""
+    with needs("huggingface"):
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES as NAMES,
+        )
+
+    return tuple(NAMES)
+
+
 def check_family(library: str, name: str) -> None:
     """Refuse a family that "transformers" or "transformers-masked" does not have."""
-    masked = library == MASKED
-    kind = "masked" if masked else "causal"
-    found = masked_families() if masked else causal_families()
+    if library == MASKED:
+        if name not in masked_families():
+            raise unknown_name("masked network of transformers", name, masked_families())
+        return
+    found = (*causal_families(), *pixel_families())
     if name not in found:
-        raise unknown_name(f"{kind} network of transformers", name, found)
+        raise unknown_name("network of transformers", name, found)
 
 
-def create_language_model(
-    library: str, name: str, vocabulary: int | None, options: Mapping[str, object]
+def create_of_family(
+    library: str, name: str, number: int | None, options: Mapping[str, object]
 ) -> nn.Module:
-    """The network of the family `name`, its configuration as by default but for `options`."""
+    """The network of the family `name`, its configuration as by default but for `options`; `number`
+    of tokens, or of classes."""
+    given = _settings(library, name, options)
+    if library == MASKED or name in causal_families():
+        return _create_language_model(library, name, number, given)
+    return _create_of_pixels(library, name, number, given)
+
+
+def _create_language_model(
+    library: str, name: str, vocabulary: int | None, given: Mapping[str, object]
+) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
     made = AutoModelForMaskedLM if library == MASKED else AutoModelForCausalLM
-    # The configuration keeps every keyword, also a misspelt one, without a word.
-    known = AutoConfig.for_model(name).to_dict()
-    for option in options:
-        if option not in known:
-            raise OptionError(
-                f"The configuration of {library}:{name} has no setting {option!r}."
-                f"{nearest(option, known)}"
-            )
     sizes = {} if vocabulary is None else {"vocab_size": vocabulary}
     # Ids of special tokens lie beyond a small vocabulary, and a padding id would zero a row.
     special = dict.fromkeys(f"{kind}_token_id" for kind in ("pad", "bos", "eos", "cls", "sep"))
-    config = AutoConfig.for_model(name, **{**special, **sizes, **options})
+    config = AutoConfig.for_model(name, **{**special, **sizes, **given})
     _check_memory(f"{library}:{name}", config, made)
     network = made.from_config(config)
     # In training and measurements keys and values are used once; `generate` has its own setting.
     network.config.use_cache = False
     built: nn.Module = network
     return built
+
+
+def _create_of_pixels(
+    library: str, name: str, classes: int | None, given: Mapping[str, object]
+) -> nn.Module:
+    from transformers import AutoConfig, AutoModelForSemanticSegmentation
+
+    labels = {} if classes is None else {"num_labels": classes}
+    # A second head answers only beside the library's own loss, so here nothing would train it.
+    has_second = "use_auxiliary_head" in AutoConfig.for_model(name).to_dict()
+    second = {"use_auxiliary_head": False} if has_second else {}
+    config = AutoConfig.for_model(name, **{**second, **labels, **given})
+    _check_memory(f"{library}:{name}", config, AutoModelForSemanticSegmentation)
+    built: nn.Module = AutoModelForSemanticSegmentation.from_config(config)
+    return built
+
+
+def _settings(library: str, name: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """Settings for the configuration. It keeps every keyword, also a misspelt one, without a word,
+    so they are looked up. `backbone_config.depths` is one of the configuration inside."""
+    from transformers import AutoConfig
+
+    known = AutoConfig.for_model(name).to_dict()
+    found: dict[str, Any] = {}
+    for option, value in options.items():
+        part, dot, below = option.partition(".")
+        table = known.get(part) if dot else known
+        names = {f"{part}.{each}": each for each in table} if dot and _is_table(table) else known
+        if option not in names:
+            raise OptionError(
+                f"The configuration of {library}:{name} has no setting {option!r}."
+                f"{nearest(option, names)}"
+            )
+        if dot:
+            kept = {each: table[each] for each in ("model_type", "out_features") if each in table}
+            found.setdefault(part, kept)[below] = _listed(value, table[below])
+        else:
+            found[option] = _listed(value, known[option])
+    return found
+
+
+def _is_table(found: object) -> bool:
+    return isinstance(found, dict)
+
+
+def _listed(value: object, default: object) -> object:
+    """A setting that is a list, given as text: "8, 16" is [8, 16], since an option of a study is
+    one value."""
+    if not isinstance(value, str) or not isinstance(default, list | tuple):
+        return value
+    return [_number(word.strip()) for word in value.split(",")]
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
 
 
 def _check_memory(name: str, config: PretrainedConfig, made: Any) -> None:

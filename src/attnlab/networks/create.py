@@ -29,8 +29,9 @@ from attnlab.networks._transformers import (
     MASKED,
     causal_families,
     check_family,
-    create_language_model,
+    create_of_family,
     masked_families,
+    pixel_families,
 )
 from attnlab.networks.backbones.registry import BACKBONES, build_backbone
 from attnlab.networks.backbones.weights import load_weights, read_renamed, renew_head
@@ -56,8 +57,10 @@ def create(
       that torchvision has for it fetches the library's weights.
     * `"smp:NAME"`: `segmentation_models_pytorch.create_model`, such as `"smp:unet"`, a class for
       every pixel; `encoder_name="resnet18"` and the other options of the library's builder.
-    * `"transformers:FAMILY"`: a causal network of transformers, such as "transformers:llama";
-      `num_classes` is the size of the vocabulary and `options` are settings of its configuration.
+    * `"transformers:FAMILY"`: a network of transformers, a causal one such as "transformers:llama"
+      or one with a class for every pixel such as "transformers:segformer"; `num_classes` is the
+      size of the vocabulary or the number of classes, and `options` are settings of its
+      configuration (`backbone_config.depths` of the one inside; a list may be text, "8, 16").
     * `"transformers-masked:FAMILY"`: likewise an encoder that guesses hidden tokens, such as
       "transformers-masked:bert".
     * `"my_networks.MyNet"`: your own class, a subclass of `torch.nn.Module`.
@@ -153,6 +156,7 @@ def list_networks(library: str | None = None) -> dict[str, str]:
     # Asked for only: it is an extra, and its import takes seconds.
     if library == "transformers":
         found |= {f"transformers:{name}": "transformers, causal" for name in causal_families()}
+        found |= {f"transformers:{name}": "a class for every pixel" for name in pixel_families()}
     if library == MASKED:
         found |= {f"{MASKED}:{name}": "transformers, encoder" for name in masked_families()}
     if library in (None, "torchvision"):
@@ -341,13 +345,13 @@ def _create_smp(name: str, weights: str | Path | None, options: dict[str, object
 def _create_transformers(
     library: str,
     name: str,
-    vocabulary: int | None,
+    number: int | None,
     weights: str | Path | None,
     options: dict[str, object],
 ) -> nn.Module:
     if weights is not None:
         _check_path(weights, "published weights are read by transformers' own from_pretrained")
-    network = create_language_model(library, name, vocabulary, options)
+    network = create_of_family(library, name, number, options)
     if weights is not None:
         load_weights(network, weights)
     return network
