@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.lab.training.small import run, weights
+from tests.lab.training.small import quiet, run, weights
+from tests.tools.forked import forking
 from torch import nn
 
 import attnlab
@@ -14,6 +15,7 @@ from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, load_data
 from attnlab.lab.measures import measure_run
 from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.lab.training.evaluate import evaluate
 from attnlab.results import StoredRun
 from attnlab.results.details import DetailsResult
 from attnlab.tasks import TaskConfig, build_task
@@ -226,3 +228,67 @@ def test_options_of_smp_that_do_not_exist_are_refused():
         attnlab.create("smp:unet", 4, decoder_atention_type="scse")
     with pytest.raises(attnlab.AttnlabError, match="unet"):
         attnlab.create("smp:unnet", 4)
+
+
+def test_stages_of_a_unet_are_encoder_and_decoder_and_their_nsi_is_that_of_hooks():
+    network = attnlab.create("unet", 4, width=4, levels=2, blocks=3).double().eval()
+    images = torch.randn(3, 3, 20, 28, dtype=torch.float64)
+    found = attnlab.stiffness(network, [images], progress=False)
+    places = [("encoder", n) for n in range(3)] + [("decoder", n) for n in range(2)]
+    expected = {
+        f"{part}.{level}.{block}": stage
+        for stage, (part, level) in enumerate(places, 1)
+        for block in range(3)
+    }
+    assert {step.name: int(step.label.partition(".")[0]) for step in found.nsi} == expected
+    assert [step.kept for step in found.nsi] == [False, True, True] * 5  # the first takes the skip
+    ratios = {}
+    hooks = []
+    for name in expected:
+        block = network.get_submodule(name)
+
+        def watch(_, inputs, output, name=name):
+            before = inputs[0]
+            if before.shape == output.shape:
+                away = (output - before).flatten(1).norm(dim=1)
+                ratios[name] = (away / before.flatten(1).norm(dim=1)).mean().item()
+
+        hooks.append(block.register_forward_hook(watch))
+    with torch.no_grad():
+        network(images)
+    for hook in hooks:
+        hook.remove()
+    counted = {step.name: step.mean for step in found.nsi if step.kept}
+    assert counted == pytest.approx({name: ratios[name] for name in counted}, rel=1e-6)
+
+
+KILLED = """
+import os, signal, sys
+from tests.segmentation.test_training import config
+from attnlab.lab.training import train
+
+def ended(record):
+    if record.epoch == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train(config(3, attention="step"), sys.argv[1], threads=1, progress=ended)
+"""
+
+
+def test_killed_and_resumed_to_the_bit(tmp_path):
+    def attempt(folder, last):
+        return forking("attnlab.lab.training.loop").run(KILLED, str(folder), str(last)).code
+
+    assert attempt(tmp_path / "whole", 99) == 0
+    assert attempt(tmp_path / "killed", 2) == -9
+    assert attempt(tmp_path / "killed", 99) == 0
+    one, other = (weights(tmp_path / name) for name in ("whole", "killed"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_two_processes_have_the_figures_of_one(tmp_path):
+    together = train(config(2, attention="se"), tmp_path, threads=1, devices=2, progress=quiet)
+    subject = attnlab.open(tmp_path)
+    found = evaluate(subject.network, subject.learned(), subject.images(), 6, subject.device)
+    # Over all pixels and images, not a mean of the processes' means; the border over images.
+    assert found == pytest.approx(together.values, abs=1e-6)

@@ -82,3 +82,18 @@ def test_maps_that_no_image_changes_have_the_ratio_zero() -> None:
     # Two images, +1 and −1 around the mean map (0, 1): spread 1 across images, 0.5 across places.
     moved = SimpleNamespace(maps=(((1.0, 2.0),), ((-1.0, 0.0),)))
     assert example.ratio(moved) == 2.0
+
+
+def test_a_part_of_a_unet_is_the_mean_of_its_counted_steps() -> None:
+    example = loaded("unet_stiffness")
+    steps = [
+        SimpleNamespace(name=name, kept=kept, mean=mean)
+        for name, kept, mean in (
+            ("encoder.0.0", False, 9.0),
+            ("encoder.0.1", True, 1.0),
+            ("encoder.1.1", True, 2.0),
+            ("decoder.0.1", True, 4.0),
+        )
+    ]
+    found = SimpleNamespace(nsi=steps)
+    assert [example.of_part(found, part) for part in example.PARTS] == [1.5, 4.0]
