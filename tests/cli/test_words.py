@@ -181,7 +181,7 @@ def test_a_word_where_none_is_taken(
         ("torchvision:resnet5", "torchvision has no network 'resnet5'. Did you mean"),
         (
             "transformers:lama",
-            "Unknown causal network of transformers 'lama'. Did you mean 'llama'",
+            "Unknown network of transformers 'lama'. Did you mean 'llama'",
         ),
         ("tim:resnet50", "Unknown library 'tim'. Did you mean 'timm'?"),
         ("gone.safetensors", "There is no file 'gone.safetensors'."),
