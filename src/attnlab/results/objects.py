@@ -19,6 +19,8 @@ from attnlab._errors import AttnlabError
 
 _ATTEMPTS = 3
 """At a write that is confirmed and not there."""
+_READ_BACK = 2**20
+"""Bytes up to which what was written is read back: a lost overwrite may leave as many there."""
 _TOGETHER = 64
 """Objects that are asked for at a time."""
 _STAMPS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
@@ -89,14 +91,26 @@ class Objects:
         return True
 
     def put(self, name: str, content: bytes) -> None:
-        """Write an object, and make sure that it is there."""
+        """Write an object, and make sure that it is there: of a large one only its size is asked
+        for."""
+
+        def there() -> bool:
+            if len(content) <= _READ_BACK:
+                return self.get(name) == content
+            return self.size(name) == len(content)
+
         self._surely(
-            name, len(content), lambda key: self._system.pipe_file(key, content, mode="overwrite")
+            name, lambda key: self._system.pipe_file(key, content, mode="overwrite"), there
         )
 
     def put_file(self, name: str, path: Path) -> None:
-        """The same with the content of a file."""
-        self._surely(name, path.stat().st_size, lambda key: self._system.put_file(str(path), key))
+        """Write the content of a file, and make sure that as many bytes are there."""
+        size = path.stat().st_size
+        self._surely(
+            name,
+            lambda key: self._system.put_file(str(path), key),
+            lambda: self.size(name) == size,
+        )
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object that is not there yet; whether it was this process that did. Where
@@ -145,11 +159,11 @@ class Objects:
         finally:
             self.remove([name])
 
-    def _surely(self, name: str, size: int, write: Callable[..., object]) -> None:
+    def _surely(self, name: str, write: Callable[[str], object], there: Callable[[], bool]) -> None:
         for _ in range(_ATTEMPTS):
             with self._asked(f"write {name!r}"):
                 write(self._at(name))
-            if self.size(name) == size:
+            if there():
                 return
         raise self._lost(name)
 

@@ -186,6 +186,33 @@ def test_a_store_that_loses_every_write_is_told_of_and_nothing_counts(
     assert study_status(study(), ADDRESS).runs[0].state == "done"
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_an_overwrite_that_is_lost_is_seen_where_the_size_is_the_same(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Objects(ADDRESS)
+    there.put("claims/a.json", b"old")
+    lose = losing(MemoryFileSystem, lambda path: path.endswith("claims/a.json"), times)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lose)
+    if times == 2:
+        there.put("claims/a.json", b"new")
+        assert there.get("claims/a.json") == b"new"
+        return
+    with pytest.raises(StoreError, match=r"confirmed 3 times that 'claims/a\.json' is written"):
+        there.put("claims/a.json", b"new")
+    assert there.get("claims/a.json") == b"old"
+
+
+def test_of_a_large_object_the_size_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, large = Objects(ADDRESS), bytes(2**20 + 1)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: pytest.fail("it was read"))
+    there.put("finished/a.tar.gz", large)
+    assert there.size("finished/a.tar.gz") == len(large)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda *_, **__: None)
+    with pytest.raises(StoreError, match="confirmed 3 times"):
+        there.put("finished/a.tar.gz", bytes(2**20 + 2))
+
+
 def test_a_list_that_is_late_lets_nobody_work_twice(
     machines: Machines, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
