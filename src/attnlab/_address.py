@@ -5,11 +5,43 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import IO, Literal, Protocol, TypedDict, overload
 
 from attnlab._errors import InputError
 
 _CUT = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
+
+
+class Entry(TypedDict):
+    """What a file system says of one that it lists; each adds what else it knows."""
+
+    name: str
+    type: str
+    size: int
+
+
+class FileSystem(Protocol):
+    """What is used here of a file system of fsspec, which has no types of its own."""
+
+    @overload
+    def ls(self, path: str, detail: Literal[True]) -> list[Entry]: ...
+    @overload
+    def ls(self, path: str, detail: Literal[False]) -> list[str]: ...
+    def info(self, path: str) -> Entry: ...
+    def ukey(self, path: str) -> str: ...
+    def invalidate_cache(self) -> None: ...
+    def unstrip_protocol(self, name: str) -> str: ...
+    def open(self, path: str, mode: Literal["rb"], block_size: int | None = ...) -> IO[bytes]: ...
+    def cat_file(self, path: str) -> bytes: ...
+    def cat(
+        self, path: list[str], *, on_error: Literal["return"]
+    ) -> dict[str, bytes | Exception]: ...
+    def get_file(self, rpath: str, lpath: str) -> object: ...
+    def put_file(self, lpath: str, rpath: str) -> object: ...
+    def pipe_file(
+        self, path: str, value: bytes, mode: Literal["create", "overwrite"]
+    ) -> object: ...
+    def rm_file(self, path: str) -> object: ...
 
 
 def is_address(given: str | Path) -> bool:
@@ -28,7 +60,7 @@ def local_path(given: str | Path) -> Path:
     return Path(str(given).removeprefix("file://"))
 
 
-def file_system(root: str) -> tuple[Any, str]:
+def file_system(root: str) -> tuple[FileSystem, str]:
     """The file system of an address, or of a folder of this machine, and the path in it."""
     import fsspec  # a tenth of a second that nothing else needs
 

@@ -13,11 +13,12 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import torch
 
+from attnlab._address import FileSystem
 from attnlab._errors import InputError, OptionError
 from attnlab._files import write_whole
 from attnlab._folders import cache_folder
@@ -41,7 +42,7 @@ class _Shard(NamedTuple):
 
 
 def read_archives(
-    system: Any, files: Sequence[str], label: str | None, image: str | None
+    system: FileSystem, files: Sequence[str], label: str | None, image: str | None
 ) -> PartSamples:
     """The images of tar archives. `label` is the ending of the member with the number of the class;
     there is no choice of the `image`, which every ending of an image marks."""
@@ -62,7 +63,7 @@ def read_archives(
     return PartSamples(names, labels, addresses(system, files), places)
 
 
-def _shard(system: Any, file: str, label: str) -> _Shard:
+def _shard(system: FileSystem, file: str, label: str) -> _Shard:
     """The images of one shard, gone through once as long as it does not change."""
     key = hashlib.sha256(f"1 {system.ukey(file)} {file} {label}".encode()).hexdigest()
     kept = cache_folder() / "shards" / f"{key}.npz"
@@ -85,7 +86,7 @@ def _keep(file: Path, shard: _Shard) -> None:
         write_whole(file, buffer.getvalue())
 
 
-def _gone_through(system: Any, file: str, label: str) -> _Shard:
+def _gone_through(system: FileSystem, file: str, label: str) -> _Shard:
     try:
         with system.open(file, "rb", block_size=_READ_AHEAD) as opened_file:
             images, labels = _members(opened_file, file, label)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attnlab._address import FileSystem
 from attnlab._errors import InputError, OptionError, nearest
 from attnlab._extras import needs
 from attnlab._words import listed
@@ -45,7 +46,7 @@ class _Columns(NamedTuple):
 
 
 def read_row_groups(
-    system: Any, files: Sequence[str], label: str | None, image: str | None, together: int
+    system: FileSystem, files: Sequence[str], label: str | None, image: str | None, together: int
 ) -> RowSamples:
     """The images of Parquet files, of which the ends and the classes are read. `label` and `image`
     name the columns, those that say what they are when None."""
@@ -194,7 +195,22 @@ class RowSamples(ShardSamples):
             yield f"{path}/{group.number}/{row}\t{size}\t{int(self.labels[number])}\n"
 
 
-def _footer(pq: Any, system: Any, file: str) -> Any:
+class _Field(Protocol):
+    name: str
+    type: object
+
+
+class _Schema(Protocol):
+    """What is used of a schema of pyarrow, which has no types of its own."""
+
+    names: list[str]
+    metadata: Mapping[bytes, bytes] | None
+
+    def field(self, name: str) -> _Field: ...
+    def __iter__(self) -> Iterator[_Field]: ...
+
+
+def _footer(pq: Any, system: FileSystem, file: str) -> Any:
     import pyarrow as pa
 
     try:
@@ -207,7 +223,7 @@ def _footer(pq: Any, system: Any, file: str) -> Any:
         ) from error
 
 
-def _columns(schema: Any, file: str, label: str | None, image: str | None) -> _Columns:
+def _columns(schema: _Schema, file: str, label: str | None, image: str | None) -> _Columns:
     kinds = _kinds(schema)
     image = _named(schema, file, "image", image) or _only(
         file,
@@ -235,7 +251,7 @@ def _columns(schema: Any, file: str, label: str | None, image: str | None) -> _C
     return _Columns(image, label)
 
 
-def _kinds(schema: Any) -> Mapping[str, str]:
+def _kinds(schema: _Schema) -> Mapping[str, str]:
     """What the Hugging Face library wrote of the columns; nothing if another program wrote them."""
     try:
         said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -244,7 +260,7 @@ def _kinds(schema: Any) -> Mapping[str, str]:
         return {}
 
 
-def _named(schema: Any, file: str, option: str, name: str | None) -> str | None:
+def _named(schema: _Schema, file: str, option: str, name: str | None) -> str | None:
     if name is not None and name not in schema.names:
         raise OptionError(
             f"{file!r} has no column {name!r}, which data.options.{option} names."
@@ -253,7 +269,7 @@ def _named(schema: Any, file: str, option: str, name: str | None) -> str | None:
     return name
 
 
-def _only(file: str, option: str, schema: Any, said: list[str], fitting: list[str]) -> str:
+def _only(file: str, option: str, schema: _Schema, said: list[str], fitting: list[str]) -> str:
     found = said or fitting
     if len(found) != 1:
         raise InputError(
@@ -272,7 +288,7 @@ def _is_image(kind: Any) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def _is_integer(kind: Any) -> bool:
+def _is_integer(kind: object) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind))
@@ -283,7 +299,7 @@ def _bytes_of(group: Any, column: str) -> int:
     return sum(p.total_uncompressed_size for p in parts if p.path_in_schema.split(".")[0] == column)
 
 
-def _labels(pq: Any, system: Any, file: str, footer: Any, label: str) -> np.ndarray:
+def _labels(pq: Any, system: FileSystem, file: str, footer: Any, label: str) -> np.ndarray:
     with system.open(file, "rb") as opened_file:
         column = pq.ParquetFile(opened_file, metadata=footer).read(columns=[label]).column(0)
     if column.null_count:

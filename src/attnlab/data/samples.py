@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attnlab._address import FileSystem
 from attnlab._errors import InputError
 from attnlab._spread import evenly_spread
 
@@ -216,7 +217,7 @@ def _part(place: Extent) -> bytes:
         ) from error
 
 
-def addresses(system: Any, files: Sequence[str]) -> list[str]:
+def addresses(system: FileSystem, files: Sequence[str]) -> list[str]:
     """How files of a file system of fsspec are called from anywhere: by their path on this machine,
     else with the name of the system in front."""
     from fsspec.implementations.local import LocalFileSystem

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
-from attnlab._address import file_system
+from attnlab._address import FileSystem, file_system
 from attnlab._errors import InputError, OptionError, check_options
 from attnlab._spread import evenly_spread
 from attnlab._words import listed
@@ -155,7 +155,7 @@ def _part(
     return read_row_groups(system, files, label, image, together)
 
 
-def _listing(system: Any, path: str, root: str) -> Sequence[str]:
+def _listing(system: FileSystem, path: str, root: str) -> Sequence[str]:
     try:
         system.invalidate_cache()
         found: Sequence[str] = system.ls(path, detail=False)

@@ -8,13 +8,12 @@ again, and nothing that decides relies on a listing being up to date.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from attnlab._address import file_system
+from attnlab._address import FileSystem, file_system
 from attnlab._errors import AttnlabError
 
 _ATTEMPTS = 3
@@ -40,7 +39,7 @@ class Objects:
         self.protocol = address.partition("://")[0]
 
     @property
-    def _system(self) -> Any:
+    def _system(self) -> FileSystem:
         # Asked for each time: connections do not survive a fork, which fsspec knows.
         return file_system(self.address)[0]
 
@@ -199,6 +198,6 @@ _SPOKEN = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "huggingface
 """The libraries whose own errors say why a request failed."""
 
 
-def _stamp(entry: dict[str, object]) -> str:
+def _stamp(entry: Mapping[str, object]) -> str:
     known = next((str(entry[name]) for name in _STAMPS if entry.get(name)), "")
     return f"{entry.get('size')} {known}"

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +30,7 @@ FOLDER = "trainer"
 _OURS = frozenset({"name", "epochs", "batch_size", "test_batch_size"})
 """What a recipe says to another program's trainer."""
 
-EachEpoch = Callable[[nn.Module, TaskTrainedElsewhere, Data, torch.device], Mapping[str, Any]]
+EachEpoch = Callable[[nn.Module, TaskTrainedElsewhere, Data, torch.device], Mapping[str, object]]
 
 
 def check_elsewhere(config: RunConfig, devices: int) -> None:
