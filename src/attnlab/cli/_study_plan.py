@@ -59,15 +59,7 @@ def plan_command(action: PlanStudy) -> None:
     found = asked_study(action)
     with _progress() as report:
         plan = plan_study(found, action.out, report, steps=table)
-    rows = []
-    for cell, estimate in plan.estimates.items():
-        pairs = zip(plan.runs, plan.states, strict=True)
-        states = [state for run, state in pairs if run.cell == cell]
-        each = "" if estimate.seconds is None else duration(estimate.seconds)
-        done = f"{states.count('done')} of {len(states)}"
-        rows.append([cell.group, cell.row, done, each, estimate.problem or estimate.basis])
-    heads = ["data and backbone", "module", "done", "per run", "estimated from"]
-    console().print(table_of(heads, rows, found.title or found.name, text=(0, 1, 4)))
+    _print_rows(plan, found.title or found.name)
     runs = len(plan.runs)
     print(f"{counted(runs, 'run')}, {runs - len(plan.left)} done, {len(plan.left)} left")
     if plan.left and plan.seconds_left is not None:
@@ -90,6 +82,19 @@ def plan_command(action: PlanStudy) -> None:
         raise InputError(f"The study cannot be run as it is. {told}")
     _print_seeds(found, action)
     print_study_python(action, f"attnlab.lab.study.plan_study(study, {action.out!r})")
+
+
+def _print_rows(plan: PlannedStudy, title: str) -> None:
+    """Of each cell what is done, and the time of a run."""
+    rows = []
+    for cell, estimate in plan.estimates.items():
+        pairs = zip(plan.runs, plan.states, strict=True)
+        states = [state for run, state in pairs if run.cell == cell]
+        each = "" if estimate.seconds is None else duration(estimate.seconds)
+        done = f"{states.count('done')} of {len(states)}"
+        rows.append([cell.group, cell.row, done, each, estimate.problem or estimate.basis])
+    heads = ["data and backbone", "module", "done", "per run", "estimated from"]
+    console().print(table_of(heads, rows, title, text=(0, 1, 4)))
 
 
 def _check(action: PlanStudy) -> None:

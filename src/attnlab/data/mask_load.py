@@ -128,10 +128,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
         _checked(part, f"{title} ({name})")
         for part, name in ((found.train, "training"), (found.test, "test"))
     )
-    outputs = len(found.names) or max(train.classes) + 1
-    names = found.names or tuple(map(str, range(outputs)))
-    for part, what in ((train, "training"), (test, "test")):
-        _check_classes(part, names, f"{title} ({what})")
+    names = _class_names(found, train, test, title)
     _check_several(train, title)
     _check_gaps(train, found, title)
     mean, std = IMAGENET if preprocessing is None else (preprocessing.mean, preprocessing.std)
@@ -140,7 +137,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
     facts = Facts(
         title,
         "masks",
-        outputs,
+        len(names),
         (3, *test.sizes[0]),
         len(train.images),
         len(test.images),
@@ -220,6 +217,14 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
     as_shown = orientations.as_shown(what)
     images = [MaskImage(each.image, each.mask, as_shown) for each in files]
     return _Part(images, sizes, classes, orientations.notes(what))
+
+
+def _class_names(found: FoundMasks, train: _Part, test: _Part, title: str) -> tuple[str, ...]:
+    """Of all classes, or their numbers where they have no names; a mask has no other class."""
+    names = found.names or tuple(map(str, range(max(train.classes) + 1)))
+    for part, what in ((train, "training"), (test, "test")):
+        _check_classes(part, names, f"{title} ({what})")
+    return names
 
 
 def _check_classes(part: _Part, names: Sequence[str], what: str) -> None:

@@ -412,13 +412,7 @@ def submit_rows(
     folder, study = store.out, read_study(require_study(store, name))
     if study.damage:
         raise InputError(study.damage)
-    if file.is_file():
-        with reading(file, "Give the JSON file of a table that `study submit --add` wrote."):
-            grown = SharedTable.load(file)
-    elif add:
-        grown = begin_table(study.title or study.name, study.runs, folder)
-    else:
-        raise InputError(f"There is no {str(file)!r}. With --add the study begins one.")
+    grown = _stored_or_begun(file, study, folder, add)
     by_row: dict[str, list[RunEntry]] = {}
     for entry in study.runs:
         by_row.setdefault(entry.cell.row, []).append(entry)
@@ -433,3 +427,13 @@ def submit_rows(
     if add and fitting:
         grown.save(file)
     return Submitted(grown, tuple(fitting), refused)
+
+
+def _stored_or_begun(file: Path, study: StoredStudy, folder: Path, add: bool) -> SharedTable:
+    """The table of the file; with `add` the study begins one that is not there."""
+    if file.is_file():
+        with reading(file, "Give the JSON file of a table that `study submit --add` wrote."):
+            return SharedTable.load(file)
+    if add:
+        return begin_table(study.title or study.name, study.runs, folder)
+    raise InputError(f"There is no {str(file)!r}. With --add the study begins one.")

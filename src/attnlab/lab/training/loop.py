@@ -64,7 +64,7 @@ from attnlab.tasks.task import Loss
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-EachEpoch = Callable[[nn.Module, Task, Data, torch.device], Mapping[str, Any]]
+EachEpoch = Callable[[nn.Module, Task, Data, torch.device], Mapping[str, object]]
 """What else is recorded of an epoch: called with the network that is tested."""
 
 
@@ -138,6 +138,17 @@ def train(
         check_stored(folder, config, identity)
         return StoredRun(folder, identity.run_id).result
     # Before any process is started: errors are plain, and processes share one copy of the images.
+    data = _fitting_data(config, devices)
+    check_stored(folder, config, identity)
+    job = _Job(
+        config, identity, folder, data, threads, progress, each_epoch, trackers, group, every
+    )
+    below = folder / "source" if source is None else Path(source)
+    return _launch(_after_first(job, below, devices), devices)
+
+
+def _fitting_data(config: RunConfig, devices: int) -> Data:
+    """The data of a run, which its task can be trained on, in batches that can be made."""
     data = load_data(config.data)
     task = build_task(config.task, data.facts)
     if isinstance(task, TaskTrainedElsewhere):
@@ -146,12 +157,13 @@ def train(
     data = task.prepared(data)
     check_batch_size(data.facts.train, config.recipe, devices)
     check_batch_noise(config, data.facts, devices)
-    check_stored(folder, config, identity)
-    job = _Job(
-        config, identity, folder, data, threads, progress, each_epoch, trackers, group, every
-    )
-    below = folder / "source" if source is None else Path(source)
-    measured, before = source_config(config), config.pretraining
+    return data
+
+
+def _after_first(job: _Job, below: Path, devices: int) -> _Job:
+    """The job with what comes of another run that has to be there first, which is trained in
+    `below`: where its gates go, or the network that it starts from."""
+    measured, before = source_config(job.config), job.config.pretraining
     if measured is not None:
         job = job._replace(placement=_placed(job, measured, below, devices))
     if before is not None:
@@ -162,7 +174,7 @@ def train(
             )
         _train_first(job, before, devices, below)
         job = job._replace(start=below)
-    return _launch(job, devices)
+    return job
 
 
 @contextmanager

@@ -76,6 +76,12 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
             f"{'there' if norms else 'at all'}. Choose a gate that reads the branch, for example "
             f"'ie', the same gate behind any layer."
         )
+    _refuse_other_norms(network, chosen)
+    return chosen
+
+
+def _refuse_other_norms(network: nn.Module, chosen: Sequence[str]) -> None:
+    """Refuse subclasses of BatchNorm2d, whose further work a gate in their place would lose."""
     other = sorted(
         {
             type(network.get_submodule(name)).__name__
@@ -89,7 +95,6 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
             f"{', '.join(other)}, which does more than normalise. Choose a gate that reads the "
             f"branch, for example 'ie'."
         )
-    return chosen
 
 
 def _named(norms: Sequence[str], where: Sequence[str]) -> list[str]:
