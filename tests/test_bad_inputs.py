@@ -412,7 +412,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "insert-where-false",
         lambda x: attnlab.insert(x.net, "se", where=lambda _: False),
-        "where=<function ",
+        "where, a function, selects no site. There are ",
     ),
     (
         "insert-where-dict",

@@ -102,6 +102,14 @@ def _is(kind: type, value: object) -> bool:
     return isinstance(value, int | float if kind is float else kind)
 
 
+def where_in_message(where: object) -> str:
+    """Name a selection in a message; of a function its name, for its address tells nobody which."""
+    if not callable(where):
+        return f"where={where!r}"
+    name = getattr(where, "__name__", "<lambda>")
+    return "where, a function," if name == "<lambda>" else f"where, the function {name!r},"
+
+
 def in_message(value: object) -> str:
     """Name a value in a message: `the text 'resnet20'`, `None`, `a list`."""
     if value is None or isinstance(value, int | float):

@@ -180,6 +180,13 @@ def test_an_operator_of_ones_own():
             "layer1.1.conv2, layer2.0.conv1, layer2.0.conv2, layer2.1.conv1.",
         ),
         (
+            {"operator": "involution", "where": lambda name, _: name.startswith("stage")},
+            SelectionError,
+            "where, a function, selects no convolution that could become involution. The network "
+            "has 17 larger than 1×1: conv1, layer1.0.conv1, layer1.0.conv2, layer1.1.conv1, "
+            "layer1.1.conv2, layer2.0.conv1, layer2.0.conv2, layer2.1.conv1.",
+        ),
+        (
             {"operator": "local_attention", "head": 4},
             OptionError,
             "Operator 'local_attention' has no option 'head'. Did you mean 'heads'? It takes: "

@@ -1,6 +1,7 @@
 """Choosing sites, and the messages when a choice does not exist."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -151,9 +152,22 @@ def test_messages(network, where, error, message):
     assert str(caught.value) == message
 
 
-def test_a_predicate_that_selects_nothing(network):
-    with pytest.raises(SelectionError, match=r"selects no site\. There are 9 sites in 9 blocks"):
-        chosen(network, lambda site: site.channels == 5)
+def has_five_channels(site):
+    return site.channels == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (has_five_channels, "where, the function 'has_five_channels', selects no site."),
+        (lambda site: site.channels == 5, "where, a function, selects no site."),
+        (partial(has_five_channels), "where, a function, selects no site."),
+    ],
+)
+def test_a_predicate_that_selects_nothing(network, where, named):
+    with pytest.raises(SelectionError) as caught:
+        chosen(network, where)
+    assert str(caught.value) == f"{named} {EXISTS}"
 
 
 def test_a_step_gate_on_projections_only(network):

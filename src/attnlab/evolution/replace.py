@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from torch import Tensor, nn
 
+from attnlab._checked import where_in_message
 from attnlab._errors import OptionError, SelectionError, SiteError, check_options, unknown_name
 from attnlab._imported import imported, is_path
 from attnlab.evolution.attention_layer import ChannelAttention2d, LocalAttention2d
@@ -284,8 +285,9 @@ def _select(model: nn.Module, operator: Operator, label: str, where: Where) -> d
         chosen = {name: all_convolutions[name] for name in where}
     if not chosen:
         raise SelectionError(
-            f"where={where!r} selects no convolution that could become {label}. The network has "
-            f"{len(all_convolutions)} larger than 1×1: {', '.join(list(all_convolutions)[:8])}."
+            f"{where_in_message(where)} selects no convolution that could become {label}. "
+            f"The network has {len(all_convolutions)} larger than 1×1: "
+            f"{', '.join(list(all_convolutions)[:8])}."
         )
     for name, convolution in chosen.items():
         obstacle = _obstacle(operator, convolution)

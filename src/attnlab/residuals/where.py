@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from attnlab._checked import in_message
+from attnlab._checked import in_message, where_in_message
 from attnlab._errors import SelectionError, unknown_name
 from attnlab._seeds import derive
 from attnlab.residuals.site import Site
@@ -108,7 +108,7 @@ def select(sites: Sequence[Site], where: Where) -> list[Site]:
     else:
         return list(sites)  # module names: the sites were made from them
     if not chosen:
-        raise SelectionError(f"where={where!r} selects no site. {_what_exists(sites)}")
+        raise SelectionError(f"{where_in_message(where)} selects no site. {_what_exists(sites)}")
     return chosen
 
 
@@ -155,10 +155,13 @@ def _what_exists(sites: Sequence[Site]) -> str:
         f"stage {stage}: blocks {stage}.0 to {stage}.{max(b for s, b in blocks if s == stage)}"
         for stage in stages
     )
-    return (
+    exists = (
         f"There are {len(sites)} sites in {len(blocks)} blocks (numbers 0 to {len(blocks) - 1}): "
         f"{per_stage}."
     )
+    if sites and all(site.refusal for site in sites):
+        return f"{exists} No gate can act at any of them; of the first, {sites[0].refusal}."
+    return exists
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from transformers import (
 )
 
 import attnlab
-from attnlab._errors import GateLostError, OptionError, SiteError
+from attnlab._errors import GateLostError, OptionError, SelectionError, SiteError
 from attnlab.cli import main
 from attnlab.gates import ConstantGate, Gate
 from attnlab.lab.training import RunConfig, train
@@ -440,8 +440,16 @@ def test_what_cannot_be_gated_is_refused_with_the_reason() -> None:
     with pytest.raises(SiteError, match="its 2 heads do not lie side by side"):
         attnlab.insert(_Interleaved(), "head", example=x)
     shared = AlbertModel(AlbertConfig(**_SMALL, embedding_size=16)).eval()
-    with pytest.raises(SiteError, match="runs 2 times in one forward"):
+    with pytest.raises(SiteError, match="runs 2 times in one forward") as refused:
         attnlab.insert(shared, "head", example=_example("bert"))
+    assert str(refused.value).endswith("\nThey are all that where=None chooses.")
+    with pytest.raises(SelectionError) as empty:
+        attnlab.insert(shared, "se", where=lambda site: not site.refusal, example=_example("bert"))
+    assert str(empty.value).startswith("where, a function, selects no site. There are 4 sites in ")
+    assert "No gate can act at any of them; of the first, its addition is made by" in str(
+        empty.value
+    )
+    assert "runs 2 times in one forward" in str(empty.value)
     inputs = _example("decoder")
     with pytest.raises(OptionError, match=r"heads=2, but the attention .* has 4 heads"):
         attnlab.insert(_network("decoder"), "head", heads=2, example=inputs)

@@ -284,7 +284,7 @@ def test_a_norm_that_something_else_reads_is_left():
             "No gate can act at 1 of 1 sites:\n"
             "  1.0 blocks.0: place='norm': its branch does not end in a norm that a module "
             "returns.\n"
-            "Choose the others with where=lambda site: not site.refusal.",
+            "They are all that where=None chooses.",
         ),
     ],
 )

@@ -308,7 +308,7 @@ def _sites_of(
         sites = _identity_only(sites, where)
     refused = [site for site in sites if site.refusal]
     if refused:
-        raise _refused(refused, len(sites))
+        raise _refused(refused, len(sites), where)
     return sites
 
 
@@ -385,15 +385,17 @@ def _shared_note(item: Resolved, sites: Sequence[Site]) -> str:
     return f"{gates} {item.label} gates act at {len(sites)} sites: one per stage (shared=True)"
 
 
-def _refused(refused: list[Site], total: int) -> SiteError:
+def _refused(refused: list[Site], total: int, where: Where) -> SiteError:
     listed = "\n".join(
         f"  {' '.join(dict.fromkeys((site.label, site.name)))}: {site.refusal}."
         for site in refused[:5]
     )
     more = f"\n  and {len(refused) - 5} more." if len(refused) > 5 else ""
+    advice = "Choose the others with where=lambda site: not site.refusal."
+    if where is None and len(refused) == total:
+        advice = "They are all that where=None chooses."
     return SiteError(
-        f"No gate can act at {len(refused)} of {total} sites:\n{listed}{more}\n"
-        f"Choose the others with where=lambda site: not site.refusal."
+        f"No gate can act at {len(refused)} of {total} sites:\n{listed}{more}\n{advice}"
     )
 
 
