@@ -379,6 +379,24 @@ def test_describe(name):
             "Unknown routing 'top1'. Expected one of: sigmoid, softmax.",
         ),
         (
+            lambda: WeightNetFunction(4, 3, 3, parts=0),
+            OptionError,
+            "Expected parts to divide multiplier=2 and the 36 weights of an output channel but got "
+            "parts=0.",
+        ),
+        (
+            lambda: WeightNetFunction(4, 3, 3, parts=4),  # divides 36, but not 2
+            OptionError,
+            "Expected parts to divide multiplier=2 and the 36 weights of an output channel but got "
+            "parts=4.",
+        ),
+        (
+            lambda: WeightNetFunction(4, 3, (3, 1), multiplier=5, parts=5),  # divides 5, but not 12
+            OptionError,
+            "Expected parts to divide multiplier=5 and the 12 weights of an output channel but got "
+            "parts=5.",
+        ),
+        (
             lambda: as_evolution(nn.Linear(3, 3)),
             OptionError,
             "Expected an nn.Conv2d or an operator of attnlab.evolution but got Linear.",

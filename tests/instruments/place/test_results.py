@@ -148,6 +148,23 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
             "12.",
         ),
         (
+            {
+                "budget": 3,
+                "strategy": "spread",
+                "loader": [(torch.zeros(2, 3, 16, 16), torch.tensor([3, -1]))],
+            },
+            "Expected labels from 0 to 9, one for each of the network's 10 answers, but got -1 to "
+            "3.",
+        ),
+        (
+            {
+                "budget": 3,
+                "strategy": "spread",
+                "loader": [(torch.zeros(1, 3, 16, 16), torch.tensor([3]))],
+            },
+            "Strategy 'spread' trains on batches of at least two images.",
+        ),
+        (
             {"budget": 3, "spread_gate": "se", "loader": LABELLED},
             "Strategy 'stiffest' takes no spread_gate, which is for 'spread'. Leave it out.",
         ),

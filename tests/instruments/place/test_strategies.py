@@ -93,6 +93,22 @@ def test_stiffness(network, batches, by_hooks, strategy, expected, largest) -> N
     assert found.images == 10
 
 
+@pytest.mark.parametrize("strategy", ["stiffest", "nsi-spread"])
+def test_reasons_and_skipped_images(network, batches, by_hooks, strategy) -> None:
+    """A reason has the other moment of the same NSI; an image without a finite one is told."""
+    (images, labels), *others = batches
+    broken = torch.full_like(images[:1], float("nan"))
+    spoilt = [(torch.cat([images, broken]), torch.cat([labels, labels[:1]])), *others]
+    found = attnlab.place(network, 2, strategy, spoilt)
+    assert found.images == 10
+    assert found.notes[0] == "1 images were skipped: a norm is zero or not finite"
+    for block in found.chosen:
+        z = by_hooks[block.label]
+        mean, spread = f"{z.mean():.3g}", f"{z.std(correction=0):.3g}"
+        other = f"± {spread} over" if strategy == "stiffest" else f"around a mean of {mean}"
+        assert other in block.reason
+
+
 def test_the_share_of_tns(network, batches, by_hooks) -> None:
     """Areas of unions by inclusion and exclusion of rectangles at the origin."""
     found = attnlab.place(network, 1, "tns", batches, per_stage=True)

@@ -141,6 +141,40 @@ def test_autocast():
             torch.testing.assert_close(found.branch.double(), f, rtol=1e-4, atol=0)
 
 
+class TwiceInPlace(nn.Module):
+    """A block of two steps that write into one of their operands, with a diary of copies: where
+    it began, the sum of its branches and where it ended."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(6, 6, 3, padding=1) for _ in range(2))
+        self.how = how
+        self.diary: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        start, total = x.clone(), torch.zeros_like(x)
+        for layer in self.layers:
+            f = layer(x)
+            total += f
+            if self.how == "into the state":
+                x += f
+            else:
+                f += x
+                x = f
+        self.diary.append((start, total, x.clone()))
+        return x
+
+
+@pytest.mark.parametrize("how", ["into the state", "into the branch"])
+def test_a_block_that_adds_in_place(how):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 1), *(TwiceInPlace(how) for _ in range(3))).eval()
+    with capture(net, IMAGES[:1], granularity="block") as steps, torch.no_grad():
+        net(IMAGES)
+        assert len(steps) == 3
+        assert_captured(steps, net)
+
+
 class MutatingBlock(nn.Module):
     """Pre-activation in place: what is added is relu(x), not the x that came in."""
 
