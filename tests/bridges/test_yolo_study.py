@@ -112,7 +112,7 @@ def test_a_run_is_ultralytics_own_training_to_the_bit(run: Path, tmp_path: Path)
     task = build_task(settings.task, data.facts)
     network = build_network(settings, task)
     threads = torch.get_num_threads()
-    figures, average = by_hand(network, tmp_path, task.prepared(data).file)  # type: ignore[attr-defined]
+    figures, average = by_hand(network, tmp_path, task.prepared(data).source)  # type: ignore[attr-defined]
     torch.set_num_threads(threads)
     state = load_network(run).state_dict()
     expected = average.float().state_dict()

@@ -118,6 +118,9 @@ def _run(command: Callable[..., None], prog: str, description: str, given: list[
     def bound(**named: object) -> dict[str, object]:
         return named
 
+    if "action" in inspect.signature(command).parameters:  # a word may be a misspelt action
+        tyro.cli(command, prog=prog, description=description, args=given)
+        return
     named, left_over = tyro.cli(
         bound, prog=prog, description=description, args=given, return_unknown_args=True
     )

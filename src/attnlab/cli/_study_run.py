@@ -165,11 +165,11 @@ def _write_report(action: RunStudy, name: str) -> None:
 
     store = Store.at(action.out)
     page = attnlab.report(action.out, store.study_directory(name) / "report.html", name)
-    if store.mirror is None:
-        print(f"wrote {page}")
-        return
-    store.mirror.put_pages(name)
-    print(f"wrote {page} and {store.shown}/studies/{name}/report.html")
+    shown = f"{store.shown}/studies/{name}/report.html"
+    if store.mirror is not None:
+        store.mirror.put_pages(name)
+        shown = f"{page} and {shown}"
+    print(f"wrote {shown}")
 
 
 def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:

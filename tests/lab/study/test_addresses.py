@@ -116,7 +116,7 @@ def test_a_study_at_an_address_is_the_study_in_a_folder(machines: Machines, tmp_
     machines.on("c")
     assert "4 done" in str(study_status(asked, ADDRESS))
     table = submit_rows("small", tmp_path / "table.json", ADDRESS, add=True)
-    assert table.fitting == ("none", "se")
+    assert table.fitting == ("plain", "se")
 
 
 @pytest.mark.slow

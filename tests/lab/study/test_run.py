@@ -22,6 +22,7 @@ from attnlab.lab.study import (
     run_study,
     show_study,
 )
+from attnlab.lab.study.cost import TimeSpan
 from attnlab.lab.study.estimate import plan_study
 from attnlab.lab.study.lock import claim
 from attnlab.lab.study.run import study_jobs
@@ -179,9 +180,9 @@ def test_a_plan_times_a_step_with_the_threads_of_a_run(
     before = torch.get_num_threads()
     timed: list[int] = []
 
-    def step(*_: object) -> float:
+    def step(*_: object) -> TimeSpan:
         timed.append(torch.get_num_threads())
-        return 1.0
+        return TimeSpan(0.9, 1.0, 1.2)
 
     monkeypatch.setattr("attnlab.lab.study.estimate.seconds_per_image", step)
     plan_study(small_study(threads=before + 1), tmp_path)
@@ -196,9 +197,10 @@ def test_a_plan_times_every_row_by_its_own_network_once(
     timed: list[str] = []
     seconds = {"none": 1.0, "se": 3.0}
 
-    def step(config: RunConfig, facts: Facts) -> float:
+    def step(config: RunConfig, facts: Facts) -> TimeSpan:
         timed.append(f"{config.data.name} {config.attention}")
-        return seconds[config.attention] * (1 if facts.name == "cifar10" else 2)
+        time = seconds[config.attention] * (1 if facts.name == "cifar10" else 2)
+        return TimeSpan(time, time, time)
 
     monkeypatch.setattr("attnlab.lab.study.estimate.seconds_per_image", step)
     data = [{"name": "cifar10"}, {"name": "cifar100"}]

@@ -354,8 +354,8 @@ def test_a_newer_description(tmp_path: Path) -> None:
         f"The description of the network in {str(path)!r} cannot be read: attnlab "
         f"{attnlab.__version__} does not know 'quantised', only model, num_classes, "
         f"model_options, gate, where, start, gate_options, input_size, kept, removed, fused, "
-        f"affine, place, shared, noise, preprocessing, shortened. A newer version wrote it: update "
-        f"attnlab."
+        f"affine, place, shared, noise, preprocessing, shortened, operators. A newer version wrote "
+        f"it: update attnlab."
     )
 
 

@@ -108,7 +108,7 @@ def test_accuracy_where_the_folders_are_the_classes(tmp_path, capsys, network):
             for number, each in enumerate((network, plain)):
                 right[number] += int((each(images).argmax(1) == classes).sum())
     before, after = (100 * count / 36 for count in right)
-    assert f"accuracy    {before:.2f} → {after:.2f} % on the images that made the cons" in printed
+    assert f"accuracy    {before:.2f} → {after:.2f} % on what made the constants" in printed
 
 
 def test_messages_speak_of_options(tmp_path, capsys, network):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.gates import BranchGate
+from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import _looks_back
 
 
@@ -30,5 +31,6 @@ class Reaches(BranchGate):
     ("ahead", "looks"), [(0, False), (-1, False), (-3, False), (1, True), (3, True)]
 )
 def test_a_gate_looks_at_what_comes_after(ahead, looks) -> None:
+    site = Site("0", 0, 0, 0, "output", "output", "0", "", "attnlab_0", (1, 6, 4), 2, 0)
     with torch.no_grad():
-        assert _looks_back(Reaches(4, ahead), 4, seed=0) is looks
+        assert _looks_back(Reaches(4, ahead), site, seed=0) is looks
