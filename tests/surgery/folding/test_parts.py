@@ -48,6 +48,13 @@ def test_halves_run_up_to_64_images_at_once(images, sizes) -> None:
     )
 
 
+def test_every_second_image_is_held_out_across_batches_of_odd_size() -> None:
+    images = torch.arange(132.0)[:, None]
+    found = halves(nn.Identity(), images.split(33))
+    for parts, first in ((found.choosing, 0), (found.held_out, 1)):
+        assert torch.equal(torch.cat([part.inputs for part in parts]), images[first::2])
+
+
 def test_images_of_two_sizes_do_not_run_together() -> None:
     found = halves(nn.Identity(), [torch.ones(20, 1, 4, 4), torch.ones(20, 1, 6, 6)])
     assert [tuple(part.inputs.shape) for part in found.choosing] == [(10, 1, 4, 4), (10, 1, 6, 6)]

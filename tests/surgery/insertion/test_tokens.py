@@ -18,8 +18,8 @@ from attnlab.surgery.insertion import attachments, remove
 
 WIDTH = 24
 SIZES = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
-IDS = torch.randint(2, 50, (5, 9), generator=torch.Generator().manual_seed(1))
-LENGTHS = (9, 4, 6, 1, 4)
+IDS = torch.randint(2, 50, (6, 9), generator=torch.Generator().manual_seed(1))
+LENGTHS = (9, 4, 6, 1, 4, 2)
 MASK = torch.stack([(torch.arange(9) < length).long() for length in LENGTHS])
 EXAMPLE = {"input_ids": IDS[:1]}
 
@@ -131,7 +131,7 @@ def test_constant_gates_do_not_care():
 
 def test_a_memory_from_block_to_block():
     network = attnlab.insert(bert(), "dia", example=EXAMPLE)[0]
-    texts(network, input_ids=IDS, attention_mask=torch.ones(5, 9))
+    texts(network, input_ids=IDS, attention_mask=torch.ones_like(MASK))
     with pytest.raises(_errors.SiteError) as error:
         texts(network, input_ids=IDS, attention_mask=MASK)
     assert str(error.value) == (
