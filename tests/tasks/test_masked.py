@@ -83,8 +83,10 @@ def test_validation_masks_are_the_same_for_every_run(text: Data, masked: Data) -
     chunks = [torch.arange(16)]
     one, two = (next(masked.testing(chunks, CPU)) for _ in range(2))
     assert same(one, two)
-    parts = [next(masked.testing([torch.tensor([n])], CPU)) for n in range(16)]
-    assert torch.equal(one.inputs, torch.cat([part.inputs for part in parts]))
+    for windows in (1, 5):  # in a batch: another number of batches, the same tokens hidden
+        parts = list(masked.testing(chunks[0].split(windows), CPU))
+        assert torch.equal(one.inputs, torch.cat([part.inputs for part in parts]))
+        assert torch.equal(one.targets, torch.cat([part.targets for part in parts]))
     other = MaskedTokens(text, 0.15, mask=256)
     assert same(one, next(other.testing(chunks, CPU)))
 

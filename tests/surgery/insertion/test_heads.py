@@ -324,6 +324,22 @@ def test_what_attention_reads_is_missed_loudly() -> None:
         attention.output(input=torch.zeros(1, 2, _WIDTH, dtype=torch.float64))
 
 
+def test_a_forward_that_broke_off_leaves_nothing_to_the_next() -> None:
+    """What the attention read stays behind, since the projection never ran."""
+    network, tokens = _network("llama"), _example("llama")
+    gated = attnlab.insert(network, "head", example=tokens)[0].eval()
+    _random(gated)
+    expected = _answer(gated, tokens)
+    values = gated.get_submodule("model.layers.0.self_attn.v_proj")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with values.register_forward_pre_hook(stop), pytest.raises(KeyboardInterrupt):
+        _answer(gated, tokens.flip(1))
+    assert torch.equal(_answer(gated, tokens), expected)
+
+
 def test_checkpointed_blocks_have_the_same_gradients() -> None:
     inputs = _example("decoder")
     gated: Any = attnlab.insert(_network("decoder"), "head", example=inputs)[0]
