@@ -22,6 +22,7 @@ RUNS = {
     "all-gates-frozen": 23 * 5,
     "all-gates-wider": 6 * 5,
     "all-gates-cifar10": 25 * 5,
+    "gate-starts-cifar10": 14 * 5,
     "asr-networks": 3 * 4 * 5,
     "asr-acnet": 3 * 5,
     "asr-vgg": 3 * 5,
@@ -44,6 +45,7 @@ PLANNED = (
     "all-gates-frozen",
     "all-gates-wider",
     "all-gates-cifar10",
+    "gate-starts-cifar10",
     "asr-networks",
     "asr-acnet",
     "asr-vgg",
@@ -159,6 +161,24 @@ def test_controls_of_all_gates_share_its_plain_network_and_its_seeds() -> None:
         return {run.run_id for run in planned_runs(load_study(name)) if run.cell.plain}
 
     assert plain("all-gates") == plain("all-gates-frozen") == plain("all-gates-wider")
+
+
+def test_starts_of_gates_pair_with_the_table_of_all_gates() -> None:
+    """By settings, because the data are not here: plain is that plain network, and without its
+    start and its options every other row is a row of that table, or a constant."""
+
+    def common(name: str) -> dict[str, list[dict[str, object]]]:
+        found: dict[str, list[dict[str, object]]] = {}
+        for run in planned_runs(load_study(name)):
+            settings = run.config.model_dump(exclude={"start", "gate_options"})
+            found.setdefault(str(settings.pop("attention")), []).append(settings)
+        return found
+
+    ours, table = common("gate-starts-cifar10"), common("all-gates-cifar10")
+    assert ours["none"] == table["none"]
+    assert ours.keys() - table.keys() == {"scale"}
+    for gate in ours.keys() - {"scale"}:
+        assert all(settings in table[gate] for settings in ours[gate]), gate
 
 
 def test_wider_networks_are_as_large_as_the_gates_that_they_name() -> None:
