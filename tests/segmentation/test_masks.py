@@ -122,15 +122,26 @@ def test_voc(tmp_path):
         mask = Image.fromarray(np.repeat([[0], [20]], 6, 0).repeat(15, 1).astype(np.uint8))
         mask.putpalette(bytes(range(256)) * 3)  # colours: the numbers count
         mask.save(tmp_path / "SegmentationClass" / f"{name}.png")
-    data = load_data(DataConfig(name="voc-masks", root=str(tmp_path)))
+    given = DataConfig(name="voc-masks", root=str(tmp_path))
+    data = load_data(given)
     assert data.facts.outputs == 21
     assert data.facts.categories[20] == "tvmonitor"
     (batch,) = data.testing([torch.tensor([0])], CPU)
     assert set(batch.targets.unique().tolist()) == {0, 20}
     assert any("19 of 21 classes have no training image" in note for note in data.facts.notes)
+    more = {"masks": "SegmentationClassAug"}  # as the list trainaug of others needs
+    with pytest.raises(
+        InputError, match=r"SegmentationClassAug/a\.png.*are not there|2 files|1 file"
+    ):
+        load_data(given.model_copy(update={"options": more}))
+    (tmp_path / "SegmentationClass").rename(tmp_path / "SegmentationClassAug")
+    assert load_data(given.model_copy(update={"options": more})).facts.outputs == 21
 
 
 def test_names_of_classes(tmp_path):
+    (write(tmp_path) / "classes.txt").write_text("sky\nsea\nsky\n")
+    with pytest.raises(InputError, match=r"the name 'sky' is that of 2 classes\. Expected another"):
+        load_data(config(tmp_path))
     (write(tmp_path) / "classes.txt").write_text("sky\nsea\nland\nboat\n")
     facts = load_data(config(tmp_path)).facts
     assert facts.categories == ("sky", "sea", "land", "boat")
@@ -169,6 +180,8 @@ def broken(tmp_path, how):
         Image.fromarray(np.full((20, 30), 300, np.uint16)).save(mask)
     elif how == "bytes":
         mask.write_bytes(b"no image")
+    elif how == "photograph":
+        (root / "train" / "images" / "1.png").write_bytes(b"no image")
     return root
 
 
@@ -184,6 +197,7 @@ def broken(tmp_path, how):
         ("rgba", r"1\.png' is not a mask: it has colours \(mode RGBA\)"),
         ("wide", r"1\.png' has numbers from 300 to 300\. Expected classes from 0 to 254"),
         ("bytes", r"1\.png' is not a readable image"),
+        ("photograph", r"images/1\.png' is not a readable image"),
     ],
 )
 def test_bad_files_are_named(tmp_path, how, message):

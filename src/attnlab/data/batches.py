@@ -4,6 +4,7 @@ process and for many."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -167,6 +168,15 @@ class Facts:
     """Of the points that every object has; None if objects have none."""
     bytes_per_token: float | None = None
     """Of the validation text; None if that is not known, or if there is no text."""
+
+    def __post_init__(self) -> None:
+        """Figures by category are told apart by names, so that one of two would be lost."""
+        twice = [name for name, times in Counter(self.categories).items() if times > 1]
+        if twice:
+            raise InputError(
+                f"{self.name}: the name {twice[0]!r} is that of {self.categories.count(twice[0])} "
+                f"classes. Expected another name for each."
+            )
 
     def statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the mean and the standard deviation of each channel as tensors."""

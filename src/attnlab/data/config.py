@@ -41,18 +41,19 @@ NAMES = (
     "shape-masks",
     "masks",
     "voc-masks",
+    "hf-masks",
     "stdlib",
     "text",
     "tokens",
 )
 BOXES = ("shapes", "coco", "voc", "yolo")
 """The data sets that know boxes."""
-MASKS = ("shape-masks", "masks", "voc-masks")
+MASKS = ("shape-masks", "masks", "voc-masks", "hf-masks")
 """The data sets that know the class of every pixel."""
 TEXT = ("stdlib", "text", "tokens")
 """The data sets that are text."""
 _WITH_OPTIONS = (*BOXES[1:], *MASKS[1:], *TEXT, "shards")
-_KINDS = ("folder", "shards", "npz", "hf", "masks", "text", "tokens")
+_KINDS = ("folder", "shards", "npz", "hf", "masks", "hf-masks", "text", "tokens")
 """Names that say how images are stored, not which they are."""
 
 
@@ -113,7 +114,8 @@ class DataConfig(Strict):
     that hub, or a folder that `datasets` can read, held in memory. With boxes: `shapes` is made in
     code, `coco`, `voc` and `yolo` are folders in these formats. With a class for every pixel:
     `shape-masks` is made in code, `masks` is a folder with images/ and masks/ under train/
-    and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation. Text: `stdlib` is
+    and test/ (or val/), `voc-masks` a folder in VOC's format of segmentation, `hf-masks` a data set
+    with a column of images and one of masks that `datasets` can read. Text: `stdlib` is
     Python's own library, `text` a file or folder of text, `tokens` a folder with files of tokens.
     Or your own `torch.utils.data.Dataset`, "my_module.MyData"."""
     options: dict[str, Value] = {}
@@ -126,7 +128,8 @@ class DataConfig(Strict):
     root: str | None = None
     """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
     (scikit-learn's two sample photographs when None), folder or address (`s3://bucket/folder`) of
-    `shards`, file of `npz`, name of `hf`, file or folder of `text`, folder of `tokens`."""
+    `shards`, file of `npz`, name or folder of `hf` and `hf-masks`, file or folder of `text`, folder
+    of `tokens`."""
     download: bool = False
     """Whether torchvision may fetch what is missing; nothing is ever fetched otherwise."""
     hash_all: bool = False

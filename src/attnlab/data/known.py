@@ -116,23 +116,31 @@ def load_hub(config: DataConfig) -> tuple[Pixels, Pixels, int]:
     found = hub_splits(config, config.root)
     import datasets
 
-    testing = next((name for name in ("test", "validation") if name in found), None)
-    if "train" not in found or testing is None:
-        raise InputError(
-            f"Expected splits train and test (or validation) in {config.root!r} but it has "
-            f"{', '.join(found)}."
-        )
+    testing, notes = two_splits(found, config.root)
     features = found["train"].features
     image = _column(features, datasets.Image, config.root)
     label = _column(features, datasets.ClassLabel, config.root)
     train, test = (
         _pixels(split[image], split[label], config) for split in (found["train"], found[testing])
     )
-    unused = [name for name in found if name not in ("train", testing)]
-    if unused:
-        note = f"The split {listed(unused)} is not used: testing is on {testing}."
-        test = replace(test, notes=(note,))
-    return train, test, features[label].num_classes
+    return train, replace(test, notes=notes), features[label].num_classes
+
+
+def two_splits(
+    found: Mapping[str, object], root: str, train: str = "train", test: str | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """The split that is tested on, which is `test` or, unless told, test or validation; and which
+    splits are not used."""
+    testing = test or next((name for name in ("test", "validation") if name in found), None)
+    if testing is None or not {train, testing} <= found.keys():
+        raise InputError(
+            f"Expected splits {train} and {test or 'test (or validation)'} in {root!r} but it has "
+            f"{', '.join(found)}."
+        )
+    unused = [name for name in found if name not in (train, testing)]
+    if not unused:
+        return testing, ()
+    return testing, (f"The split {listed(unused)} is not used: testing is on {testing}.",)
 
 
 def hub_splits(config: DataConfig, root: str) -> Mapping[str, Any]:

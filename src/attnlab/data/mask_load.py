@@ -2,119 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from PIL import Image
 
-from attnlab._checksums import files_checksum
 from attnlab._errors import InputError, OptionError, check_options
 from attnlab._spread import evenly_spread
 from attnlab._words import listed
 from attnlab.data.batches import Facts
 from attnlab.data.config import DataConfig
+from attnlab.data.mask_files import FORMATS, FoundMasks, MaskFiles
 from attnlab.data.masks import IGNORED, MaskData, MaskImage
 from attnlab.data.memory import MEMORY_LIMIT, lacking_classes
 from attnlab.data.orientation import Orientations
-from attnlab.data.pictures import class_numbers, find_images, left_out
+from attnlab.data.pictures import ImageRow, class_numbers, opened
 from attnlab.data.shapes import load_shape_masks, shapes_checksum
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
-
-VOC_CLASSES = (
-    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat"),
-    *("chair", "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
-    *("sheep", "sofa", "train", "tvmonitor"),
-)
-
-
-@dataclass(frozen=True)
-class MaskFiles:
-    """One image and its mask, as files."""
-
-    image: Path
-    mask: Path
-
-
-@dataclass(frozen=True)
-class FoundMasks:
-    """What is in the folder of a data set, before it is checked."""
-
-    train: list[MaskFiles]
-    test: list[MaskFiles]
-    names: tuple[str, ...] = ()
-    """Of the classes; empty where they are only numbered."""
-    notes: tuple[str, ...] = ()
-    others: tuple[Path, ...] = ()
-    """Further files that decide what the data are."""
-
-    def checksum(self, root: Path) -> str:
-        """SHA-256 of all files."""
-        pairs = (*self.train, *self.test)
-        return files_checksum(
-            root, [*self.others, *(f for each in pairs for f in (each.image, each.mask))]
-        )
-
-
-def read_mask_folder(root: Path, images: str = "images", masks: str = "masks") -> FoundMasks:
-    """`train/images/a.jpg` with `train/masks/a.png`, and so on; `test` or `val` beside `train`. The
-    file `classes.txt`, if there is one, has the name of a class on each line."""
-    test = next((name for name in ("test", "val") if (root / name).is_dir()), "test")
-    trained, noted = _pairs(root, "train", images, masks)
-    tested, also_noted = _pairs(root, test, images, masks)
-    notes = [*noted, *also_noted]
-    if (root / "val").is_dir() and test == "test":
-        notes.append("Not used: val/, because there is test/.")
-    listing = root / "classes.txt"
-    if not listing.is_file():
-        return FoundMasks(trained, tested, notes=tuple(notes))
-    names = tuple(line.strip() for line in listing.read_text("utf-8").splitlines() if line.strip())
-    return FoundMasks(trained, tested, names, tuple(notes), (listing,))
-
-
-def _pairs(root: Path, part: str, images: str, masks: str) -> tuple[list[MaskFiles], list[str]]:
-    """The images of a part with their masks, and what was left out."""
-    folder = root / part / images
-    if not folder.is_dir():
-        raise InputError(
-            f"There is no folder {str(folder)!r}. Expected images in {images}/ and their masks in "
-            f"{masks}/ below train/ and test/ (or val/); data.options name other folders."
-        )
-    found = find_images(folder)
-    beside = root / part / masks
-    pairs = [
-        MaskFiles(image, (beside / image.relative_to(folder)).with_suffix(".png"))
-        for image in found.images
-    ]
-    return pairs, left_out(root, part, [found])
-
-
-def read_voc_masks(root: Path, train: str = "train", test: str = "val") -> FoundMasks:
-    """VOC's folder of a year: lists in ImageSets/Segmentation, JPEGImages, SegmentationClass."""
-    lists = [root / "ImageSets" / "Segmentation" / f"{part}.txt" for part in (train, test)]
-    for listing in lists:
-        if not listing.is_file():
-            raise InputError(
-                f"There is no {str(listing)!r}. Expected the folder of a year, such as VOC2012, as "
-                f"root, and data.options.train and test to name lists in ImageSets/Segmentation."
-            )
-    trained, tested = (
-        [
-            MaskFiles(
-                root / "JPEGImages" / f"{name}.jpg", root / "SegmentationClass" / f"{name}.png"
-            )
-            for name in listing.read_text("utf-8").split()
-        ]
-        for listing in lists
-    )
-    return FoundMasks(trained, tested, VOC_CLASSES, others=tuple(lists))
-
-
-FORMATS: dict[str, Callable[..., FoundMasks]] = {
-    "masks": read_mask_folder,
-    "voc-masks": read_voc_masks,
-}
 
 
 def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -> MaskData:
@@ -122,7 +29,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
     and deviation count."""
     if config.name == "shape-masks":
         return load_shape_masks(config)
-    found, root = _found(config)
+    found = _found(config)
     title = config.title
     train, test = (
         _checked(part, f"{title} ({name})")
@@ -143,7 +50,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
         len(test.images),
         tuple(mean),
         tuple(std),
-        found.checksum(root),
+        found.checksum(str(config.root)),
         names,
         (
             *found.notes,
@@ -161,20 +68,18 @@ def masks_checksum(config: DataConfig) -> str:
     """Return what tells these images from others."""
     if config.name == "shape-masks":
         return shapes_checksum(config)
-    found, root = _found(config)
-    return found.checksum(root)
+    return _found(config).checksum(str(config.root))
 
 
-def _found(config: DataConfig) -> tuple[FoundMasks, Path]:
+def _found(config: DataConfig) -> FoundMasks:
     reader = FORMATS[config.name]
-    check_options(f"Data {config.name!r}", reader, config.options, skip=("root",))
-    root = config.folder()
-    found = reader(root, **config.options)
+    check_options(f"Data {config.name!r}", reader, config.options, skip=("config",))
+    found = reader(config, **config.options)
     train, test = (
         [part[i] for i in evenly_spread(len(part), number)]
         for part, number in ((found.train, config.train_subset), (found.test, config.test_subset))
     )
-    return replace(found, train=train, test=test), root
+    return replace(found, train=train, test=test)
 
 
 @dataclass(frozen=True)
@@ -182,7 +87,7 @@ class _Part:
     images: list[MaskImage]
     sizes: list[tuple[int, int]]
     """Height and width of each."""
-    classes: dict[int, Path]
+    classes: dict[int, Path | ImageRow]
     """Which classes occur, with the first mask that has them."""
     notes: tuple[str, ...]
 
@@ -191,23 +96,23 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
     """Every mask is read: what is wrong with one is said before anything is trained."""
     if not files:
         raise InputError(f"{what} has no image.")
-    missing = [str(f) for each in files for f in (each.image, each.mask) if not f.is_file()]
+    missing = [
+        str(f)
+        for each in files
+        for f in (each.image, each.mask)
+        if isinstance(f, Path) and not f.is_file()
+    ]
     if missing:
         raise InputError(
             f"{what}: {len(missing)} files are not there: {listed(missing)}. Expected a mask of "
             f"the same name, ending in .png, for every image."
         )
-    classes: dict[int, Path] = {}
+    classes: dict[int, Path | ImageRow] = {}
     sizes = []
     orientations = Orientations()
     for each in files:
         mask = class_numbers(each.mask)
-        with Image.open(each.image) as image:
-            if not orientations.fits(each.image, image, (mask.shape[1], mask.shape[0])):
-                raise InputError(
-                    f"{what}: {str(each.mask)!r} is {mask.shape[1]}×{mask.shape[0]}, but its image "
-                    f"is {image.size[0]}×{image.size[1]}."
-                )
+        opened(each.image, partial(_check_size, each, mask.shape, orientations, what))
         sizes.append((mask.shape[0], mask.shape[1]))
         for number in torch.from_numpy(mask).unique().tolist():
             if number != IGNORED:
@@ -217,6 +122,21 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
     as_shown = orientations.as_shown(what)
     images = [MaskImage(each.image, each.mask, as_shown) for each in files]
     return _Part(images, sizes, classes, orientations.notes(what))
+
+
+def _check_size(
+    files: MaskFiles,
+    sides: tuple[int, ...],
+    orientations: Orientations,
+    what: str,
+    image: Image.Image,
+) -> None:
+    height, width = sides
+    if not orientations.fits(files.image, image, (width, height)):
+        raise InputError(
+            f"{what}: {str(files.mask)!r} is {width}×{height}, but its image is "
+            f"{image.size[0]}×{image.size[1]}."
+        )
 
 
 def _class_names(found: FoundMasks, train: _Part, test: _Part, title: str) -> tuple[str, ...]:

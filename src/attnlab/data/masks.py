@@ -15,7 +15,7 @@ from attnlab._errors import OptionError
 from attnlab.data.augment import draw, normalised
 from attnlab.data.batches import Batch, Chunk, Data, Facts
 from attnlab.data.config import Augmentation
-from attnlab.data.pictures import class_numbers, image_bytes
+from attnlab.data.pictures import ImageRow, class_numbers, image_bytes
 from attnlab.data.stream import read_batches
 
 IGNORED = 255
@@ -29,10 +29,10 @@ not depend on the sizes of the images."""
 class MaskImage:
     """One image and the class of each of its pixels."""
 
-    image: Tensor | Path
-    """Bytes (3, H, W), or the file that has them."""
-    mask: Tensor | Path
-    """Bytes (H, W), or the file that has them: a class each, or `IGNORED`."""
+    image: Tensor | Path | ImageRow
+    """Bytes (3, H, W), or the file or row that has them."""
+    mask: Tensor | Path | ImageRow
+    """Bytes (H, W), or the file or row that has them: a class each, or `IGNORED`."""
     as_shown: bool = False
     """Whether the mask is of the image as it is shown, turned by its EXIF orientation."""
 

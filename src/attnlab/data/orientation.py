@@ -4,8 +4,6 @@ its size says to which."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from PIL import ExifTags, Image
 
 from attnlab._errors import InputError
@@ -35,21 +33,22 @@ class Orientations:
     stored."""
 
     def __init__(self) -> None:
-        self._shown: Path | None = None
-        self._stored: Path | None = None
+        self._shown: object = None
+        self._stored: object = None
         self._turned = 0
 
-    def fits(self, path: Path, image: Image.Image, size: tuple[int, int]) -> bool:
-        """Whether an annotation of this width and height is one of the image, shown or stored."""
+    def fits(self, source: object, image: Image.Image, size: tuple[int, int]) -> bool:
+        """Whether an annotation of this width and height is one of the image, shown or stored;
+        `source` is what messages call it."""
         if orientation(image) == 1:
             return size == image.size
         self._turned += 1
         shown = shown_size(image)
         if shown != image.size:
             if size == shown:
-                self._shown = self._shown or path
+                self._shown = self._shown or source
             elif size == image.size:
-                self._stored = self._stored or path
+                self._stored = self._stored or source
         return size in (shown, image.size)
 
     def as_shown(self, what: str) -> bool:

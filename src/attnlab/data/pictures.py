@@ -7,8 +7,9 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,28 @@ from attnlab.data.orientation import orientation
 
 Looked = TypeVar("Looked")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """An image in a row of a data set that `datasets` reads."""
+
+    rows: Any
+    """A data set of `datasets` with one column, of images that are not decoded."""
+    number: int
+    what: str
+    """What messages call the column."""
+
+    def __str__(self) -> str:
+        return f"{self.what}, row {self.number}"
+
+    def content(self) -> bytes:
+        """The encoded image."""
+        (found,) = self.rows[self.number].values()
+        if found is None:
+            raise InputError(f"{str(self)!r} holds no image. Expected one in every row.")
+        content: bytes | None = found["bytes"]
+        return Path(found["path"]).read_bytes() if content is None else content
 
 
 class FoundImages(NamedTuple):
@@ -69,7 +92,7 @@ def left_out(root: Path, part: str, found: Sequence[FoundImages]) -> list[str]:
     return notes
 
 
-def decoded(path: Path, mode: str = "RGB", *, as_shown: bool = False) -> Image.Image:
+def decoded(path: Path | ImageRow, mode: str = "RGB", *, as_shown: bool = False) -> Image.Image:
     """The image in `path` with 8 bits per channel, as it is stored or, turned by its EXIF
     orientation, as it is shown."""
 
@@ -81,19 +104,19 @@ def decoded(path: Path, mode: str = "RGB", *, as_shown: bool = False) -> Image.I
     return opened(path, look)
 
 
-def image_bytes(image: Tensor | Path, *, as_shown: bool = False) -> Tensor:
-    """The image as bytes (3, H, W): itself, or what its file holds, see `decoded`."""
+def image_bytes(image: Tensor | Path | ImageRow, *, as_shown: bool = False) -> Tensor:
+    """The image as bytes (3, H, W): itself, or what its file or row holds, see `decoded`."""
     if isinstance(image, Tensor):
         return image
     return picture_bytes(decoded(image, as_shown=as_shown))
 
 
-def class_numbers(path: Path) -> np.ndarray:
+def class_numbers(path: Path | ImageRow) -> np.ndarray:
     """The numbers in a mask (H, W) as bytes: what its file stores, not the colours of a palette."""
     return opened(path, lambda image: _numbers(image, path))
 
 
-def _numbers(image: Image.Image, path: Path) -> np.ndarray:
+def _numbers(image: Image.Image, path: Path | ImageRow) -> np.ndarray:
     wide = image.mode.startswith("I")
     if image.mode not in ("P", "L", "1") and not wide:
         raise InputError(
@@ -128,9 +151,14 @@ def eight_bits(image: Image.Image, what: str) -> Image.Image:
     return image
 
 
-def opened(source: Path | bytes, look: Callable[[Image.Image], Looked], name: str = "") -> Looked:
-    """What `look` finds in an image: in a file, or in its content, which errors call `name`."""
-    what, file = (name, io.BytesIO(source)) if isinstance(source, bytes) else (str(source), source)
+def opened(
+    source: Path | ImageRow | bytes, look: Callable[[Image.Image], Looked], name: str = ""
+) -> Looked:
+    """What `look` finds in an image: in a file or row, or in its content, which errors call
+    `name`."""
+    content = source.content() if isinstance(source, ImageRow) else source
+    what = name if isinstance(source, bytes) else str(source)
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
     try:
         with warnings.catch_warnings():
             # So large that it may be made to fill the memory: an error that names the file.
@@ -142,7 +170,7 @@ def opened(source: Path | bytes, look: Callable[[Image.Image], Looked], name: st
     except Exception as error:  # on arbitrary bytes the readers fail with any type of error
         raise InputError(
             f"{what!r} is not a readable image ({error}). Repair it or take it out of the "
-            f"{'data' if isinstance(source, bytes) else 'folder'}."
+            f"{'folder' if isinstance(source, Path) else 'data'}."
         ) from error
 
 

@@ -31,8 +31,8 @@ def config(**settings: object) -> RunConfig:
             {"data": "cifar"},
             "Unknown data 'cifar'. Did you mean 'cifar10' or 'cifar100'? Expected one of: digits, "
             "digit-pairs, digit-angles, photos, fake, cifar10, cifar100, stl10, npz, folder, "
-            "shards, hf, shapes, coco, voc, yolo, shape-masks, masks, voc-masks, stdlib, text, "
-            "tokens.",
+            "shards, hf, shapes, coco, voc, yolo, shape-masks, masks, voc-masks, hf-masks, stdlib, "
+            "text, tokens.",
         ),
         ({"seed": -1}, "Setting 'seed' of run: expected greater than or equal to 0 but got -1."),
         (
@@ -77,7 +77,7 @@ def config(**settings: object) -> RunConfig:
         (
             {"data": {"name": "digits", "options": {"a": 1}}},
             "options are for your own data set ('module.Class'), coco, voc, yolo, masks, "
-            "voc-masks, stdlib, text, tokens and shards; 'digits' has none.",
+            "voc-masks, hf-masks, stdlib, text, tokens and shards; 'digits' has none.",
         ),
         (
             {"data": {"name": "digits", "augmentation": {"transform": "cutout"}}},
