@@ -78,6 +78,33 @@ def test_a_data_set_can_change_the_recipe() -> None:
     assert second.config.recipe.epochs == first.config.recipe.epochs
 
 
+def test_a_network_and_a_row_can_have_a_recipe_of_their_own() -> None:
+    backbones = ["resnet20", {"name": "resnet32", "recipe": {"epochs": 7, "lr": 0.01}}]
+    rows = [
+        "none",
+        "se",
+        {"gate": "se", "label": "se, longer", "recipe": {"epochs": 9}},
+        {"gate": "none", "label": "plain, longer", "recipe": {"epochs": 9}},
+    ]
+    runs = planned_runs(study(backbone=backbones, attention=rows, seeds=1))
+    by_name = {(run.config.backbone, run.cell.row): run for run in runs}
+    chosen = {name: run.config.recipe for name, run in by_name.items()}
+    usual = chosen["resnet20", "plain"]
+    assert {name: (recipe.epochs, recipe.lr) for name, recipe in chosen.items()} == {
+        ("resnet20", "plain"): (usual.epochs, usual.lr),
+        ("resnet20", "se"): (usual.epochs, usual.lr),
+        ("resnet20", "se, longer"): (9, usual.lr),
+        ("resnet20", "plain, longer"): (9, usual.lr),
+        ("resnet32", "plain"): (7, 0.01),
+        ("resnet32", "se"): (7, 0.01),
+        ("resnet32", "se, longer"): (9, 0.01),
+        ("resnet32", "plain, longer"): (9, 0.01),
+    }
+    assert [row for (_, row), run in by_name.items() if run.cell.plain] == ["plain", "plain"]
+    named = study(attention=["none", {"gate": "se", "recipe": "resnet_cifar"}], seeds=1)
+    assert [run.config.recipe.name for run in planned_runs(named)] == ["digits", "resnet_cifar"]
+
+
 def test_the_seed_is_all_that_differs_within_a_cell() -> None:
     runs = planned_runs(study(attention="se"))
     first, second = (run.config.model_dump(exclude={"seed"}) for run in runs)
@@ -114,7 +141,7 @@ def test_messages() -> None:
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
         "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
-        "options, where, start, place, shared, backbone_options, branch_scale."
+        "options, where, start, place, shared, backbone_options, branch_scale, recipe."
     )
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
@@ -241,6 +268,7 @@ def test_the_study_to_start_from_learns_regression_too(tmp_path: Path) -> None:
     [
         (["none", {"gate": "se", "label": "plain"}], "'plain'"),
         (["none", {"gate": "none", "backbone_options": {"width": 8}}], "'plain'"),
+        (["none", {"gate": "none", "recipe": {"epochs": 9}}], "'plain'"),
         ([{"gate": "se", "label": "plain"}], "gate 'se' is called 'plain', which is the backbone"),
         (["none", "se", {"gate": "eca", "label": "se"}], "Two rows of the study are called 'se'"),
         (["none", "se", {"gate": "none", "label": "se"}], "Two rows of the study are called 'se'"),

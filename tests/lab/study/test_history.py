@@ -300,3 +300,18 @@ def test_stale_runs_of_another_yardstick_stay_out(tmp_path: Path) -> None:
     assert table.metric.name == "vgg_loss"
     assert table.groups[0].rows[0].values == {}
     assert "stale runs whose result is filter loss never stand in this table" in table.notes
+
+
+def test_rows_of_another_recipe_than_the_plain_network_are_named(tmp_path: Path) -> None:
+    """A network's own recipe is not said: its plain network has it too."""
+    told = "were trained by different recipes, so the difference is of the recipe as well"
+    slower = {"gate": "se", "label": "slower", "recipe": {"lr": 0.01}}
+    named = {"gate": "se", "label": "named", "recipe": "resnet_cifar"}
+    mixed = small_study(seeds=2, attention=["none", "se", slower, named])
+    own = small_study(seeds=2, backbone={"name": "resnet20", "recipe": {"lr": 0.01}})
+    notes = []
+    for number, each in enumerate((mixed, own)):
+        finish(tmp_path / str(number), each, noisy)
+        table = show_study(each, tmp_path / str(number))
+        notes.append([note for note in table.notes if told in note])
+    assert notes == [[f"digits resnet20: slower, named and the plain network {told}"], []]

@@ -58,6 +58,8 @@ class Backbone(Strict):
     options: dict[str, Value] = {}
     noise: NoiseConfig | None = None
     """In the norms of every network that is built from it, the plain one too."""
+    recipe: dict[str, Any] = {}
+    """Another recipe for it alone, or changed settings; its plain network has it too."""
 
 
 class Module(Strict):
@@ -76,11 +78,14 @@ class Module(Strict):
     """Options of the backbone for this row alone: a network built differently, to compare with."""
     branch_scale: PositiveFloat | None = None
     """The first γ of the norm in which every residual branch ends, as a control for gates."""
+    recipe: dict[str, Any] = {}
+    """Another recipe for this row alone, or changed settings. The plain row keeps that of the
+    study, so the table says that their difference is of the recipe as well."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is what the other rows are compared with."""
-        as_it_is = not self.backbone_options and self.branch_scale is None
+        as_it_is = not self.backbone_options and self.branch_scale is None and not self.recipe
         return self.gate == "none" and as_it_is
 
 

@@ -105,7 +105,7 @@ def _config(
     settings: dict[str, Any] = {
         "task": task,
         "data": {name: value for name, value in given.items() if name in DataConfig.model_fields},
-        "recipe": {**study.recipe, **data.recipe},
+        "recipe": {**study.recipe, **data.recipe, **backbone.recipe, **entry.recipe},
         "pretrain": study.pretrain,
     }
     return RunConfig(

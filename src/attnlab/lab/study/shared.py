@@ -177,9 +177,10 @@ class SharedTable(Result):
         )
 
     def table(self) -> Table:
-        """A line per row: result, difference by seed, and what it costs."""
+        """A line per row: result, difference by seed, and what it costs. The interval `Δ at any
+        time` stays right for whoever looks at the table and adds seeds to it."""
         judged = self.judged()
-        heads = ["module", self.metric.title, "Δ", "p (Holm)", "verdict"]
+        heads = ["module", self.metric.title, "Δ", "p (Holm)", "verdict", "Δ at any time"]
         heads += ["parameters", "MACs", "TNS", "constancy", "corrupted %", "time", "folded"]
         lines = [
             [
@@ -196,12 +197,15 @@ def _result_cells(row: SharedRow, judged: Comparison | None, metric: Metric) -> 
     summary = summarize(list(row.by_seed(metric).values()))
     cells = [Cell(row.label), Cell(summary.text(metric.digits), order=summary.mean)]
     if judged is None:
-        return [*cells, Cell(""), Cell(""), Cell("")]
-    found, interval = judged.difference, ""
-    if found.low is not None and found.high is not None:
-        interval = metric.interval_text(found.low, found.high)
-    difference = Cell(metric.signed(found.mean), interval, order=found.mean)
-    return [*cells, difference, number_cell(judged.adjusted_p, "{:.3f}"), Cell(judged.verdict)]
+        return [*cells, Cell(""), Cell(""), Cell(""), Cell("")]
+    found = judged.difference
+    usual, anytime = (
+        "" if low is None or high is None else metric.interval_text(low, high)
+        for low, high in ((found.low, found.high), (found.anytime_low, found.anytime_high))
+    )
+    difference = Cell(metric.signed(found.mean), usual, order=found.mean)
+    p_value = number_cell(judged.adjusted_p, "{:.3f}")
+    return [*cells, difference, p_value, Cell(judged.verdict), Cell(anytime)]
 
 
 def _costs(row: SharedRow) -> list[Cell]:

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
-from attnlab._words import counted
+from attnlab._words import counted, listed
 from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import (
@@ -103,7 +103,7 @@ class GrowingTable:
         self._rows: dict[StudyCell, tuple[tuple[int, int], StudyRow]] = {}
         self._images: dict[str, set[int]] = {name: set() for name in _ALIKE}
         self._versions: Versions = {}
-        self._told: dict[str, None] = {}
+        self._told = dict.fromkeys(_other_recipes(study.runs))
         self._units: set[str] = set()
         self._without_macs = False
         for entry in study.runs:
@@ -634,6 +634,29 @@ def _data_notes(one: _Finished) -> list[str]:
     facts = one.run.data
     notes = () if facts is None else facts.notes
     return [f"{one.entry.cell.data}: {note}".rstrip(".") for note in notes]
+
+
+def _other_recipes(runs: Sequence[RunEntry]) -> Iterator[str]:
+    """Which rows are compared with a plain network that was trained in another way."""
+    plain = {run.cell.group: _training(run) for run in runs if run.cell.plain}
+    others: dict[str, dict[str, None]] = {}
+    for run in runs:
+        group = run.cell.group
+        if group in plain and _training(run) != plain[group]:
+            others.setdefault(group, {})[run.cell.row] = None
+    for group, rows in others.items():
+        yield (
+            f"{group}: {listed(list(rows))} and the plain network were trained by different "
+            f"recipes, so the difference is of the recipe as well"
+        )
+
+
+def _training(run: RunEntry) -> list[object]:
+    """The settings of a run that a recipe decides: augmentation is among the data's, and the loss
+    may be among the task's."""
+    settings = run.identity.get("settings")
+    names = ("recipe", "data", "task")
+    return [settings.get(name) for name in names] if isinstance(settings, Mapping) else []
 
 
 def _uneven(study: StoredStudy, images: Mapping[str, set[int]]) -> list[str]:
