@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.detection import written
 from tests.tools.forked import forking
 
 from attnlab import AttnlabError
+from attnlab.bridges.yolo_study.folder import data_folder
+from attnlab.bridges.yolo_study.offline import offline
 from attnlab.data import DataConfig, load_data
 from attnlab.data.boxes import BoxData
 from attnlab.lab.training import RunConfig, train
@@ -302,6 +305,27 @@ def test_the_folder_has_the_boxes_and_the_pixels(cache: Path) -> None:
             x, y, w, h = (32 * rows[:, 1:]).unbind(1)
             boxes = torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], 1)
             assert torch.allclose(boxes, image.target["boxes"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ('it\'s "x"', "no", "1"),
+        ("c: d", "#e", "- f"),
+        ("🐕", "ß ü", "a\\nb"),
+        ("a\nb", "\u200bz", "tab\there"),
+        ("", " ", "{x}"),
+    ],
+)
+def test_ultralytics_reads_names_of_classes_as_they_are(names: tuple[str, ...]) -> None:
+    boxes = load_data(config().data)
+    assert isinstance(boxes, BoxData)
+    boxes.facts = replace(boxes.facts, categories=names)
+    with offline():
+        from ultralytics.data.utils import check_det_dataset
+
+        found = check_det_dataset(str(data_folder(boxes) / "data.yaml"))
+    assert tuple(found["names"].values()) == names
 
 
 def test_the_folder_has_a_photograph_that_exif_turns_as_it_is_shown(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -329,3 +330,129 @@ def test_boxes_of_a_photograph_that_exif_turns_lie_where_it_shows_them(tmp_path)
         assert inside.min() == 1
         assert batch.inputs[0].sum() == 600
         assert any("EXIF turns 1 image" in note for note in data.facts.notes)
+
+
+def moved(root, train, val, path=None):
+    """The data of `write_yolo`, described in another way."""
+    file = root / "data.yaml"
+    lines = [f"train: {train}", f"val: {val}", "names: {0: car, 1: dog}"]
+    file.write_text("\n".join([*lines, *([f"path: {path}"] if path else [])]))
+
+
+def as_theirs(file):
+    """Which boxes Ultralytics' own reader finds, by category, for images of both parts in order."""
+    pytest.importorskip("ultralytics")
+    from attnlab.bridges.yolo_study.offline import import_offline, offline
+
+    import_offline()
+    from ultralytics.data import YOLODataset
+    from ultralytics.data.utils import check_det_dataset
+
+    with offline():  # no font is fetched
+        found = check_det_dataset(str(file), autodownload=False)
+    parts = []
+    for part in ("train", "val"):
+        data = YOLODataset(img_path=found[part], data=found, task="detect", augment=False)
+        parts.append(
+            [
+                (
+                    Path(label["im_file"]).name,
+                    sorted(
+                        (found["names"][int(c)], *(round(float(n), 4) for n in box))
+                        for c, box in zip(label["cls"].flatten(), label["bboxes"], strict=True)
+                    ),
+                )
+                for label in data.labels
+            ]
+        )
+    return parts
+
+
+def as_ours(data):
+    parts = []
+    for images in (data.train, data.test):
+        parts.append([])
+        for image in images:
+            height, width = image.pixels().shape[1:]
+            boxes = []
+            for box, label in zip(image.target["boxes"], image.target["labels"], strict=True):
+                left, top, right, bottom = box.tolist()
+                numbers = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+                shares = (n / side for n, side in zip(numbers, (width, height) * 2, strict=True))
+                name = data.facts.categories[int(label) - 1]
+                boxes.append((name, *(round(each, 4) for each in shares)))
+            parts[-1].append(sorted(boxes))
+    return parts
+
+
+@pytest.mark.parametrize(
+    "how", ["plain", "relative path", "elsewhere", "roboflow", "lists", "several", "marks"]
+)
+def test_a_yaml_is_read_as_ultralytics_reads_it(tmp_path, monkeypatch, how):
+    """Which images, and which boxes: with what people's files say, against its own reader."""
+    root = tmp_path / "mine"
+    written.write_yolo(root)
+    (root / "labels" / "train" / "b.txt").write_text("0 0.25 0.5 0.2 0.2\n")
+    (root / "labels" / "val" / "b.txt").write_text("")  # no object
+    given = root
+    if how == "relative path":
+        moved(root, "train", "val", path="images")
+        monkeypatch.chdir(root)  # theirs is relative to where they are started
+    elif how == "elsewhere":
+        given = tmp_path / "other"
+        shutil.copytree(root, given)  # with the same names, so that the wrong ones can be read
+        (given / "labels" / "train" / "a.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+        moved(given, "images/train", "images/val", path=root)
+    elif how == "roboflow":
+        for part, folder in (("train", "train"), ("val", "valid")):
+            for kind in ("images", "labels"):
+                (root / folder).mkdir(exist_ok=True)
+                (root / kind / part).rename(root / folder / kind)
+        moved(root, "../train/images", "../valid/images")
+    elif how == "lists":
+        (root / "train.txt").write_text("./images/train/b.png\n\n./images/train/a.png\n")
+        (root / "val.txt").write_text(f"\ufeff{root / 'images/val/b.png'}\n")
+        moved(root, "train.txt", "val.txt")
+        (root / "labels" / "val" / "b.txt").write_text("1 0.5 0.5 0.5 0.5\n")
+    elif how == "several":
+        moved(root, "[images/train, images/val]", "[images/val]")
+    elif how == "marks":
+        file = root / "labels" / "train" / "a.txt"
+        file.write_text("\ufeff" + file.read_text())
+    data = loaded("yolo", given)
+    theirs = as_theirs(given / "data.yaml")
+    assert [[boxes for _, boxes in part] for part in theirs] == as_ours(data)
+    assert sum(len(boxes) for part in theirs for _, boxes in part) > 2
+    assert len(data.facts.checksum) == 64
+    monkeypatch.chdir(tmp_path)
+    near = DataConfig(name="yolo", root=given.name, augmentation=WHOLE)
+    assert load_data(near).facts.checksum == data.facts.checksum
+
+
+def test_a_path_that_is_not_there_is_said(tmp_path):
+    written.write_yolo(tmp_path)
+    before = loaded("yolo", tmp_path)
+    moved(tmp_path, "images/train", "images/val", path="/content/drive/boxes")
+    data = loaded("yolo", tmp_path)
+    assert as_ours(data) == as_ours(before)
+    said = "data.yaml has path '/content/drive/boxes', which is not there: root is taken for it."
+    assert said in data.facts.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: 3\nval: a\nnames: [a]", r"expected train and val, .* but train is 3"),
+        ("train: a\nval: []\nnames: [a]", r"but val is \[\]"),
+        ("train: a\nval: a\nnames: a", r"expected names, a list or a table, .* names is 'a'"),
+        ("train: a\nval: a\nnames: [a]\npath: [b]", r"path is \['b'\]"),
+        ("train: data.yaml\nval: a\nnames: [a]", r"neither a folder nor a list of images"),
+        ("train: images/trian\nval: images/val\nnames: [a]", r"There is no folder .*trian'"),
+        ("train: images/train\nval: images/val\nnames: [a, a]", r"the name 'a' is that of 2"),
+    ],
+)
+def test_a_yaml_that_says_something_else(tmp_path, text, message):
+    written.write_yolo(tmp_path)
+    (tmp_path / "data.yaml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        loaded("yolo", tmp_path)

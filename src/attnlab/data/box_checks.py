@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -221,11 +222,18 @@ class FoundSets:
     """The files of annotations."""
     points: Points | None = None
     """What is known of the points of the objects; None if they have none."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the results should know of where they are."""
 
     def checksum(self, root: Path) -> str:
-        """Return a checksum of the names and contents of annotations and images."""
+        """Return a checksum of the names and contents of annotations and images. Names are relative
+        to `root`, or, if files lie elsewhere, to the folder that holds all of them."""
         images = {image.path: None for image in (*self.train, *self.test)}
-        return files_checksum(root, [*self.files, *images])
+        files = [*self.files, *images]
+        if not all(file.is_relative_to(root) for file in files):
+            files = [Path(os.path.abspath(file)) for file in files]
+            root = Path(os.path.commonpath([file.parent for file in files]))
+        return files_checksum(root, files)
 
 
 def some(images: list[FoundImage], number: int | None) -> list[FoundImage]:

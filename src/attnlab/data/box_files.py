@@ -1,4 +1,4 @@
-"""Boxes as other people's files have them: COCO's JSON, Pascal VOC's XML and YOLO's text."""
+"""Boxes as other people's files have them: COCO's JSON and Pascal VOC's XML."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
-
-from PIL import Image
 
 from attnlab._errors import InputError
 from attnlab._words import counted
-from attnlab.data.batches import Points
 from attnlab.data.box_checks import FoundBox, FoundImage, FoundSets, spelled_out
-from attnlab.data.orientation import shown_size
-from attnlab.data.pictures import SUFFIXES
 
 Entry = Mapping[str, object]
 """One image, annotation or category of a file of COCO."""
-_POLYGON = 6
-"""Numbers of a triangle."""
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -247,144 +239,3 @@ def _xml_number(
         raise InputError(
             f"{str(file)!r}: expected a number as {path}{where} but got {text!r}."
         ) from None
-
-
-def read_yolo(root: Path, file: str = "data.yaml") -> FoundSets:
-    """The folders `train` and `val` of a YAML file below `root`, relative to it, and the `names` of
-    the categories. Labels lie next to the images, with `labels` in the place of `images`; an image
-    without a file of labels has no object. A label is a box, a polygon, or, where the YAML has
-    `kpt_shape`, a box with points.
-    """
-    folders, names, points = _description(root / file)
-    parts, labels = [], []
-    for folder in folders:
-        images = _images(root / folder, root / file)
-        parts.append([_yolo_image(path, points) for path in images])
-        labels += [label for path in images if (label := _label(path)).is_file()]
-    return FoundSets(
-        parts[0],
-        parts[1],
-        {key: number for number, key in enumerate(names, 1)},
-        tuple(names.values()),
-        (root / file, *labels),
-        points,
-    )
-
-
-def _description(file: Path) -> tuple[tuple[str, str], dict[str, str], Points | None]:
-    """The folders of training and test images, the names of the categories by their keys, and what
-    is said of points."""
-    import yaml
-
-    if not file.is_file():
-        raise InputError(
-            f"There is no {str(file)!r}. Expected a YAML file with train, val and names: "
-            f"data.options = {{ file = 'data.yaml' }}."
-        )
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"{str(file)!r} is not YAML: {error}.") from None
-    table = found if isinstance(found, dict) else {}
-    for name, kinds in (("train", str), ("val", str), ("names", (list, dict))):
-        if not isinstance(table.get(name), kinds):
-            raise InputError(
-                f"{str(file)!r}: expected train and val, each the name of a folder, and names, a "
-                f"list or a table, but {name} is {table.get(name)!r}."
-            )
-    names = table["names"] if isinstance(table["names"], dict) else dict(enumerate(table["names"]))
-    called = {str(key): str(name) for key, name in names.items()}
-    return (table["train"], table["val"]), called, _points(table, file)
-
-
-def _points(table: Mapping[str, Any], file: Path) -> Points | None:
-    shape = table.get("kpt_shape")
-    if shape is None:
-        return None
-    if not isinstance(shape, list) or len(shape) != 2 or shape[0] < 1 or shape[1] not in (2, 3):
-        raise InputError(
-            f"{str(file)!r}: expected kpt_shape to be a list of the number of points and 2 or 3, "
-            f"the numbers for each, but got {shape!r}."
-        )
-    number, numbers = shape
-    mirrored, deviations = (tuple(table.get(key) or ()) for key in ("flip_idx", "kpt_oks_sigmas"))
-    if mirrored and sorted(mirrored) != list(range(number)):
-        raise InputError(
-            f"{str(file)!r}: expected flip_idx to have each of 0 to {number - 1} once but got "
-            f"{list(mirrored)}."
-        )
-    if deviations and (len(deviations) != number or not min(deviations) > 0):
-        raise InputError(
-            f"{str(file)!r}: expected kpt_oks_sigmas to be {number} positive numbers but got "
-            f"{list(deviations)}."
-        )
-    return Points(number, numbers == 3, mirrored, deviations)
-
-
-def _images(folder: Path, file: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {str(folder)!r}, which {str(file)!r} names.")
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-
-
-def _label(image: Path) -> Path:
-    """Return the file of labels: the last folder named `images` on the way is named `labels`."""
-    parts = list(image.with_suffix(".txt").parts)
-    for number in reversed(range(len(parts) - 1)):
-        if parts[number] == "images":
-            parts[number] = "labels"
-            break
-    return Path(*parts)
-
-
-def _yolo_image(path: Path, points: Points | None) -> FoundImage:
-    try:
-        with Image.open(path) as opened:
-            width, height = shown_size(opened)
-    except Exception:  # what is wrong with it is said with all others
-        width, height = 1, 1
-    file, boxes = _label(path), []
-    if file.is_file():
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            if line.strip():
-                place = f"{file.name}, line {number}"
-                boxes.append(_yolo_box(line.split(), place, width, height, points))
-    return FoundImage(path, width, height, tuple(boxes))
-
-
-def _yolo_box(
-    words: list[str], place: str, width: int, height: int, points: Points | None
-) -> FoundBox:
-    """Read a category, a centre and a size, which are shares of the image's sides, and points; or a
-    category and the corners of a polygon."""
-    try:
-        numbers = tuple(map(float, words[1:]))
-    except ValueError:
-        numbers = ()
-    more: tuple[float, ...] = ()
-    if points is not None:
-        numbers, more = numbers[:4], numbers[4:]
-        if len(more) != math.prod(points.shape):
-            numbers = (*numbers, *more)  # which is refused with its place
-        more = _in_pixels(more, width, height, points.shape[1])
-    elif len(numbers) >= _POLYGON and len(numbers) % 2 == 0:
-        outline = _in_pixels(numbers, width, height, 2)
-        across, down = outline[::2], outline[1::2]
-        edges = (min(across), min(down), max(across), max(down))
-        return FoundBox(place, words[0], edges, outline=outline)
-    if len(numbers) == 4:
-        x, y, w, h = numbers
-        numbers = (
-            (x - w / 2) * width,
-            (y - h / 2) * height,
-            (x + w / 2) * width,
-            (y + h / 2) * height,
-        )
-    return FoundBox(place, words[0], numbers, points=more)
-
-
-def _in_pixels(numbers: Sequence[float], width: int, height: int, each: int) -> tuple[float, ...]:
-    """Shares of the image's sides in pixels; each point has so many numbers, the first two x and
-    y."""
-    sides = (width, height, 1)[:each]
-    return tuple(number * sides[place % each] for place, number in enumerate(numbers))

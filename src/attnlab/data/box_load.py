@@ -8,11 +8,12 @@ from dataclasses import replace
 from attnlab._errors import OptionError, check_options, unknown_name
 from attnlab.data.batches import Data, Facts
 from attnlab.data.box_checks import FoundSets, checked_images, some
-from attnlab.data.box_files import read_coco, read_voc, read_yolo
+from attnlab.data.box_files import read_coco, read_voc
 from attnlab.data.boxes import BoxData
 from attnlab.data.config import DataConfig
 from attnlab.data.memory import MEMORY_LIMIT
 from attnlab.data.shapes import load_shapes, shapes_checksum
+from attnlab.data.yolo_files import read_yolo
 from attnlab.networks.preprocessing import IMAGENET
 
 FORMATS: dict[str, Callable[..., FoundSets]] = {
@@ -48,7 +49,7 @@ def load_boxes(config: DataConfig) -> Data:
         *IMAGENET,
         found.checksum(config.folder()),
         found.categories,
-        tuple(note for each in checked for note in each.notes),
+        (*found.notes, *(note for each in checked for note in each.notes)),
         points=found.points,
     )
     return BoxData(facts, train, test, config.augmentation)

@@ -9,6 +9,7 @@ once for a content, and is there whole or not at all.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -47,7 +48,7 @@ def data_folder(data: BoxData, kind: Kind = DETECT) -> Path:
     def write(partial: Path) -> None:
         for part, images in parts.items():
             _write_part(partial, part, images, labels[part])
-        text = f"path: {str(folder)!r}\n{described}"
+        text = f"path: {_quoted(str(folder))}\n{described}"
         (partial / "data.yaml").write_text(text, encoding="utf-8")
 
     return _written(folder, write)
@@ -141,7 +142,7 @@ def refuse_missing(found: int, expected: int, part: str, folder: Path) -> None:
 def _description(facts: Facts, kind: Kind) -> str:
     """What their file says of the data, but for where they are."""
     lines = ["train: images/train", "val: images/val", "names:"]
-    lines += [f"  {number}: {name!r}" for number, name in enumerate(facts.categories)]
+    lines += [f"  {number}: {_quoted(name)}" for number, name in enumerate(facts.categories)]
     if kind is POSE and facts.points is not None:
         lines.append(f"kpt_shape: {list(facts.points.shape)}")
         if facts.points.mirrored:
@@ -149,6 +150,11 @@ def _description(facts: Facts, kind: Kind) -> str:
         if facts.points.deviations:
             lines.append(f"kpt_oks_sigmas: {list(facts.points.deviations)}")
     return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    """As YAML reads it back: its strings in double quotes are JSON's, and Python's are not."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _write_part(folder: Path, part: str, images: Sequence[BoxImage], labels: Sequence[str]) -> None:
