@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 from docstring_parser import parse
 
-from attnlab._errors import OptionError
+from attnlab._errors import OptionError, WeightsError
 from attnlab.cli._show import check_drawing, console, print_python, rich_table
 
 if TYPE_CHECKING:
@@ -145,12 +145,6 @@ def describe_or_refuse(subject: Subject) -> Description:
     return subject.description
 
 
-def check_weights_file(output: Path | None) -> None:
-    """Refuse to write weights to a file of another kind."""
-    if output is not None and output.suffix != ".safetensors":
-        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
-
-
 @dataclass(frozen=True)
 class Asking:
     """What a command was asked: which networks, and all options that do not have their default."""
@@ -249,6 +243,23 @@ class Opening:
     def python(self) -> str:
         """The Python that opens it."""
         return f"attnlab.open({self.source!r}{in_python(self.options)})"
+
+    def check_output(self, output: Path | None) -> None:
+        """Refuse to write weights to a file of another kind, to a folder that is not there, or over
+        what the command reads."""
+        if output is None:
+            return
+        if output.suffix != ".safetensors":
+            raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
+        if not output.parent.is_dir():
+            raise WeightsError(f"There is no folder {str(output.parent)!r} to write to.")
+        # The gates of a file that its folded network replaces could not be trained any more.
+        read = [Path(str(name)) for name in (self.source, self.options.get("weights"))]
+        if output.exists() and any(
+            place.exists() and (place.samefile(output) or place.samefile(output.parent))
+            for place in read
+        ):
+            raise OptionError(f"-o {output} would be written over what is read. Give another name.")
 
 
 def opening_command(

@@ -112,11 +112,8 @@ class FoldOptions:
             raise OptionError(
                 "Expected where to write: -o NAME.safetensors; or --plan, to look only."
             )
-        if self.output.suffix != ".safetensors":
-            raise OptionError(f"Expected -o to end in .safetensors but got {str(self.output)!r}.")
-        for path in (self.output, self.onnx):
-            if path is not None and not path.parent.is_dir():
-                raise WeightsError(f"There is no folder {str(path.parent)!r} to write to.")
+        if self.onnx is not None and not self.onnx.parent.is_dir():
+            raise WeightsError(f"There is no folder {str(self.onnx.parent)!r} to write to.")
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -158,6 +155,7 @@ def _fold(asked: Opening, chosen: FoldOptions) -> None:
     from attnlab.networks.checkpoint import describe
 
     chosen.check()
+    asked.check_output(chosen.output)
     folder = Path(asked.source)
     if folder.is_dir() and describe(folder) is None:
         _fold_task_run(asked, chosen)

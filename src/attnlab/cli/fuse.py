@@ -13,7 +13,6 @@ from attnlab.cli.driver import (
     Opening,
     Output,
     by_this_command,
-    check_weights_file,
     describe_or_refuse,
     opening_command,
     write,
@@ -45,7 +44,7 @@ def _fuse(asked: Opening, chosen: FuseOptions, output: Output) -> None:
     """
     import attnlab
 
-    check_weights_file(chosen.output)
+    asked.check_output(chosen.output)
     subject = asked.subject()
     described = None if chosen.output is None else describe_or_refuse(subject).after_fuse()
     fast, receipt = attnlab.fuse(subject.network, example=subject.example())

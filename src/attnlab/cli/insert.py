@@ -106,8 +106,7 @@ def _insert(asked: Opening, chosen: InsertOptions) -> None:
     import attnlab
 
     output = chosen.output
-    if output.suffix != ".safetensors":
-        raise OptionError(f"Expected -o to end in .safetensors but got {str(output)!r}.")
+    asked.check_output(output)
     subject = asked.subject()
     description = _described(subject, chosen)
     gated, receipt = insert_into(subject, asked, chosen)

@@ -14,7 +14,6 @@ from attnlab.cli.driver import (
     Opening,
     Output,
     by_this_command,
-    check_weights_file,
     describe_or_refuse,
     opening_command,
     show,
@@ -64,7 +63,6 @@ class ShortenSettings:
         from attnlab._checked import check_whole
         from attnlab.instruments.removal.rankings import ranking_named
 
-        check_weights_file(self.output)
         if self.plan and self.output is not None:
             raise OptionError("--plan writes no network: leave -o or --plan out.")
         if self.most is not None:
@@ -91,6 +89,7 @@ def _shorten(opening: Opening, chosen: ShortenSettings, output: Output) -> None:
       attnlab shorten timm:resnet50 --weights pretrained --data PHOTOS --remove 2 --by influence
     """
     chosen.check()
+    opening.check_output(chosen.output)
     if "part" in opening.options:
         raise OptionError(
             "--part does not go with shorten, which ranks steps on training images and judges on "

@@ -47,6 +47,18 @@ def test_round_trip(tmp_path: Path, suffix: str) -> None:
         assert torch.equal(target.state_dict()[name], tensor)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("safetensors", "a.bin"), ("torch", "a.safetensors")])
+def test_a_file_under_the_name_of_another_format(tmp_path: Path, kind: str, name: str) -> None:
+    source, target, path = network(), network(), tmp_path / name
+    if kind == "torch":
+        torch.save(source.state_dict(), path)
+    else:
+        save_file(source.state_dict(), path)
+    load_weights(target, path)
+    for key, tensor in source.state_dict().items():
+        assert torch.equal(target.state_dict()[key], tensor)
+
+
 def test_counters_of_norms_may_be_missing(tmp_path: Path) -> None:
     source, target = network(), network()
     state = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}

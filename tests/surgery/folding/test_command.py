@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,22 @@ def test_arguments(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert message in fails(capsys, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_nothing_that_is_read_is_written_over(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    description = Description("resnet20", gate="asr:se")
+    source = save(description.build(), "a.safetensors", description)
+    (tmp_path / "link.safetensors").symlink_to("a.safetensors")
+    before = source.read_bytes()
+    for output in ("a.safetensors", "./a.safetensors", "link.safetensors"):
+        for words in (("a.safetensors",), ("resnet20", "--weights", "a.safetensors")):
+            assert "would be written over what is read" in fails(capsys, *words, "-o", output)
+    assert source.read_bytes() == before
+    copied = tmp_path / "a.weights"  # any name: what a file holds says which network it is
+    copied.write_bytes(before)
+    main(["fold", "a.weights", "-o", "p.safetensors"])
+    assert describe("p.safetensors") == replace(description, kept=[])
 
 
 def test_fused_file(tmp_path, capsys):

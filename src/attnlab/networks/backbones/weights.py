@@ -29,11 +29,23 @@ def read_state(path: str | Path, *, ema: bool = False) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"There is no file of weights at {str(path)!r}.")
-    if path.suffix != ".safetensors":
+    if not is_safetensors(path):
         return _read_torch(path, ema=ema)
     if ema:
         raise _no_average(path)
     return _read_safetensors(path)
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file holds safetensors, whatever it is called: hubs and scripts rename files.
+
+    It begins with the length of its header and a brace, where torch's begin with PK or with the
+    mark of a pickle. What begins with neither is what its name says."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start[8:] == b"{":
+        return True
+    return path.suffix == ".safetensors" and start[:2] != b"PK" and start[:1] != b"\x80"
 
 
 def _no_average(path: Path) -> WeightsError:
@@ -68,8 +80,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_torch(path: Path, *, ema: bool = False) -> dict[str, Tensor]:
     try:
         # The settings of a training script; a bag of values, which runs nothing.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        allowed = torch.serialization.safe_globals([argparse.Namespace])
+        with allowed, path.open("rb") as file:  # by its name torch might take it for safetensors
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it names {found[1]}" if found else "it is not a plain pickle of tensors"

@@ -24,7 +24,7 @@ from attnlab._checked import check_module, check_path
 from attnlab._errors import InputError, OptionError, WeightsError
 from attnlab._files import write_whole
 from attnlab.networks.backbones.unwrap import without_prefix
-from attnlab.networks.backbones.weights import fill, read_metadata, read_state
+from attnlab.networks.backbones.weights import fill, is_safetensors, read_metadata, read_state
 from attnlab.networks.checkpoint.description import Description
 from attnlab.networks.checkpoint.known import known_description
 from attnlab.networks.checkpoint.pretrained import (
@@ -257,7 +257,7 @@ def load(
 def describe(path: str | Path) -> Description | None:
     """What a file of weights, or a run's folder, says about its network; None if nothing."""
     file = _weights_file(path)
-    if file.suffix != ".safetensors":
+    if not is_safetensors(file):
         return None
     metadata = read_metadata(file)
     if _KEY not in metadata:
