@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -16,7 +16,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from attnlab._errors import AttnlabError, OptionError, nearest
 
@@ -102,28 +101,51 @@ def _check_keys(cls: type[BaseModel], data: dict[str, object]) -> None:
             )
 
 
+class Problem(NamedTuple):
+    """What pydantic found wrong with one value."""
+
+    path: str
+    """Where the value is, `a.0.b`; empty if it is the whole."""
+    kind: str
+    message: str
+    got: object
+    context: Mapping[str, object]
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """List what is wrong, in the order in which pydantic found it."""
+    return [
+        Problem(
+            ".".join(str(part) for part in found["loc"]),
+            found["type"],
+            found["msg"],
+            found["input"],
+            found.get("ctx", {}),
+        )
+        for found in error.errors(include_url=False)
+    ]
+
+
 def _explanation(cls: type[BaseModel], error: ValidationError) -> str:
-    return "\n".join(
-        _explained(settings_title(cls), problem) for problem in error.errors(include_url=False)
-    )
+    return "\n".join(_explained(settings_title(cls), problem) for problem in problems_of(error))
 
 
-def _explained(kind: str, problem: ErrorDetails) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
-    what, got, context = problem["type"], problem["input"], problem.get("ctx", {})
-    if isinstance(context.get("error"), AttnlabError):
-        return str(context["error"])
-    if what == "missing":
+def _explained(kind: str, problem: Problem) -> str:
+    path, got = problem.path, problem.got
+    reason = problem.context.get("error")
+    if isinstance(reason, AttnlabError):
+        return str(reason)
+    if problem.kind == "missing":
         return f"Setting {path!r} of {kind} is missing."
     if not path:
         return f"Expected a table of settings of {kind} but got {got!r}."
-    expected = problem["msg"].replace("Input should be", "expected")
-    if what == "too_short":
-        expected = f"expected at least {context['min_length']} entry"
-    elif what == "string_pattern_mismatch":
-        expected = f"expected a text of the form {context['pattern']}"
+    expected = problem.message.replace("Input should be", "expected")
+    if problem.kind == "too_short":
+        expected = f"expected at least {problem.context['min_length']} entry"
+    elif problem.kind == "string_pattern_mismatch":
+        expected = f"expected a text of the form {problem.context['pattern']}"
     hint = ""
-    if what == "literal_error":
-        choices = str(context["expected"]).replace(" or ", ", ").split(", ")
+    if problem.kind == "literal_error":
+        choices = str(problem.context["expected"]).replace(" or ", ", ").split(", ")
         hint = nearest(str(got), [choice.strip("'") for choice in choices])
     return f"Setting {path!r} of {kind}: {expected} but got {got!r}.{hint}"

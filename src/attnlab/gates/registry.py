@@ -169,13 +169,14 @@ def build_gate(name: str, channels: int, **options: object) -> nn.Module:
 
 
 def _parse_term(term: str, spec: str) -> GateSpec:
-    match = re.fullmatch(r"(?:(?P<prefix>[^:*]*):)?(?P<name>[^:*]*)(?:\*(?P<delta>[^:*]*))?", term)
+    match = re.fullmatch(r"(?:([^:*]*):)?([^:*]*)(?:\*([^:*]*))?", term)
     if not term or match is None:
         raise UnknownNameError(
             f"Cannot read {term!r} in the gate specification {spec!r}. Expected a gate such as "
             "'se', 'asr:se' or 'asr:se*2', or several joined by '+'."
         )
-    prefix, name, delta = match["prefix"], match["name"].strip(), match["delta"]
+    prefix, name, delta = match.groups()
+    name = name.strip()
     on_vector = ", ".join(info.name for info in GATES.values() if info.on_vector)
     if prefix is None and name == "asr":
         raise UnknownNameError(

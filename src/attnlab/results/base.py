@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from attnlab._errors import InputError, unknown_name
 from attnlab._files import write_whole
+from attnlab._strict import problems_of
 from attnlab.page.parts import Figure, Folded, Page, Part, Section
 from attnlab.page.plot import Spec, to_svg
 from attnlab.page.tables import Table
@@ -150,11 +151,10 @@ class Result(ABC):
         try:
             return cls.validated(found)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in problem["loc"])
+            problem = problems_of(error)[0]
             raise InputError(
-                f"Expected a file of the format {cls.FORMAT!r} but in this one {place}: "
-                f"{problem['msg']}."
+                f"Expected a file of the format {cls.FORMAT!r} but in this one {problem.path}: "
+                f"{problem.message}."
             ) from None
 
     @classmethod

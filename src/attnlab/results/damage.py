@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab._errors import AttnlabError
+from attnlab._strict import problems_of
 
 JsonObject = dict[str, Any]
 """What a file of JSON holds, before it is read into a type."""
@@ -123,8 +124,7 @@ def _not_json(error: json.JSONDecodeError) -> str:
 def _first(error: Exception) -> str:
     """The first problem, without the full stop."""
     if isinstance(error, ValidationError):
-        problem = error.errors(include_url=False)[0]
-        place = "".join(f"{part}." for part in problem["loc"])[:-1]
-        said = problem["msg"].removeprefix("Value error, ")
-        return f"{place}: {said}" if place else said
+        problem = problems_of(error)[0]
+        said = problem.message.removeprefix("Value error, ")
+        return f"{problem.path}: {said}" if problem.path else said
     return str(error).partition("\n")[0].rstrip(".")

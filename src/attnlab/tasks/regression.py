@@ -36,21 +36,15 @@ class _Errors(TaskMeters[Tensor]):
     def __init__(self, device: torch.device) -> None:
         from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 
-        made = {
-            "mae": MeanAbsoluteError(),
-            "rmse": MeanSquaredError(squared=False),
-            "r2": R2Score(),
-        }
-        self._meters = {
-            name: meter.to(device).set_dtype(torch.float64) for name, meter in made.items()
-        }
+        made = MeanAbsoluteError(), MeanSquaredError(squared=False), R2Score()
+        self._meters = [meter.to(device).set_dtype(torch.float64) for meter in made]
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
-        for meter in self._meters.values():
+        for meter in self._meters:
             meter.update(predictions.double(), targets.double())
 
     def compute(self) -> dict[str, float | None]:
-        found = {name: float(meter.compute()) for name, meter in self._meters.items()}
+        mae, rmse, r2 = (float(meter.compute()) for meter in self._meters)
         # Values that are all the same have no variance to be explained.
-        defined = math.isfinite(found["r2"]) or not math.isfinite(found["mae"])
-        return {**found, "r2": found["r2"] if defined else None}
+        defined = math.isfinite(r2) or not math.isfinite(mae)
+        return {"mae": mae, "rmse": rmse, "r2": r2 if defined else None}

@@ -60,6 +60,27 @@ def test_history_of_results_goes_to_disk_and_back(tmp_path):
     assert not loaded.difference(result.sites[0].name).any()
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": "attnlab stripe 1"}', "is not a gate history ('attnlab gate history 1')."),
+        (
+            '{"format": "attnlab gate history 1", "epochs": ["one"]}',
+            "is damaged: epochs.0: Input should be a valid integer, unable to parse string as an "
+            "integer. Expected a file that GateHistory.save wrote.",
+        ),
+        ("[]", "expected a JSON object but got []. Expected a file that GateHistory.save wrote."),
+    ],
+)
+def test_a_file_that_is_not_a_whole_history_is_refused(tmp_path, content, message):
+    file = tmp_path / "history.json"
+    file.write_text(content)
+    with pytest.raises(attnlab.AttnlabError) as caught:
+        GateHistory.load(file)
+    assert str(caught.value).startswith(str(file))
+    assert str(caught.value).endswith(message)
+
+
 def test_result_goes_to_disk_and_back(tmp_path):
     torch.manual_seed(0)
     network, _ = attnlab.insert(attnlab.create("resnet20", 10), "cbam")

@@ -118,10 +118,10 @@ def limits(device: torch.device, dtype: torch.dtype, megabytes: int, side: int) 
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        seconds = median_seconds(
+        copying, multiplying = median_seconds(
             {"copy": lambda: target.copy_(block), "product": lambda: matrix @ matrix}, device
-        )
+        ).values()
     finally:
         torch.set_float32_matmul_precision(precision)
     moved = 2 * block.numel() * dtype.itemsize
-    return Limits(moved / seconds["copy"], 2 * side**3 / seconds["product"])
+    return Limits(moved / copying, 2 * side**3 / multiplying)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from attnlab._errors import InputError, unknown_name
 from attnlab._files import write_whole
 from attnlab.instruments.stripe.figures import difference_figure
 from attnlab.instruments.stripe.result import StripeResult
 from attnlab.page.plot import Spec
+from attnlab.results.damage import read_object, reading
 from attnlab.results.epoch import EpochRecord
 
 FORMAT = "attnlab gate history 1"
@@ -85,7 +87,9 @@ class GateHistory:
     @classmethod
     def load(cls, path: str | Path) -> GateHistory:
         """Read what `save` wrote."""
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        file, remedy = Path(path), "Expected a file that GateHistory.save wrote."
+        found = read_object(file, remedy)
+        if found.pop("format", None) != FORMAT:
             raise InputError(f"{path} is not a gate history ({FORMAT!r}).")
-        return cls(data["epochs"], data["means"])
+        with reading(file, remedy):
+            return TypeAdapter(cls).validate_python(found)

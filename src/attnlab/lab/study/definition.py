@@ -235,23 +235,21 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         if axis in table:
             entries = table[axis] if isinstance(table[axis], list | tuple) else [table[axis]]
             table[axis] = [_labelled(axis, key, entry) for entry in entries]
-    if isinstance(table.get("track"), str | Mapping):
-        table["track"] = [table["track"]]
-    if isinstance(table.get("where"), str):
-        table["where"] = [table["where"]]
-    if isinstance(table.get("seeds"), bool):  # which Python counts as 1 and 0
+    for name in ("track", "where"):
+        one = table.get(name)
+        if isinstance(one, str) or (name == "track" and isinstance(one, Mapping)):
+            table[name] = [one]
+    seeds = table.get("seeds")
+    if isinstance(seeds, bool):  # which Python counts as 1 and 0
         raise OptionError(
-            f"Setting 'seeds' of study: expected a whole number or a list of them but got "
-            f"{table['seeds']}."
+            f"Setting 'seeds' of study: expected a whole number or a list of them but got {seeds}."
         )
-    if isinstance(table.get("seeds"), int):
-        if table["seeds"] < 1:
-            raise OptionError(
-                f"Setting 'seeds' of study: expected at least 1 but got {table['seeds']}."
-            )
-        table["seeds"] = list(range(table["seeds"]))
-    if isinstance(table.get("paper"), Mapping):
-        table["paper"] = _by_metric(table["paper"])
+    if isinstance(seeds, int):
+        if seeds < 1:
+            raise OptionError(f"Setting 'seeds' of study: expected at least 1 but got {seeds}.")
+        table["seeds"] = list(range(seeds))
+    if isinstance(paper := table.get("paper"), Mapping):
+        table["paper"] = _by_metric(paper)
     for name in ("recipe", "pretrain", "task"):
         if isinstance(table.get(name), str):
             table[name] = {"name": table[name]}
@@ -263,8 +261,8 @@ def _labelled(axis: str, key: str, entry: Any) -> Any:
         entry = {key: entry}
     if not isinstance(entry, dict):
         return entry
-    if isinstance(entry.get("recipe"), str):
-        entry = {**entry, "recipe": {"name": entry["recipe"]}}
+    if isinstance(recipe := entry.get("recipe"), str):
+        entry = {**entry, "recipe": {"name": recipe}}
     name = entry.get(key, "")
     return {**entry, "label": entry.get("label") or _default_label(axis, name, entry)}
 

@@ -35,7 +35,7 @@ _LOOK = 1.0
 SETTLE = 5.0
 """Seconds in which lists of a store without conditional put show what was put."""
 _FRESH = 2.0
-_NAME = re.compile(r"(?P<folder>.+)~(?P<number>\d+)(?:~\w+)?\.json")
+_NAME = re.compile(r"(.+)~(\d+)(?:~\w+)?\.json")
 
 
 class Holder(Strict):
@@ -92,7 +92,7 @@ class Claims:
             content = self.objects.get(f"{CLAIMS}/{last}")
             if content is not None and _holder(content).is_alive:
                 return None
-            number = _number(last) + 1
+            number = _parsed(last).number + 1
         now = time.time()
         token = secrets.token_hex(8)
         mine = Holder(
@@ -115,9 +115,9 @@ class Claims:
 
     def renew(self, taken: Taken) -> bool:
         """Whether this process still has the claim; if so, for longer."""
-        found, folder = self._own(taken), _parsed(taken.name)
+        found, (folder, number) = self._own(taken), _parsed(taken.name)
         later = self._last_names(self.objects.listing(CLAIMS)).get(folder, taken.name)
-        if found is None or _number(later) > _number(taken.name):
+        if found is None or _parsed(later).number > number:
             return False
         renewed = found.model_copy(update={"renewed": time.time()})
         self.objects.put(f"{CLAIMS}/{taken.name}", renewed.model_dump_json().encode())
@@ -128,9 +128,10 @@ class Claims:
         self._looked = float("-inf")
         if self._own(taken) is None:
             return
-        folder, number = _parsed(taken.name), _number(taken.name)
+        folder, number = _parsed(taken.name)
         listed = [other for other in self.objects.listing(CLAIMS) if _NAME.fullmatch(other)]
-        old = {n for n in listed if _parsed(n) == folder and _number(n) < number}
+        claims = {name: _parsed(name) for name in listed}
+        old = [n for n, each in claims.items() if each.folder == folder and each.number < number]
         self.objects.remove(f"{CLAIMS}/{each}" for each in [*sorted(old), taken.name])
 
     def _own(self, taken: Taken) -> Holder | None:
@@ -144,8 +145,8 @@ class Claims:
         """By run, the claim with the highest number; of several with it the first by name."""
         found: dict[str, str] = {}
         for name in sorted(filter(_NAME.fullmatch, listed)):
-            folder = _parsed(name)
-            if folder not in found or _number(name) > _number(found[folder]):
+            folder, number = _parsed(name)
+            if folder not in found or number > _parsed(found[folder]).number:
                 found[folder] = name
         return found
 
@@ -262,13 +263,15 @@ def _holder(content: bytes) -> Holder:
         return Holder(host="", pid=0, since=0.0, renewed=0.0, token="")
 
 
-def _parsed(name: str) -> str:
-    match = _NAME.fullmatch(name)
-    assert match is not None
-    return match["folder"]
+class _Parsed(NamedTuple):
+    """What the name of a claim says."""
+
+    folder: str
+    number: int
 
 
-def _number(name: str) -> int:
+def _parsed(name: str) -> _Parsed:
     match = _NAME.fullmatch(name)
     assert match is not None
-    return int(match["number"])
+    folder, number = match.groups()
+    return _Parsed(folder, int(number))

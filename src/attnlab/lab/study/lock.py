@@ -13,16 +13,31 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from attnlab._errors import InputError
 from attnlab._files import write_whole
 from attnlab.lab.study.lease import claims_of, leased, process_lives
 from attnlab.results.damage import DamagedFileError, read_object
 from attnlab.results.mirror import mirror_of, results_folder
+
+_OWNER = "owner.json"
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """The process that works on a run, or did last."""
+
+    host: str
+    pid: int
+    since: float
+    starter: int | None = None
+    """The process with which it ends, if there is one."""
 
 
 class Claim(Protocol):
@@ -75,10 +90,8 @@ def _locked(directory: Path, starter: int | None) -> Iterator[bool]:
         yield False
         return
     try:
-        me = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-        if starter is not None:
-            me["starter"] = starter
-        write_whole(directory / "owner.json", json.dumps(me))
+        me = _Owner(socket.gethostname(), os.getpid(), time.time(), starter)
+        write_whole(directory / _OWNER, json.dumps(asdict(me)))
         yield True
     finally:
         lock.release()
@@ -122,14 +135,10 @@ def _is_locked(file: Path) -> bool:
 
 def is_left_behind(directory: Path) -> bool:
     """Whether a process of this machine works on the run whose starter is gone. It ends soon."""
-    try:
-        found = read_object(directory / "owner.json", "")
-        starter = found.get("starter")
-        if found["host"] != socket.gethostname() or not isinstance(starter, int):
-            return False
-    except (DamagedFileError, KeyError):
+    found = _owner(directory)
+    if found is None or found.starter is None or found.host != socket.gethostname():
         return False
-    return not process_lives(starter) and _is_claimed_here(directory)
+    return not process_lives(found.starter) and _is_claimed_here(directory)
 
 
 def owner(directory: Path) -> str:
@@ -138,8 +147,13 @@ def owner(directory: Path) -> str:
     holder = None if mirror is None else claims_of(mirror).holder(directory.name)
     if holder is not None:
         return str(holder)
+    found = _owner(directory)
+    return "an unknown process" if found is None else f"{found.host}, process {found.pid}"
+
+
+def _owner(directory: Path) -> _Owner | None:
+    """Who worked on the run last; None if the file does not say so."""
     try:
-        found = read_object(directory / "owner.json", "")
-        return f"{found['host']}, process {found['pid']}"
-    except (DamagedFileError, KeyError):
-        return "an unknown process"
+        return TypeAdapter(_Owner).validate_python(read_object(directory / _OWNER, ""))
+    except (DamagedFileError, ValidationError):
+        return None

@@ -45,18 +45,16 @@ class RunConfig(NetworkConfig):
         if not isinstance(given, Mapping):
             return given
         settings = dict(given)
-        for name in ("task", "data"):
+        for name in ("task", "data", "recipe"):
             if isinstance(settings.get(name), str):
                 settings[name] = {"name": settings[name]}
-        if isinstance(settings.get("recipe"), str):
-            settings["recipe"] = {"name": settings["recipe"]}
         for name in ("recipe", "pretrain"):
             if isinstance(settings.get(name), dict):
                 settings[name] = _in_steps(settings[name], settings.get("data"))
         if isinstance(settings.get("recipe"), dict):
             _with_recipe(settings)
-        if isinstance(settings.get("pretrain"), str | dict):
-            settings["pretrain"] = _pretraining(settings["pretrain"])
+        if isinstance(before := settings.get("pretrain"), str | dict):
+            settings["pretrain"] = _pretraining(before)
         return settings
 
     @model_validator(mode="after")

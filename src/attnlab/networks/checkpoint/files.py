@@ -287,6 +287,8 @@ def _weights_file(path: str | Path) -> Path:
 def _read(content: object, file: Path) -> Description:
     from pydantic import TypeAdapter, ValidationError
 
+    from attnlab._strict import problems_of
+
     if not isinstance(content, dict):
         raise _unreadable(file, f"expected a table but got {content!r}")
     known = [each.name for each in fields(Description)]
@@ -300,9 +302,8 @@ def _read(content: object, file: Path) -> Description:
     try:
         return TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise _unreadable(file, f"{place}: {first['msg']}") from error
+        first = problems_of(error)[0]
+        raise _unreadable(file, f"{first.path}: {first.message}") from error
     except OptionError as error:
         raise _unreadable(file, str(error).rstrip(".")) from error
 

@@ -37,6 +37,19 @@ class _NotLinear(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class _Convolved:
+    """The arguments of a convolution, as torch names them."""
+
+    input: object
+    weight: object
+    bias: object = None
+    stride: int | Sequence[int] = 1
+    padding: int | Sequence[int] | str = 0
+    dilation: int | Sequence[int] = 1
+    groups: int = 1
+
+
+@dataclass(frozen=True)
 class Branches:
     """A module that is a sum of branches, and what takes its place."""
 
@@ -169,29 +182,21 @@ class _Reading:
         return scale.detach(), (shift if norm.bias is None else shift + norm.bias).detach()
 
     def _convolution(self, node: Node) -> ShiftedConvolution:
-        given: dict[str, Any] = {
-            "bias": None,
-            "stride": 1,
-            "padding": 0,
-            "dilation": 1,
-            "groups": 1,
-        }
-        given |= arguments(node)
-        weight = constant_value(self.network, self.flow, given["weight"])
-        bias = given["bias"]
-        if isinstance(given["padding"], str):
-            raise Refusal(f"a convolution pads {given['padding']!r}")
-        dilation = self._per_axis(given["dilation"])
+        given = _Convolved(**arguments(node))
+        weight = constant_value(self.network, self.flow, given.weight)
+        if isinstance(given.padding, str):
+            raise Refusal(f"a convolution pads {given.padding!r}")
+        dilation = self._per_axis(given.dilation)
         macs = weight.numel() * prod(node.shape[2:])
         kernel = _dense(weight, dilation)
         zero = kernel.new_zeros(kernel.shape[0])
         return ShiftedConvolution(
             kernel,
-            zero if bias is None else constant_value(self.network, self.flow, bias),
-            self._per_axis(given["stride"]),
-            self._per_axis(given["padding"]),
-            int(given["groups"]),
-            shifted=bias is not None,
+            zero if given.bias is None else constant_value(self.network, self.flow, given.bias),
+            self._per_axis(given.stride),
+            self._per_axis(given.padding),
+            given.groups,
+            shifted=given.bias is not None,
             macs=macs,
         )
 
