@@ -65,7 +65,8 @@ class Latency:
 
     @property
     def statement(self) -> str:
-        """All but what kept the interval wide."""
+        """The ratio with its interval, times, batch and threads; why the interval is wide is
+        `busy`."""
         return (
             f"{self.ratio:.2f}× [{self.low:.2f}, {self.high:.2f}] ({1e3 * self.before:.2f} → "
             f"{1e3 * self.after:.2f} ms; 95 % interval of {self.rounds} interleaved rounds; batch "

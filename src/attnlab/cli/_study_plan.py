@@ -85,7 +85,7 @@ def plan_command(action: PlanStudy) -> None:
 
 
 def _print_rows(plan: PlannedStudy, title: str) -> None:
-    """Of each cell what is done, and the time of a run."""
+    """Print a row for each cell: how many of its runs are done, and how long one takes."""
     rows = []
     for cell, estimate in plan.estimates.items():
         pairs = zip(plan.runs, plan.states, strict=True)

@@ -71,7 +71,7 @@ class MeasureStudy:
 
 
 def show_command(action: ShowStudy) -> None:
-    """Print the table."""
+    """Print the table of a study."""
     if action.as_planned:
         _as_planned(action)
         return

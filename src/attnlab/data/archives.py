@@ -115,7 +115,7 @@ def _gone_through(system: FileSystem, file: str, label: str) -> _Shard:
 def _members(
     opened_file: IO[bytes], file: str, label: str
 ) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """By key, where each image lies, and each class."""
+    """Return where each image and each class lies, by key."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     with tarfile.open(fileobj=opened_file, mode="r:") as archive:

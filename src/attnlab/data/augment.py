@@ -69,7 +69,7 @@ def augmented(data: Data, augmentation: Augmentation) -> Data:
 
 
 def checked(data: Data, augmentation: Augmentation) -> Data:
-    """The same data, or an error if these cannot be augmented so."""
+    """Return `data` itself; refuse an augmentation that does not go with it."""
     name = data.facts.name
     if augmentation.policy is not None and not data.streams:
         raise OptionError(

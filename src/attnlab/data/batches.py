@@ -120,7 +120,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Points:
-    """Of data whose objects have points: what every object has."""
+    """What every object of data with points has."""
 
     number: int
     has_visibility: bool

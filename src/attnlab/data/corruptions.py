@@ -56,7 +56,7 @@ def gaussian_blur(images: Tensor, value: float, draws: Sequence[torch.Generator]
 
 
 def brightness(images: Tensor, value: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """Multiply by `value`."""
+    """Multiply the pixels by `value`."""
     from torchvision.transforms.v2 import functional as F
 
     del draws

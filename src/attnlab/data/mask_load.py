@@ -140,7 +140,8 @@ def _check_size(
 
 
 def _class_names(found: FoundMasks, train: _Part, test: _Part, title: str) -> tuple[str, ...]:
-    """Of all classes, or their numbers where they have no names; a mask has no other class."""
+    """Return the names of all classes, or their numbers where they have none; a mask has no other
+    class."""
     names = found.names or tuple(map(str, range(max(train.classes) + 1)))
     for part, what in ((train, "training"), (test, "test")):
         _check_classes(part, names, f"{title} ({what})")

@@ -59,7 +59,8 @@ class MaskedTokens(Data):
         return Batch(tokens.scatter(1, asked, seen), targets)
 
     def _drawn(self, seed: int, *purpose: str | int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of one window: which tokens are asked for, what is done to each, and other tokens."""
+        """Draw for one window which tokens are asked for, what is done to each, and other
+        tokens."""
         generator = torch.Generator().manual_seed(derive(seed, *purpose))
         asked = torch.randperm(self.facts.shape[0], generator=generator)[: self._asked]
         kinds = torch.rand(self._asked, generator=generator)

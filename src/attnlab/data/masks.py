@@ -136,7 +136,7 @@ def _read(items: _Crops | _Whole, chunks: Sequence[Tensor]) -> Iterator[list[tup
 
 
 class _Whole(Dataset[tuple[Tensor, ...]]):
-    """Images as they are."""
+    """The transform of images that stay as they are."""
 
     def __init__(self, images: Sequence[MaskImage]) -> None:
         self.images = images

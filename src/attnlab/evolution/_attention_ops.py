@@ -125,7 +125,7 @@ def _gradients(ctx: _Context, grad: Tensor, _: Tensor) -> tuple[object, ...]:
 
 
 def _differentiable(grad: Tensor, tensors: list[Tensor], ctx: _Context) -> list[Tensor | None]:
-    """The same gradients through `torch.autograd.grad` of the unfused form."""
+    """Return the same gradients by `torch.autograd.grad` of the unfused form."""
     # Aliases: query, key and value may be one tensor, or computed from each other.
     aliases = tuple(t.view_as(t) for t in tensors)
     parts, bias, relative = _split(aliases, ctx.counts)

@@ -43,7 +43,7 @@ class Primitives(NamedTuple):
 
 
 def whole_batch(batch: int, _device: torch.device) -> Iterator[slice]:
-    """The batch as one part."""
+    """Return the whole batch as one part."""
     yield slice(0, batch)
 
 

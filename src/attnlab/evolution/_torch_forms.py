@@ -109,14 +109,14 @@ def _taps_last(t: Tensor, axis: int, window: Window) -> Tensor:
 
 
 def av_view(maps: Tensor, x: Tensor, window: Window) -> Tensor:
-    """`av` without autograd."""
+    """Compute `av` without autograd."""
     taken = _windows(_padded(x, _around(window)), window).unflatten(1, (maps.shape[1], -1))
     weight = _taps_last(maps, 2, window).unsqueeze(2)
     return (weight * taken).sum(list(range(-window.axes, 0))).flatten(1, 2)
 
 
 def qk_view(q: Tensor, x: Tensor, groups: int, window: Window) -> Tensor:
-    """`qk` without autograd."""
+    """Compute `qk` without autograd."""
     taken = _windows(_padded(x, _around(window)), window).flatten(-window.axes)
     products = q.unsqueeze(-1) * taken
     return products.unflatten(1, (groups, -1)).sum(2).movedim(-1, 2)

@@ -89,7 +89,7 @@ class Evolution(nn.Module):
         self.module = module
 
     def form(self, x: Tensor) -> Kernel:
-        """F(x) in factored form."""
+        """Return F(x) in factored form."""
         if isinstance(self.module, Operator):
             return self.module.kernel(x)
         assert isinstance(self.module, nn.Conv2d)

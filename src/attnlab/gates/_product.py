@@ -102,7 +102,7 @@ class Followed(Tensor):
 
 
 class _Exported(Followed):
-    """The same for the tensors of torch.export, which no other class can share their memory with.
+    """`Followed` for the tensors of torch.export, which no other class can share their memory with.
 
     It has the shape of the tensor and nothing in it: every call goes to `value`.
     """

@@ -58,7 +58,7 @@ class PackedConv2d(nn.Conv2d):
 
 
 class EfficientMultiScaleAttention(BranchGate):
-    """EMA gate.
+    """The gate of EMA, efficient multi-scale attention.
 
     Ours: where 32 does not divide the channels, the largest number of groups below it that does,
     where the authors' code fails.

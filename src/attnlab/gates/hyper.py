@@ -53,7 +53,7 @@ class HyperConnections(StepGate):
         return size.expand(1, self.channels, *(1,) * (branch.dim() - 2))
 
     def carried(self, streams: Float[Tensor, n * state]) -> Float[Tensor, n * state]:
-        """`C X`."""
+        """Return `C X`, the streams as they are carried on."""
         # No matrix product: on some machines those round, and the identity must not.
         matrix = self.matrix.to(streams.dtype)
         return (matrix.view(*matrix.shape, *(1,) * (streams.dim() - 1)) * streams).sum(1)
@@ -63,7 +63,7 @@ class HyperConnections(StepGate):
         return (_beside(self.read, streams) * streams).sum(0)
 
     def written(self, branch: Float[Tensor, "*state"]) -> Float[Tensor, n * state]:
-        """`w ⊗ f`."""
+        """Return `w ⊗ f`, what the branch adds to each stream."""
         return _beside(self.write, branch[None]) * branch
 
     def read_one(self, stream: int | None) -> None:

@@ -66,7 +66,8 @@ class InstanceEnhancementBatchNorm(nn.BatchNorm2d):
 
     @classmethod
     def from_batch_norm(cls, norm: nn.BatchNorm2d) -> InstanceEnhancementBatchNorm:
-        """The same norm with a gate: parameters and buffers are shared with `norm`, not copied."""
+        """Return the same norm with a gate: parameters and buffers are shared with `norm`, not
+        copied."""
         if type(norm) is not nn.BatchNorm2d:
             raise SiteError(
                 f"Expected a torch.nn.BatchNorm2d to enhance but got {type(norm).__name__}, which "

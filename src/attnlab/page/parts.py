@@ -153,7 +153,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All of a page."""
+    """A whole page, from its title to its notes."""
 
     title: str
     verdict: str

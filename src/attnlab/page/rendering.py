@@ -30,7 +30,7 @@ _NARROW = 235
 
 
 def render(page: Page) -> str:
-    """The page as HTML text."""
+    """Render the page as HTML text."""
     numbers = count()
     template = _environment().get_template("page.html.j2")
     script = _resource("page.js")

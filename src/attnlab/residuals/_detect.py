@@ -52,7 +52,7 @@ class Addition:
 
 
 def additions(graph: Graph) -> list[Addition]:
-    """All same-shape additions of data in `graph`, in the order of execution."""
+    """Find all same-shape additions of data in `graph`, in the order of execution."""
     return _Detection(graph).additions
 
 

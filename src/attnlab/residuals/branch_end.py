@@ -76,8 +76,8 @@ def _gated_by_itself(graph: Graph, node: Node) -> Node | None:
 
 
 def _is_norm(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Also one that is written out, as a frozen BatchNorm is; timm's norms that end in an
-    activation are looked into."""
+    """Return whether this is a norm, also one that is written out, as a frozen BatchNorm is; timm's
+    norms that end in an activation are looked into."""
     if node.kind == "norm":
         return True
     returned_by = (type(modules[name]).__name__ for name, _ in node.produced_by)

@@ -124,8 +124,8 @@ def _named(model: nn.Module, run: Run, where: Where, module: str) -> Sequence[st
 
 
 def place_for_heads(model: nn.Module, run: Run, where: Where) -> Place:
-    """Where a gate for heads goes if nobody said where: to the heads, where the chosen part of a
-    network has attention on its steps."""
+    """Choose where a gate for heads goes if nobody said where: to the heads, if the chosen part of
+    a network has attention on its steps."""
     if _named(model, run, where, "") is not None:
         return "branch"
     module, _ = place_and_rest(model, where)

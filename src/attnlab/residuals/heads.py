@@ -107,7 +107,7 @@ def _is_attention(graph: Graph, node: Node) -> bool:
 
 
 def _is_linear(node: Node) -> bool:
-    """Also a product with a parameter, written out."""
+    """Return whether this is a linear layer, or a product with a parameter, written out."""
     return node.kind == "linear" or (node.kind == "matmul" and len(node.data_inputs) == 1)
 
 

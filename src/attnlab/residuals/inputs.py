@@ -45,7 +45,7 @@ class Sample:
 
 
 def samples_of(images: Batches, network: nn.Module, name: str = "images") -> list[Sample]:
-    """All batches of `images`, kept in memory; either all have labels or none has.
+    """Read all batches of `images` into memory; either all have labels or none has.
 
     Args:
         images: the batches.

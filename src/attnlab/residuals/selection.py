@@ -79,7 +79,7 @@ def before_selection(graph: Graph) -> tuple[Call, ...]:
 
 
 def _behind(graph: Graph, starts: Callable[[Graph, Node], bool]) -> list[bool]:
-    """Of each node: whether it is one that starts it, by values that parameters made, or was
+    """Say of each node whether it is one that starts it, by values that parameters made, or was
     computed from one."""
     first = {node.index for node in graph.nodes if node.data and starts(graph, node)}
     if not first:  # as in most networks

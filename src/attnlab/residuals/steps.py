@@ -237,7 +237,7 @@ def _describe(graph: Graph, addition: Addition) -> Step:
 
 
 def _branch_modules(graph: Graph, branch: Node) -> tuple[str, ...]:
-    """Also those behind which the branch is gated already."""
+    """Return the modules that end the branch, and those after which it is gated already."""
     names = _called_once(graph, branch)
     if branch.operation != "whole" or not branch.inputs:
         return names

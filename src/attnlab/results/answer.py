@@ -19,7 +19,7 @@ _SAID: dict[Verdict, str] = {
 
 
 def table_answer(table: StudyTable) -> list[str]:
-    """All lines of every group; with its name in front where there are several."""
+    """Return all lines of every group, with its name in front if there are several."""
     lines = []
     for group in table.groups:
         on = f"{group.name}: " if len(table.groups) > 1 else ""

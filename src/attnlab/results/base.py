@@ -121,8 +121,8 @@ class Result(ABC):
         )
 
     def to_json(self, indent: int | None = 1) -> str:
-        """All of it as JSON text; what is not finite is null. With `indent=None` it is one line,
-        which is written ten times as fast."""
+        """Write all of it as JSON text; what is not finite is null. With `indent=None` it is one
+        line, which is written ten times as fast."""
         if indent is None:
             fields = _adapter(type(self)).dump_json(self).decode()
             return f'{{"format":{json.dumps(self.FORMAT)},{fields[1:]}'

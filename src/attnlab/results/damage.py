@@ -86,7 +86,7 @@ def sealed(content: Mapping[str, object]) -> str:
 
 
 def sealed_line(content: Mapping[str, object]) -> str:
-    """The same text as of `sealed`, in one line."""
+    """Return the text of `sealed` in one line."""
     return json.dumps({**content, "checksum": _checksum(content)}, ensure_ascii=False) + "\n"
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 @dataclass(frozen=True)
 class Budget:
-    """For how long a run trains, and what of it an `EpochRecord` stands for."""
+    """How long a run trains, and what of it an `EpochRecord` stands for."""
 
     epochs: int | None = None
     """How many records there will be; None where that is not known."""
@@ -33,7 +33,7 @@ class Budget:
 
     @property
     def whole(self) -> int | None:
-        """All epochs, or steps; None where that is not known."""
+        """The number of all epochs, or steps; None where that is not known."""
         return None if self.epochs is None else self.after(self.epochs)
 
 
@@ -93,7 +93,8 @@ class EpochRecord(BaseModel):
         return json.dumps(self.given()) + "\n"
 
     def numbers(self) -> dict[str, float]:
-        """All numbers by name, those in tables as `test/top1`; the epoch itself is not one."""
+        """Return all numbers by name, those in tables as `test/top1`; the epoch itself is not
+        one."""
         found = _numbers(self.given(), "")
         found.pop("epoch", None)
         return found

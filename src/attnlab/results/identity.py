@@ -35,7 +35,7 @@ class Identity(Strict):
 
     @property
     def run_id(self) -> str:
-        """Twelve hex digits."""
+        """Return the run's name, twelve hex digits of the hash of its identity."""
         return run_id_of(self.model_dump(mode="json"))
 
     def differences(self, now: Identity) -> list[str]:

@@ -100,7 +100,7 @@ class Mirror:
         self._looked = time.monotonic()
 
     def bring(self, folder: str) -> None:
-        """The same of one run, with its last checkpoint, for whoever has claimed it: the store is
+        """Bring one run here, with its last checkpoint, for whoever has claimed it: the store is
         asked for its objects themselves, so a listing that is late does no harm."""
         directory = self.folder / folder
         for kind in (FINISHED, UNFINISHED):
@@ -320,8 +320,8 @@ def results_folder(out: str | Path) -> Path:
 
 
 def one_result(place: str | Path) -> Path:
-    """The same of one run, of one study or of all: what comes after the address of the results is
-    taken as the name of a run, or as `studies/NAME`."""
+    """Return the folder here of one run, of one study or of all: what comes after the address of
+    the results is taken as the name of a run, or as `studies/NAME`."""
     if not is_address(place):
         return local_path(place)
     whole = str(place).rstrip("/")

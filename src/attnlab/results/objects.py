@@ -125,7 +125,7 @@ class Objects:
         raise self._lost(name)
 
     def size(self, name: str) -> int | None:
-        """In bytes; None if there is no such object."""
+        """Return the size of an object in bytes; None if there is no such object."""
         with self._asked(f"ask for {name!r}"):
             system = self._system
             system.invalidate_cache()

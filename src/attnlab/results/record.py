@@ -181,9 +181,8 @@ def read_record(
     made: tuple[StoredStudy, StudyTable] | None = None,
     read: Callable[[RunEntry], StoredRun] | None = None,
 ) -> StudyRecord:
-    """All that is on disk about a study of the runs in `folder`, finished or not; with the study
-    and the table that were `made` of it, where they could not be written. `read` gives what was
-    read of its runs to make them."""
+    """Read all that is on disk about a study of the runs in `folder`, finished or not; with the
+    study and the table that were `made` of it, where they could not be written."""
     directory = folder / "studies" / name
     study, table = made or (read_study(directory), read_table(directory))
     stored = (entry.stored_in(folder) if read is None else read(entry) for entry in study.runs)

@@ -201,8 +201,8 @@ class StoredRun:
 
     @cached_property
     def _digest(self) -> Digest | None:
-        """Of a run that is finished and whole; made now if there is none. None if it is not read
-        by that."""
+        """The digest of a run that is finished and whole; made now if there is none. None if it is
+        not read by that."""
         if not self.digested or not self.has_result:
             return None
         found = read_digest(self.directory)

@@ -12,7 +12,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def given(self) -> dict[str, object]:
-        """All that the file holds, as plain data."""
+        """Return all that the file holds, as plain data."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -78,7 +78,7 @@ class RunEnvironment(_Read):
     command: list[str] = []
 
     def shown(self) -> dict[str, object]:
-        """All but the host and the command, which name a machine and its user."""
+        """Return all but the host and the command, which name a machine and its user."""
         return self.model_dump(exclude_unset=True, exclude={"command", "host"})
 
 

@@ -258,8 +258,8 @@ _BRING_BACK = (
 
 
 def read_plans(directory: Path) -> Plans:
-    """All plans that can be read. That the file is missing beside a study, is cut off, or has lines
-    that do not follow each other is damage."""
+    """Read all plans that can be read. That the file is missing beside a study, is cut off, or has
+    lines that do not follow each other is damage."""
     file = directory / "plans.jsonl"
     if not file.is_file():
         if not (directory / "study.json").is_file():

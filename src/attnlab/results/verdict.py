@@ -33,7 +33,7 @@ def table_verdict(
 def verdict_sentence(
     verdicts: Verdicts, plain: str, seeds: int = 0, reasons: Sequence[str] = ()
 ) -> str:
-    """From the verdict of every module in every place.
+    """Make one sentence of the verdict of every module in every place.
 
     `plain` is what the modules are compared with, "the plain resnet20"; `reasons` are why nothing
     can be told where that is so. Bold parts are in `**`.

@@ -85,7 +85,7 @@ def read_task(directory: str | Path) -> TaskConfig:
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:
-    """All settings of a run, as its config.json holds them."""
+    """Read all settings of a run, as its config.json holds them."""
     if not (folder / "config.json").is_file():
         inside = sorted(each.parent for each in folder.glob("*/config.json"))
         one = f" It holds {len(inside)}: pass one, such as {str(inside[0])!r}." if inside else ""

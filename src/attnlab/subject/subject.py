@@ -61,7 +61,7 @@ class Subject:
         return self.provenance is None or self.provenance.trained
 
     def untrained(self, seed: int = 0) -> Subject:
-        """The same architecture with fresh weights on the same images: the control."""
+        """Return the same architecture with fresh weights on the same images: the control."""
         if self.description is None or self.provenance is None:
             raise InputError(f"How {self.name!r} is built is not known, so it has no control.")
         with torch.random.fork_rng(devices=[]):

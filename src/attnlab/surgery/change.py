@@ -39,7 +39,7 @@ class Change:
 
 
 def change_between(before: Answer, after: Answer) -> Change:
-    """From one answer to the other. Where both were asked what they select from, that is what is
+    """Compare one answer with the other. If both were asked what they select from, that is what is
     compared, and what became of the output is said."""
     output = _change_of_output(before.output, after.output)
     if not before.seen:

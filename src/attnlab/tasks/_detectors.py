@@ -88,7 +88,7 @@ _SMALL = 128
 
 @dataclass(frozen=True)
 class DetectorPlan:
-    """Which detector is built on a backbone with stages, for images of which size."""
+    """The detector that is built on a backbone with stages, and the size of its images."""
 
     detector: str = "faster_rcnn"
     min_size: int | None = None

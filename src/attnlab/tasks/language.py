@@ -120,7 +120,8 @@ class Language(CreatedTask[Tensor]):
 
 @contextmanager
 def _tried(network: nn.Module) -> Iterator[None]:
-    """In eval mode, without gradients; modes and random state are as before afterwards."""
+    """Run `network` in eval mode and without gradients; modes and random state are as before
+    afterwards."""
     modes = [(module, module.training) for module in network.modules()]
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -150,7 +151,7 @@ class TokenMeters(TaskMeters[Tensor]):
 
 
 class _NextToken(TokenMeters):
-    """Also bits per byte."""
+    """The meters of a text's tokens, and bits per byte."""
 
     def __init__(self, device: torch.device, facts: Facts) -> None:
         super().__init__(device)

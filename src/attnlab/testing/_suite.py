@@ -34,7 +34,7 @@ class Check:
 
 
 def gate_checks(tools: Sequence[Tool] | None = None) -> list[Check]:
-    """All checks, for `pytest.mark.parametrize("check", gate_checks(), ids=str)`.
+    """Return all checks, for `pytest.mark.parametrize("check", gate_checks(), ids=str)`.
 
     `tools` are those that a network with the gate must survive; None for `exchanging_tools()`.
     """

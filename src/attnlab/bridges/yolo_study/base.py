@@ -87,7 +87,7 @@ class UltralyticsTask(TaskTrainedElsewhere[P]):
         """The data as Ultralytics reads them."""
 
     def chosen(self, *names: str) -> dict[str, Value]:
-        """Those of these settings that were given."""
+        """Return the settings that were given, without those that have their default."""
         return {name: self.settings[name] for name in names if name in self.settings}
 
     def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:

@@ -80,7 +80,8 @@ class _Seen(Observer):
                 self.of_step.setdefault("" if step is None else step.label, []).append(gate)
 
     def gain_of_streams(self, step: Step, matrix: Tensor) -> float:
-        """Of the carries of a stage from its first step with streams to this one."""
+        """Return the gain of the carries of a stage from its first step with streams up to this
+        one."""
         before = self._carried.get(step.stage)
         self._carried[step.stage] = matrix if before is None else matrix @ before
         return torch.linalg.matrix_norm(self._carried[step.stage], 2).item()
@@ -120,7 +121,7 @@ def _parts(step: Step, seen: _Seen) -> StepParts:
 
 
 def _streams_of(step: Step, gate: HyperConnections, seen: _Seen) -> StepParts:
-    """Of a step that attnlab gave hyper-connections."""
+    """Describe a step that attnlab gave hyper-connections."""
     with torch.no_grad():
         matrix = gate.matrix.double()
     return StepParts(

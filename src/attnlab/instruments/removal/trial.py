@@ -48,7 +48,7 @@ class RemovalTrial:
 
     @property
     def images(self) -> int:
-        """The number of images."""
+        """Count the images."""
         return sum(sample.number for sample in self.samples)
 
     @cached_property

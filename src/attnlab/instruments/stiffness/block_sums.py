@@ -73,7 +73,8 @@ class BlockSums:
         return self.sums
 
     def _in_shape(self, seen: SeenStep, sums: Sums) -> tuple[Tensor, Tensor, Tensor]:
-        """In the shape of the state that comes next (Swin makes rows of maps), if that is all."""
+        """Return the sums in the shape of the state that comes next (Swin makes rows of maps), if
+        only the shape differs."""
         shape = seen.shortcut.shape
         if shape == sums.start.shape:
             return sums.start, sums.branch, sums.update
@@ -137,7 +138,8 @@ def _mean(value: Tensor, counted: Tensor | None) -> Tensor:
 
 
 def _of_inputs(gate: Tensor, inputs: int) -> Tensor:
-    """In float32 at least, with windows that are folded into the batch among the places."""
+    """Return the gate in float32 at least, with windows that are folded into the batch among the
+    places."""
     gate = gate.to(torch.promote_types(gate.dtype, torch.float32))
     if len(gate) <= inputs:
         return gate

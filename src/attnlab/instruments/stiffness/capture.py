@@ -231,7 +231,7 @@ class Captured(Observer):
 
 
 class CapturedWithOwn(Captured):
-    """And what the network itself multiplies by."""
+    """What `Captured` shows, and what the network itself multiplies by."""
 
     sees_products = True
 

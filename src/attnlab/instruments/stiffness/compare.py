@@ -50,7 +50,8 @@ class StiffnessComparison(Result):
 
     @property
     def verdict(self) -> str:
-        """One honest line."""
+        """Say in one sentence whether TNS and the accuracy go together, or whose steps are the most
+        even."""
         if not self.tests:
             even = min(self.rows, key=lambda row: row.tns)
             return f"The steps of {even.network} are the most even, with a TNS of {even.tns:.4f}."

@@ -57,7 +57,8 @@ def stiffness_section(record: StudyRecord) -> Section:
 
 
 def _stiffness_answer(record: StudyRecord) -> str:
-    """Of the first group that has a plain network: whose steps are more even, and whose are not."""
+    """Say of the first group that has a plain network whose steps are more even and whose are
+    not."""
     for group in record.table.groups:
         plain = group.plain
         if plain is None or plain.tns is None:

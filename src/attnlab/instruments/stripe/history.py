@@ -61,8 +61,9 @@ class GateHistory:
 
     @classmethod
     def of_records(cls, records: Sequence[EpochRecord], *, image: bool = False) -> GateHistory:
-        """From the records of a run's metrics.jsonl; empty where gates were not measured. With
-        `image` the gates of the first test image, and else the mean over images."""
+        """Read the records of a run's metrics.jsonl; epochs in which gates were not measured are
+        left out. With `image` they are the gates of the first test image, and else their mean over
+        images."""
         history = cls()
         for record in records:
             gates = record.image_gates if image else record.gates

@@ -187,7 +187,7 @@ def _by_row(placed: Sequence[PlacedLog]) -> dict[str, list[PlacedLog]]:
 
 
 def _unknown_baseline(given: str, rows: Mapping[str, object]) -> UnknownNameError:
-    """With what to do if the baseline's runs are there, each as a row of its own: a bare number at
+    """Say what to do if the baseline's runs are there, each as a row of its own: a bare number at
     the end of a name is not taken for a seed, because `vit_b_16` has none."""
     error = unknown_name("baseline", given, rows)
     if any(re.fullmatch(rf"{re.escape(given)}[-_.]\d+", row) for row in rows):

@@ -27,7 +27,7 @@ class Log:
 
     @property
     def known(self) -> dict[str, str]:
-        """All that rows and seeds can be made from."""
+        """Return everything that rows and seeds can be made from."""
         return {"name": self.name, **self.fields}
 
 

@@ -16,7 +16,7 @@ _IN_A_NAME = re.compile(
 
 @dataclass(frozen=True)
 class PlacedLog:
-    """A log in its place."""
+    """A log with its row and its seed."""
 
     log: Log
     row: str

@@ -54,7 +54,7 @@ _BETWEEN = " - "
 
 
 def read_text(file: Path) -> str:
-    """The text of a log."""
+    """Read the text of a log."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

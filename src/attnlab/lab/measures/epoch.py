@@ -106,7 +106,8 @@ def by_depth(network: nn.Module, plan: Plan, inputs: Sequence[Inputs]) -> dict[s
 
 
 class _Seen(Captured):
-    """Also the mean and the spread of the gates that attnlab inserted at the ends of branches."""
+    """What the epoch showed, with the mean and the spread of the gates that attnlab inserted at the
+    ends of branches."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -165,5 +166,5 @@ def _some(means: Tensor) -> list[float]:
 
 
 def _short(values: Mapping[str, float]) -> dict[str, float]:
-    """Six digits."""
+    """Round to six digits."""
     return {name: float(f"{value:.6g}") for name, value in values.items()}

@@ -49,7 +49,7 @@ def checksums(record: StudyRecord) -> dict[str, list[str]]:
 
 
 def alerts(record: StudyRecord) -> list[Chip]:
-    """All others, bad ones first."""
+    """Return every alert but those of `plan_alerts`, the bad ones first."""
     found = [
         *_failures(record),
         *_missing(record),

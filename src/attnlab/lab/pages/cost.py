@@ -297,7 +297,7 @@ def _curve(label: str, runs: Sequence[RunRecord], metric: Metric) -> MetricCurve
 
 
 def _budget(record: StudyRecord, group: Group) -> Budget:
-    """That of the runs of a group, which agree."""
+    """Return the budget of the runs of a group, which agree."""
     run = next((r for r in record.finished if r.entry.cell.group == group.name), None)
     return Budget() if run is None else run.stored.config.recipe.budget
 

@@ -121,7 +121,8 @@ def _seed_layer(rows: Sequence[ForestRow], metric: Metric, x: Spec) -> Spec:
 
 
 def _some_seeds(seeds: Mapping[int, float]) -> list[tuple[int, float]]:
-    """All of a few; of many, as many as can be told apart, from the smallest to the largest."""
+    """Choose the seeds to draw: all if they are few, else as many as can be told apart, from the
+    smallest to the largest."""
     if len(seeds) <= MOST_DOTS:
         return list(seeds.items())
     ordered = sorted(seeds.items(), key=lambda item: item[1])

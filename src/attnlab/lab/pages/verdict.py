@@ -62,7 +62,8 @@ def study_chips(record: StudyRecord) -> list[Chip]:
 
 
 def _start_chips(pretrain: object) -> list[Chip]:
-    """That the runs of a study go on from trained networks, with the settings of that training."""
+    """Say that the runs of a study go on from trained networks, with the settings of that
+    training."""
     if not isinstance(pretrain, Mapping):
         return []
     shown = ", ".join(f"{name} = {value}" for name, value in pretrain.items())

@@ -71,7 +71,7 @@ def chart(result: str | Path, out: str | Path, study: str | None = None) -> Path
 
 
 def write_run_page(folder: Path, out: Path) -> Path:
-    """The page of one run."""
+    """Write the page of one run."""
     return write_whole(out, render(run_page(folder)))
 
 
@@ -90,7 +90,7 @@ def write_comparison_page(files: Sequence[str | Path], out: Path) -> Path:
 
 
 def write_result_page(result: Result, out: Path) -> Path:
-    """The page of a result."""
+    """Write the page of a result."""
     return write_whole(out, render(result.page()))
 
 

@@ -19,8 +19,8 @@ class Paper(Strict):
 
 
 class EquivalenceConfig(Strict):
-    """That rows are as good as another is a claim of its own: a missing difference does not show
-    it. The difference must lie within a margin that was stated beforehand."""
+    """A claim of its own, that rows are as good as another: a missing difference does not show it.
+    The difference must lie within a margin that was stated beforehand."""
 
     to: str
     """The row that the others are compared with."""

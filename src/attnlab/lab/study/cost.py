@@ -28,11 +28,12 @@ class TimeSpan(NamedTuple):
         return cls(min(seen), median(seen), max(seen))
 
     def by(self, factor: float) -> TimeSpan:
-        """So many times as long."""
+        """Return `factor` times this span."""
         return TimeSpan(*(value * factor for value in self))
 
     def plus(self, other: TimeSpan) -> TimeSpan:
-        """One after the other; both may be long at once, so nothing averages out."""
+        """Return the span of both, one after the other; both may be long at once, so nothing
+        averages out."""
         return TimeSpan(*(a + b for a, b in zip(self, other, strict=True)))
 
 
@@ -54,7 +55,7 @@ class StepTable(Strict):
         return given
 
     def step(self, backbone: str, row: str) -> TimeSpan:
-        """Of a row."""
+        """Return the seconds of one image in a training step of a row."""
         name = f"{backbone} {row}"
         if name not in self.seconds_per_image:
             has = ", ".join(map(repr, self.seconds_per_image)) or "none"
@@ -67,7 +68,7 @@ class StepTable(Strict):
 
 
 def read_steps(file: str | Path) -> StepTable:
-    """The table in a TOML file."""
+    """Read the table in a TOML file."""
     path = Path(file)
     if not path.is_file():
         raise InputError(
@@ -91,7 +92,8 @@ def write_steps(file: str | Path, device: str, steps: Mapping[str, TimeSpan]) ->
 
 
 class StudyCost(NamedTuple):
-    """Of the runs that are left, each on one device, as many at a time as there are devices."""
+    """What the runs that are left cost, each on one device, as many at a time as there are
+    devices."""
 
     devices: int
     device_seconds: TimeSpan
@@ -103,12 +105,13 @@ class StudyCost(NamedTuple):
 
     @property
     def money(self) -> TimeSpan | None:
-        """For the hours in which devices work."""
+        """The money for the hours in which devices work; None if no price was given."""
         return None if self.price is None else self.device_seconds.by(self.price / 3600)
 
 
 def cost_of(runs: Sequence[TimeSpan], devices: int, price: float | None = None) -> StudyCost:
-    """What runs cost that take so long each, begun in this order as devices become free."""
+    """Return what runs cost that take this long each, begun in this order as devices become
+    free."""
     total = TimeSpan(0.0, 0.0, 0.0)
     for each in runs:
         total = total.plus(each)

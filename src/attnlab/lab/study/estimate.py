@@ -79,7 +79,8 @@ class PlannedStudy:
         return None if None in each else sum(seconds for seconds in each if seconds is not None)
 
     def cost(self, devices: int, price: float | None = None) -> StudyCost | None:
-        """Of what is left, a run per device; None where some cell has no estimate."""
+        """Return what the runs that are left cost, one per device; None if some cell has no
+        estimate."""
         spans = [self.estimates[run.cell].span for run in self.left]
         known = [span for span in spans if span is not None]
         return cost_of(known, devices, price) if len(known) == len(spans) else None

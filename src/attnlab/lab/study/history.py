@@ -172,7 +172,8 @@ def _seen_elsewhere(
 
 
 def _listed(group: str, study: str, runs: Sequence[RunEntry], own: Sequence[RunEntry]) -> str:
-    """Which rows another study compared with the same baseline; empty if this study has them."""
+    """Say which rows another study compared with the same baseline; empty if this study has
+    them."""
     here = {row_key(entry) for entry in own}
     rows = list(dict.fromkeys(e.cell.row for e in runs if row_key(e) not in here))
     if not rows:

@@ -39,7 +39,7 @@ _NAME = re.compile(r"(.+)~(\d+)(?:~\w+)?\.json")
 
 
 class Holder(Strict):
-    """Who has a claim."""
+    """The process that has a claim, and since when."""
 
     host: str
     pid: int
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 
 class Claims:
-    """Those at one address. What only looks may be seconds old."""
+    """The claims at one address. What only looks may be seconds old."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -142,7 +142,8 @@ class Claims:
 
     @staticmethod
     def _last_names(listed: dict[str, str]) -> dict[str, str]:
-        """By run, the claim with the highest number; of several with it the first by name."""
+        """Return for each run its claim with the highest number; of several with it the first by
+        name."""
         found: dict[str, str] = {}
         for name in sorted(filter(_NAME.fullmatch, listed)):
             folder, number = _parsed(name)

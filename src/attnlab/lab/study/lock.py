@@ -48,7 +48,7 @@ class Claim(Protocol):
 
 
 class _OfThisMachine:
-    """In the folder itself: with its manifest it counts."""
+    """A claim in the folder itself: the run counts there as soon as its manifest is written."""
 
     def publish(self) -> None: ...
 

@@ -19,7 +19,8 @@ Pair = tuple[str, int]
 
 
 def row_key(entry: RunEntry) -> str:
-    """Which row a run belongs to, whatever its label: what it is made from without the seed."""
+    """Return what tells the row of a run from others, whatever its label: what it is made from
+    without the seed."""
     settings = entry.identity.get("settings")
     if not isinstance(settings, Mapping):
         return f"{entry.cell.group} {entry.cell.row}"
@@ -93,7 +94,7 @@ class _Group:
         return max(self.finished.get(folder, never) for folder in both)
 
     def plan(self, plan: PlanRecord) -> None:
-        """Take up one plan."""
+        """Take in one more plan."""
         pairs = self.pairs(plan.runs)
         new = {pair: entry for pair, entry in pairs.items() if pair not in self.entries}
         known = {**self.entries, **pairs}

@@ -42,7 +42,7 @@ def bibliography(gates: Iterable[str], *, stiffness: bool) -> str:
 def stored_study(
     study: Study, runs: Sequence[PlannedRun], entries: Sequence[RunEntry], out: str
 ) -> StoredStudy:
-    """All that tables and pages need to know of a study whose runs are in `out`."""
+    """Return all that tables and pages need to know of a study whose runs are in `out`."""
     return StoredStudy(
         name=study.name,
         title=study.title,

@@ -73,14 +73,14 @@ class SharedTime:
 
     @classmethod
     def of(cls, row: str, timed: Mapping[str, TimedNetwork], group: GroupSpeed) -> Self | None:
-        """That of a row among the networks of its group; None if it was not timed."""
+        """Take the time of a row among the networks of its group; None if it was not timed."""
         if row not in timed:
             return None
         found = timed[row]
         return cls(found.ratio, found.low, found.high, group.processor)
 
     def cell(self) -> Cell:
-        """`1.13 [1.11, 1.15]`"""
+        """Return the cell of a table, `1.13 [1.11, 1.15]`."""
         return Cell(f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]", order=self.ratio)
 
 

@@ -53,7 +53,8 @@ class Store:
 
     @property
     def mirror(self) -> Mirror | None:
-        """Of the address that the runs are at; None of those in a folder of their own."""
+        """The mirror of the address that the runs are at; None if they are in a folder of their
+        own."""
         return mirror_of(self.out)
 
     @property

@@ -60,7 +60,7 @@ class _Finished:
 
     @cached_property
     def key(self) -> str:
-        """Which row it belongs to, whatever its label."""
+        """What tells its row from others, whatever the label."""
         return row_key(self.entry)
 
     @cached_property

@@ -17,7 +17,8 @@ from attnlab.tasks.task import Loss
 
 
 def what_differs(recipe: Recipe, task: type[Task], network: nn.Module) -> list[str]:
-    """In what a training with `accumulate` is not the one with whole batches, a sentence each."""
+    """List in a sentence each how a training with `accumulate` differs from the one with whole
+    batches."""
     parts, notes = recipe.accumulate, []
     if parts == 1:
         return []

@@ -101,7 +101,8 @@ class RunConfig(NetworkConfig):
 
     @classmethod
     def resolved(cls, settings: Mapping[str, Any]) -> RunConfig:
-        """From settings that are whole: the recipe's name is a label, and nothing is looked up."""
+        """Make a config of settings that are whole: the recipe's name is a label, and nothing is
+        looked up."""
         parts: dict[str, Any] = {
             "task": TaskConfig(**settings["task"]),
             "data": DataConfig(**settings["data"]),

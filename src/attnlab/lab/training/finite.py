@@ -21,7 +21,7 @@ STEPS = 50
 
 
 class At(NamedTuple):
-    """Where a training is, both from 1, and its learning rate."""
+    """The place of a training step, epoch and step counted from 1, and its learning rate."""
 
     epoch: int
     step: int

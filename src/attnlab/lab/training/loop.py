@@ -226,7 +226,7 @@ def _check_arguments(config: RunConfig, folder: Path, threads: int | None, devic
 
 
 def _placed(job: _Job, measured: RunConfig, below: Path, devices: int) -> PlacementRecord:
-    """Where the gates go: train the run that is `measured` in `below`, and choose by it."""
+    """Choose where the gates go: train the run that is `measured` in `below`, and choose by it."""
     if devices > 1 and _launched():
         raise InputError(
             f"where={job.config.where!r} is chosen by a measurement of another run, which is made "
@@ -340,7 +340,7 @@ def _train_elsewhere(
     stop: Stop,
     tracking: Tracking,
 ) -> None:
-    """All epochs that are left, by the program that the task names."""
+    """Train all epochs that are left by the program that the task names."""
 
     def written() -> None:
         tracking.write(state.history)

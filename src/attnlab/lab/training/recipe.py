@@ -171,7 +171,7 @@ class Recipe(Strict):
 
     @property
     def budget(self) -> Budget:
-        """For how long it trains, as tables and pages say it."""
+        """How long it trains, as tables and pages say it."""
         return Budget(self.epochs, self.steps, self.interval)
 
     def seen(self, images: int) -> int:

@@ -48,7 +48,7 @@ class CallReporter:
 
 
 class LineReporter:
-    """One line per epoch."""
+    """A reporter that prints one line per epoch."""
 
     def __init__(self, label: str, budget: Budget, metric: Metric) -> None:
         self.label, self.budget, self.metric = label, budget, metric

@@ -36,7 +36,7 @@ class Round(NamedTuple):
         return [chunk for part in self.parts for chunk in part.chunks]
 
     def after(self, steps: int) -> Round:
-        """The same round without the first `steps` of its batches."""
+        """Return the same round without the first `steps` of its batches."""
         parts = []
         for part in self.parts:
             parts.append(EpochPart(part.epoch, part.chunks[steps:]))

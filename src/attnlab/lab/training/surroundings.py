@@ -70,5 +70,5 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def write_metrics(folder: Path, history: Sequence[EpochRecord]) -> None:
-    """All lines anew: after a kill, the file has exactly the epochs of the checkpoint."""
+    """Write all lines anew: after a kill, the file has exactly the epochs of the checkpoint."""
     write_whole(folder / "metrics.jsonl", "".join(record.to_line() for record in history))

@@ -77,7 +77,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def greedy(keys: Iterable[Key], cost: Callable[[frozenset[Key]], float]) -> list[Key]:
-    """All of `keys` in order: next comes the one that costs least together with those before.
+    """Put all of `keys` in order: next comes the one that costs least together with those before.
 
     Lazily: what a key added when it was last tried orders the trials, and one that is still the
     cheapest after a fresh trial is taken. Where a key adds no less in larger company, that is the

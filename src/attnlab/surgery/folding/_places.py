@@ -61,8 +61,8 @@ def _is_product(before: Tensor, value: Tensor, after: Tensor) -> bool:
 
 
 def not_products(model: nn.Module, found: Watchable, example: Example | None) -> dict[str, str]:
-    """Of the network's own gates, those whose module does not return its input times its gate; by
-    name, with what to say."""
+    """Return those of the network's own gates whose module does not return its input times its
+    gate; by name, with what to say."""
     own = [gate for gate in found.gates if gate.kind == "own"]
     produced = {name: node for node in found.run.graph.nodes for name, _ in node.produced_by}
     observer = _Products(own)

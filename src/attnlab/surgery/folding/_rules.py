@@ -44,7 +44,7 @@ _AVERAGING_MODES = ("nearest", "nearest-exact", "area", "linear", "bilinear", "t
 
 
 def ways(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    """All ways to give the outputs of `node` the ids `asked`, the best first."""
+    """Return all ways to give the outputs of `node` the ids `asked`, the best first."""
     return _rule(node)(flow, node, asked)
 
 

@@ -113,8 +113,8 @@ class Holds(Observer):
 
 
 class Taps(Holds):
-    """And counts those that are not held; padding, of which the signature of the network's forward
-    tells, does not count."""
+    """What `Holds` does, and counts the taps that are not held; padding, of which the signature of
+    the network's forward tells, does not count."""
 
     def __init__(self, taps: Mapping[str, Tap], signature: Signature | None = None) -> None:
         super().__init__(taps)

@@ -60,7 +60,7 @@ class Curve:
         return max((n for n, p in enumerate(self.points, 1) if p.predicted <= budget), default=0)
 
     def table(self) -> str:
-        """One line per gate."""
+        """Make a table with one line per gate."""
         accuracy = self.accuracy is not None
         share = "  accuracy" if accuracy else ""
         lines = [f"gates  predicted  up to    held out{share}  gate"]

@@ -10,7 +10,8 @@ from attnlab.surgery.folding.receipt import SiteRow
 
 
 def gate_range_figure(rows: Sequence[SiteRow]) -> Spec:
-    """From the smallest to the largest value of each folded gate, over its channels."""
+    """Draw the range of each folded gate, from its smallest to its largest value over its
+    channels."""
     names = list(dict.fromkeys(row.site for row in rows))
     values = [
         {

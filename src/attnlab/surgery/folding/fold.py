@@ -213,7 +213,7 @@ def _refuse_to_merge_hosts(surgery: Surgery) -> None:
 def _decide_what_goes(
     model: nn.Module, places: Sequence[Place], example: Example, add_affine: bool, began: float
 ) -> _Checked:
-    """Of gates that were given constants: those that no layer can take stay."""
+    """Decide which gates that were given constants fold: those that no layer can take stay."""
     check_places(model, places, partial=True, fuse=False)
     original = Original.of(model, example, began)
     surgery = decide(

@@ -145,8 +145,8 @@ def _moved(
     after: dict[StepKey, tuple[Tensor, Tensor]],
     last: bool,
 ) -> dict[StepKey, float]:
-    """Of each step how much its state moves, relative to its largest value, in front of the
-    positions (`last`: else behind them) that moved in the first state that moved at all."""
+    """Return of each step how much its state moves, relative to its largest value, in front of the
+    positions (`last`: else after them) that moved in the first state that moved at all."""
     found: dict[StepKey, float] = {}
     position: int | None = None
     for key in [key for key in before if key in after]:

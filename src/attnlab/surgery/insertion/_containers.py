@@ -76,7 +76,7 @@ def _own(container: nn.Module) -> dict[str, nn.Module]:
 
 
 def _plain_container(container: nn.Module) -> Any:
-    """The same children in a container of the own class."""
+    """Return a container of torch's own class with the same children."""
     own = own_class(container)
     plain = own.__new__(own)
     plain.__dict__.update(container.__dict__, _modules=OrderedDict(_own(container)))

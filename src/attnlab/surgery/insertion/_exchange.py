@@ -171,8 +171,8 @@ class _Hosting(nn.Module):
             _child_came(self, name, module)
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        """All children; to the module's own forward, which runs them in a row (VitDet), those that
-        it was written with."""
+        """Return all children; to the module's own forward, which runs them in a row (VitDet),
+        those that it was written with."""
         row = _asked_by_forward(self)
         for name, child in super().named_children():
             if not (row and isinstance(child, Attachment)):

@@ -48,7 +48,7 @@ class Hosted:
 
     @property
     def hooks(self) -> list[tuple[str, OutputHook]]:
-        """Those at children, with their names."""
+        """Return the hooks at children, with their names."""
         return [*self.outputs.items(), *self.inputs.items()]
 
     @property

@@ -182,7 +182,7 @@ def _take_off(module: nn.Module, gone: set[int]) -> None:
 
 
 def _all_gates(model: nn.Module) -> list[Attachment]:
-    """Those in `model`, those that act in it, and those that its guards look for."""
+    """Return the gates in `model`, those that act in it, and those that its guards look for."""
     found = {id(gate): gate for _, gate in attachments(model)}
     for module in model.modules():
         found.update((id(gate), gate) for gate in acting_in(module))

@@ -124,7 +124,8 @@ def _inserted(
     how: _How,
     options: dict[str, Any],
 ) -> Inserted:
-    """The same for files; a function that chose sites becomes the blocks, or modules, it chose."""
+    """Describe the insertion for files; a function that chose sites becomes the blocks, or modules,
+    it chose."""
     blocks = all(re.fullmatch(r"\d+\.\d+", label) for label in labels)
     chosen = f"blocks:{','.join(labels)}" if blocks else list(receipt.sites)
     where = chosen if callable(how.where) else parse_where(how.where)
@@ -277,7 +278,7 @@ def _check_place(item: Resolved, place: Place) -> None:
 
 
 def _heads_note(item: Resolved, place: Place, sites: int, original: Original) -> str:
-    """Where a gate for heads went if nobody said where."""
+    """Say where a gate for heads went if nobody said where."""
     if place == "heads":
         others = len(find_steps(original.run.graph)) - sites
         return (
@@ -294,7 +295,7 @@ def _heads_note(item: Resolved, place: Place, sites: int, original: Original) ->
 def _sites_of(
     network: nn.Module, original: Original, item: Resolved, where: Where, place: Place
 ) -> list[Site]:
-    """Where one gate is to act, or an error if it cannot act at some of these sites."""
+    """Find where one gate is to act; refuse it if it cannot act at some of these sites."""
     identity_only = item.form == "step" and not item.include_first and place != "heads"
     sites = find_sites(
         network,

@@ -71,7 +71,7 @@ def guard(network: nn.Module, norms: dict[str, nn.Module]) -> None:
 
 
 def guarded(network: nn.Module) -> list[nn.Module]:
-    """All norms that `network` and the networks in it look for, also those that are lost."""
+    """Return all norms that `network` and the networks in it look for, also those that are lost."""
     return [
         norm
         for module in network.modules()

@@ -55,7 +55,7 @@ class NoiseConfig(Strict):
         return self
 
     def build(self) -> Noise:
-        """The noise."""
+        """Build the noise."""
         if self.kind == "constant":
             assert self.a is not None
             assert self.b is not None

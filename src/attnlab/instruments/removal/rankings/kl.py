@@ -18,8 +18,8 @@ def divergence(whole: Tensor, shorter: Tensor) -> float:
 
 
 def divergences(trial: RemovalTrial, left_out: Collection[StepKey] = ()) -> Scores:
-    """For each further step: the divergence of the whole network's distribution from that without
-    the step."""
+    """Return for each further step the divergence of the whole network's distribution from the one
+    without that step."""
     whole = trial.outputs(log_probabilities)
     scores = {}
     for step in trial.candidates:

@@ -34,7 +34,7 @@ class Executor(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for the log."""
+        """Say in one line for the log what it runs on."""
 
 
 def missing_package(package: str, extra: str, instead: str) -> OptionError:

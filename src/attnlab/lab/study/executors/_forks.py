@@ -117,7 +117,7 @@ class ForkedProcess:
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         if self.poll() is None:
             self._server.send(Order(self._number))
 

@@ -50,7 +50,7 @@ class RunProcess(Protocol):
         """How it ended; None while it goes on."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until it has ended; `subprocess.TimeoutExpired` if that takes longer."""
