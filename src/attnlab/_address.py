@@ -45,7 +45,8 @@ class FileSystem(Protocol):
 
 
 def is_address(given: str | Path) -> bool:
-    """Whether it is an address and not a folder of this machine; `file://` names such a folder."""
+    """Return whether it is an address and not a folder of this machine; `file://` names such a
+    folder."""
     text = str(given)
     if isinstance(given, Path) and _CUT.match(text):
         raise InputError(

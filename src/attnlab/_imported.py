@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def is_path(name: str) -> bool:
-    """Whether `name` names Python code instead of something that comes with attnlab."""
+    """Return whether `name` names Python code instead of something that comes with attnlab."""
     return "." in name
 
 

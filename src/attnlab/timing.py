@@ -86,7 +86,7 @@ def latency(
     seconds: float = 10.0,
     threads: int | None = None,
 ) -> Latency:
-    """How much longer `b` takes than `a`, run interleaved.
+    """Measure how much longer `b` takes than `a`, run interleaved.
 
     Networks run in eval mode without gradients; any other function is called as it is.
 
@@ -153,7 +153,7 @@ def ratio_interval(ratios: Sequence[float], level: float = _NOMINAL) -> tuple[fl
 
 
 def is_narrow(ratios: Sequence[float], precision: float) -> bool:
-    """Whether both ends of the interval are as close to the median as asked."""
+    """Return whether both ends of the interval are as close to the median as asked."""
     low, high = ratio_interval(ratios)
     middle = statistics.median(ratios)
     return low >= middle / (1 + precision) and high <= middle * (1 + precision)

@@ -37,7 +37,7 @@ class Batching(Protocol):
 
 
 def batches_per_epoch(images: int, recipe: Batching) -> int:
-    """How many batches an epoch has."""
+    """Return how many batches an epoch has."""
     whole = images // recipe.batch_size
     return whole if recipe.drop_last else -(-images // recipe.batch_size)
 

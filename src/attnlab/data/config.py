@@ -58,8 +58,8 @@ _KINDS = ("folder", "shards", "npz", "hf", "masks", "hf-masks", "text", "tokens"
 
 
 def data_title(name: str, root: str | None) -> str:
-    """What a data set is called wherever it is named: `photos` of images in the folder some/photos
-    instead of `folder`."""
+    """Return what a data set is called wherever it is named: `photos` of images in the folder
+    some/photos instead of `folder`."""
     if name not in _KINDS or not root:
         return name
     path = Path(root)

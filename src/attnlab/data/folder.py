@@ -138,7 +138,7 @@ def find_files(config: DataConfig) -> FolderFiles:
 
 
 def class_names(config: DataConfig, number: int) -> tuple[str, ...]:
-    """What the `number` classes are called: the names of the folders, else their numbers."""
+    """Return what the `number` classes are called: the names of the folders, else their numbers."""
     if config.name == "folder":
         return tuple(find_files(config).classes)
     return tuple(str(each) for each in range(number))

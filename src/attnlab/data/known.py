@@ -144,8 +144,8 @@ def two_splits(
 
 
 def hub_splits(config: DataConfig, root: str) -> Mapping[str, Any]:
-    """What `datasets` finds at `root`, split by split: a folder that it saved, one whose files it
-    can read, or the name of one that is on this machine or may be fetched."""
+    """Return what `datasets` finds at `root`, split by split: a folder that it saved, one whose
+    files it can read, or the name of one that is on this machine or may be fetched."""
     try:
         import datasets
     except ImportError:

@@ -122,7 +122,8 @@ def read_pixels(
 
 
 def data_checksum(config: DataConfig) -> str:
-    """What tells these images from others, the same on every machine and known before training.
+    """Return what tells these images from others, the same on every machine and known before
+    training.
 
     Of files it is their content, looked up by path, size and time where it was computed before;
     of torchvision's data sets, which torchvision itself checks, their published checksum, so that
@@ -235,13 +236,13 @@ def data_config(data: str | Path, root: str | Path | None = None) -> DataConfig 
 
 
 def is_text(data: str | Path, root: str | Path | None = None) -> bool:
-    """Whether `data` names text and not images."""
+    """Return whether `data` names text and not images."""
     config = data_config(data, root)
     return config is not None and config.name in TEXT
 
 
 def needs_preprocessing(data: str | Path, root: str | Path | None = None) -> bool:
-    """Whether the images have no size of their own, so that the network must say one."""
+    """Return whether the images have no size of their own, so that the network must say one."""
     config = data_config(data, root)
     return config is None or config.name in (*_PHOTOGRAPHS, "fake")
 
@@ -261,8 +262,8 @@ def load_named(
 
 
 def outputs_of(data: str | Path, root: str | Path | None = None) -> int | None:
-    """How many outputs a network for these data needs; None where nothing is known of them, or
-    where what is known need not be what a network learned."""
+    """Return how many outputs a network for these data needs; None where nothing is known of them,
+    or where what is known need not be what a network learned."""
     config = data_config(data, root)
     if config is None or config.name in ("fake", "photos", *BOXES, *MASKS):
         return None

@@ -194,14 +194,14 @@ def _check_alike(train: Pixels, test: Pixels, name: str) -> None:
 
 
 def number_of_outputs(train: Pixels, what: str) -> int:
-    """How many classes, labels or values there are, by the training images."""
+    """Return how many classes, labels or values there are, by the training images."""
     if train.kind != "class":
         return int(train.targets.shape[1])
     return number_of_classes(train.targets, what)
 
 
 def number_of_classes(targets: Tensor, what: str) -> int:
-    """How many classes there are, by the classes of the training images."""
+    """Return how many classes there are, by the classes of the training images."""
     images = len(targets)
     largest = int(targets.max()) if images else -1
     if largest >= images and images:

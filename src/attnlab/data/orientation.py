@@ -64,7 +64,7 @@ class Orientations:
         return self._stored is None
 
     def notes(self, what: str) -> tuple[str, ...]:
-        """What a reader of the results should know."""
+        """Return what a reader of the results should know."""
         if not self._turned:
             return ()
         how = "are shown" if self.as_shown(what) else "are stored, and are not turned"

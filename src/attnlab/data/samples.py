@@ -36,8 +36,8 @@ def read_first(items: Sequence[Item], every: bool = False) -> Sequence[Item]:
 def sampled_note(
     images: int, read: int, told_by: str = "the name, size and class of every image"
 ) -> list[str]:
-    """What a reader of the results should know of how the data were told from others if not all
-    images were `read` first."""
+    """Return what a reader of the results should know of how the data were told from others if not
+    all images were `read` first."""
     if read == images:
         return []
     return [
@@ -75,7 +75,7 @@ class Samples(ABC):
 
     @abstractmethod
     def name(self, number: int) -> str:
-        """What errors call an image."""
+        """Return what errors call an image."""
 
     @abstractmethod
     def read(self, numbers: Sequence[int]) -> list[bytes]:

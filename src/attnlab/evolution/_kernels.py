@@ -47,7 +47,7 @@ class KernelChoice:
 
 
 def kernel_choices() -> tuple[KernelChoice, ...]:
-    """Which kernels the operators run on here, for every device of this machine and type."""
+    """Return which kernels the operators run on here, for every device of this machine and type."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     devices = ["cpu"] + ([] if accelerator is None else [accelerator.type])
     return tuple(kernel_for(device, dtype) for device in devices for dtype in DTYPES)
@@ -84,7 +84,7 @@ def _choose_triton(dtype: torch.dtype, chosen: Callable[..., KernelChoice]) -> K
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter, which runs kernels on CPU tensors, was asked for."""
+    """Return whether Triton's interpreter, which runs kernels on CPU tensors, was asked for."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

@@ -184,7 +184,7 @@ def _parts(query: Tensor, relative: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def taps_inside(size: Sizes, window: Window, device: torch.device | None = None) -> Tensor:
-    """Whether each tap of each output pixel lies in the image: (taps, *out)."""
+    """Return whether each tap of each output pixel lies in the image: (taps, *out)."""
     axes = window.axes
     everywhere: Tensor | None = None
     for axis, (length, out, kernel, stride, dilation, padding) in enumerate(

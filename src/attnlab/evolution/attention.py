@@ -159,7 +159,7 @@ RELATIVE = {1: ("column",), 2: ("row", "column"), 3: ("frame", "row", "column")}
 
 
 def uneven_depth(axes: int, depth: int) -> str:
-    """What to say of a number of channels per head that cannot be split among the axes."""
+    """Return what to say of a number of channels per head that cannot be split among the axes."""
     if axes == 2:
         return (
             "Expected an even number of channels per head for the relative encoding (half for "

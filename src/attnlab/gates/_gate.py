@@ -145,7 +145,7 @@ class CarryGate(StepGate):
 
     @abstractmethod
     def carry(self) -> Tensor:
-        """What the state is multiplied by, one value per channel."""
+        """Return what the state is multiplied by, one value per channel."""
 
 
 class StageGate(Gate):

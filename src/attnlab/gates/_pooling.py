@@ -18,8 +18,8 @@ from attnlab._types import Features, Maps, Vector
 
 
 def gradients_wanted() -> bool:
-    """Whether to compute in the form that has a fast gradient. A trace is made with gradients and
-    checked without, and must be the same both times."""
+    """Return whether to compute in the form that has a fast gradient. A trace is made with
+    gradients and checked without, and must be the same both times."""
     return torch.is_grad_enabled() or torch._C._is_tracing()  # torch.jit asks for scripts as well
 
 
@@ -107,7 +107,7 @@ def over_space(reduce: Callable[..., Tensor], features: Maps) -> Vector:
 
 
 def is_channels_last(features: Tensor) -> bool:
-    """Whether the memory is in the order channels last and in no other at the same time."""
+    """Return whether the memory is in the order channels last and in no other at the same time."""
     if features.is_contiguous():
         return False
     try:

@@ -57,8 +57,8 @@ class Measurement(ABC):
     """The instrument's, which is in the middle of its result's format."""
 
     def applies(self, folder: Path) -> bool:
-        """Whether it makes sense for the run in `folder`, as far as that is known without its
-        network."""
+        """Return whether it makes sense for the run in `folder`, as far as that is known without
+        its network."""
         del folder
         return True
 

@@ -143,8 +143,8 @@ def _check_arguments(name: object, num_classes: int | None, weights: str | Path 
 
 
 def list_networks(library: str | None = None) -> dict[str, str]:
-    """What each network is, by the name that `create` takes; of attnlab itself ("attnlab"), timm,
-    torchvision, segmentation_models_pytorch ("smp") if it is installed, or all of them."""
+    """Return what each network is, by the name that `create` takes; of attnlab itself ("attnlab"),
+    timm, torchvision, segmentation_models_pytorch ("smp") if it is installed, or all of them."""
     known = ("attnlab", *LIBRARIES)
     if library is not None and library not in known:
         raise unknown_name("library", library, known)

@@ -68,7 +68,8 @@ class Preprocessing:
 def library_preprocessing(
     name: str, network: nn.Module, weights: str | None
 ) -> Preprocessing | None:
-    """What the library that `name` belongs to says of its trained weights; None if it has none.
+    """Return what the library that `name` belongs to says of its trained weights; None if it has
+    none.
 
     timm says it with the network, torchvision with each of its published weights.
     """

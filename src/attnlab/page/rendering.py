@@ -49,8 +49,8 @@ def render(page: Page) -> str:
 
 
 def content_policy(script: str) -> str:
-    """What a browser lets the page do: run `script`, which is named by its hash, and show what is
-    inside the page. Nothing is fetched or sent, whatever a study's texts contain."""
+    """Return what a browser lets the page do: run `script`, which is named by its hash, and show
+    what is inside the page. Nothing is fetched or sent, whatever a study's texts contain."""
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Vega writes styles into its figures, and the links that save tables are data.
     return (

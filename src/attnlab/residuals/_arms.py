@@ -116,7 +116,7 @@ def _history(graph: Graph, indices: list[int], calls: Calls) -> set[int]:
 
 
 def is_part_of_a_cell(graph: Graph, node: Node) -> bool:
-    """Whether the sum is concatenated with several other sums: the parts of a NAS cell."""
+    """Return whether the sum is concatenated with several other sums: the parts of a NAS cell."""
     for user in (graph.nodes[u] for u in graph.users[node.index]):
         if user.operation == "cat":
             sums = [i for i in user.data_inputs if graph.nodes[i].operation == "add"]
@@ -126,8 +126,8 @@ def is_part_of_a_cell(graph: Graph, node: Node) -> bool:
 
 
 def passes_lower_resolution(graph: Graph, node: Node, found: Projection) -> bool:
-    """Whether an arm comes up from a resolution below the state's and the sum's: a pyramid fuses
-    its levels so."""
+    """Return whether an arm comes up from a resolution below the state's and the sum's: a pyramid
+    fuses its levels so."""
     least = min(positions(graph.nodes[found.state]), positions(node))
 
     def lower(each: Node) -> bool:

@@ -34,7 +34,7 @@ Calls = tuple[tuple[str, int], ...]
 
 
 def computes(node: Node) -> bool:
-    """Whether the operation does more than to move, scale or add values."""
+    """Return whether the operation does more than to move, scale or add values."""
     return (
         node.kind in _COMPUTING
         or node.operation == "opaque"
@@ -96,7 +96,8 @@ def made_in(calls: Calls, graph: Graph, state: int, branch: int) -> list[Node]:
 
 
 def has_cut(state: int, path: list[Node], condition: Callable[[Node], bool]) -> bool:
-    """Whether all ways from `state` along `path` to its end pass a node of this condition."""
+    """Return whether all ways from `state` along `path` to its end pass a node of this
+    condition."""
     around = {state}
     for node in path:
         if any(i in around for i in node.inputs) and not condition(node):
@@ -105,7 +106,8 @@ def has_cut(state: int, path: list[Node], condition: Callable[[Node], bool]) -> 
 
 
 def is_read_elsewhere(graph: Graph, index: int, by: int) -> bool:
-    """Whether anything but the addition `by` reads the tensor `index`, in whatever layout."""
+    """Return whether anything but the addition `by` reads the tensor `index`, in whatever
+    layout."""
     reader = by
     while True:
         if any(other != reader for other in graph.readers(index)):
@@ -117,8 +119,8 @@ def is_read_elsewhere(graph: Graph, index: int, by: int) -> bool:
 
 
 def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
-    """Whether the branch is attention whose query is `state` itself, straight into the products
-    with the keys (pooled attention of MViT): the query is not a state of the network."""
+    """Return whether the branch is attention whose query is `state` itself, straight into the
+    products with the keys (pooled attention of MViT): the query is not a state of the network."""
     on_path = {node.index for node in path}
     first: list[Node] = []
     waiting = [state]
@@ -139,7 +141,8 @@ def is_query(graph: Graph, state: int, path: list[Node]) -> bool:
 
 
 def is_replacement(graph: Graph, state: int, branch: int) -> bool:
-    """Whether the branch is y - x for the state x: the sum is y (a straight-through estimator)."""
+    """Return whether the branch is y - x for the state x: the sum is y (a straight-through
+    estimator)."""
     node = graph.nodes[graph.before_layout(branch)]
     if len(node.inputs) != 2:
         return False
@@ -152,7 +155,8 @@ def is_replacement(graph: Graph, state: int, branch: int) -> bool:
 
 
 def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]:
-    """What the tensor `index` is another form of, itself first. `twins` are those of the graph."""
+    """Return what the tensor `index` is another form of, itself first. `twins` are those of the
+    graph."""
     node = graph.nodes[index]
     found = [index]
     while _hands_on(node) and len(node.data_inputs) == 1:
@@ -188,16 +192,17 @@ def twins(graph: Graph) -> dict[int, list[int]]:
 
 
 def parts(graph: Graph, index: int) -> tuple[int, ...]:
-    """What the tensor `index` was put together from (class token, patches), if from several."""
+    """Return what the tensor `index` was put together from (class token, patches), if from
+    several."""
     joined = graph.nodes[graph.before_layout(index)]
     return joined.data_inputs if joined.operation == "cat" and len(joined.data_inputs) > 1 else ()
 
 
 def begins_with_slices(state: int, path: list[Node]) -> bool:
-    """Whether nothing of what was made of the state on `path` read all of it."""
+    """Return whether nothing of what was made of the state on `path` read all of it."""
     return all(node.operation in _SLICING for node in path if state in node.inputs)
 
 
 def positions(node: Node) -> int:
-    """How many places a feature map has, over the batch."""
+    """Return how many places a feature map has, over the batch."""
     return prod(node.shape) // max(node.shape[node.channels_on], 1) if node.shape else 1

@@ -26,12 +26,12 @@ _depth = _Depth()
 
 
 def inside_adapter() -> bool:
-    """Whether an adapter that was marked is running in this thread."""
+    """Return whether an adapter that was marked is running in this thread."""
     return _depth.value > 0
 
 
 def is_adapter(module: nn.Module) -> bool:
-    """Whether `module` is a layer of peft that wraps another."""
+    """Return whether `module` is a layer of peft that wraps another."""
     return _is_of_peft(type(module))  # type: ignore[arg-type]
 
 

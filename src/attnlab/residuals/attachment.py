@@ -90,7 +90,7 @@ class Attachment(RecordedWhole, ABC):
 
     @abstractmethod
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        """What the branch is multiplied by, broadcastable to it."""
+        """Return what the branch is multiplied by, broadcastable to it."""
 
     def constant(self) -> Tensor | None:
         """The step size in float64, one value per channel, if it is the same for every input."""
@@ -117,12 +117,12 @@ class Attachment(RecordedWhole, ABC):
         return self.gated(branch, shortcut)
 
     def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        """What is added to the shortcut in the branch's place."""
+        """Return what is added to the shortcut in the branch's place."""
         return branch * self.step_size(branch, shortcut)
 
     def of_quantized(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        """What it makes of a branch in a graph that torch quantised: it computes in float, and
-        hands on the type that it was given, with the scale that the gated values need."""
+        """Return what it makes of a branch in a graph that torch quantised: it computes in float,
+        and hands on the type that it was given, with the scale that the gated values need."""
         state = shortcut.dequantize() if shortcut is not None else None
         plain = branch.dequantize()
         gated = self.gated(plain, state)
@@ -312,7 +312,7 @@ class CarryAttachment(StepAttachment):
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
     def carry(self) -> Tensor:
-        """What the state is multiplied by, one value per channel."""
+        """Return what the state is multiplied by, one value per channel."""
         gate = self.gate_module
         assert isinstance(gate, CarryGate)
         return gate.carry()

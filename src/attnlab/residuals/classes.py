@@ -14,7 +14,7 @@ def own_class(module: nn.Module) -> type[nn.Module]:
 
 
 def what_became_of(network: nn.Module, name: str) -> str:
-    """Whether it was taken away, or what it was exchanged for."""
+    """Return whether it was taken away, or what it was exchanged for."""
     now: object = network
     for part in name.split("."):
         now = now._modules.get(part) if isinstance(now, nn.Module) else None

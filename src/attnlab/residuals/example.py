@@ -250,8 +250,9 @@ def example_input(model: nn.Module, batch: int = 1) -> Tensor:
 
 
 def token_input(model: nn.Module) -> tuple[int, int] | None:
-    """How many tokens there can be and how long an example is, of a network that says so: anybody's
-    `vocabulary` and `context`, or Hugging Face's configuration; None for networks of images."""
+    """Return how many tokens there can be and how long an example is, of a network that says so:
+    anybody's `vocabulary` and `context`, or Hugging Face's configuration; None for networks of
+    images."""
     if isinstance(model, DeclaresTokens):
         return model.vocabulary, model.context
     if getattr(model, "main_input_name", None) != "input_ids":

@@ -378,8 +378,9 @@ def _only_moves(node: Node) -> bool:
 
 
 def gate_operand(graph: Graph, node: Node) -> int | None:
-    """Which operand of a product is a gate: what a sigmoid returned, but for a factor, a constant
-    that is added, and its layout; None if neither is. `x · σ(x)` is an activation, not a gate."""
+    """Return which operand of a product is a gate: what a sigmoid returned, but for a factor, a
+    constant that is added, and its layout; None if neither is. `x · σ(x)` is an activation, not a
+    gate."""
     if node.operation != "mul" or len(node.inputs) != 2 or len(node.data_inputs) != 2:
         return None
     gates = {i: _activation(graph, index) for i, index in enumerate(node.inputs)}

@@ -77,7 +77,7 @@ def hand_over(attachments: Iterable[Attachment], output: Tensor) -> None:
 
 
 def was_handed(attachment: Attachment, branch: Tensor) -> bool:
-    """Whether the hook of the gate has just gated `branch`."""
+    """Return whether the hook of the gate has just gated `branch`."""
     given = _handed_over().pop(attachment, None)
     if given is None:
         return False

@@ -112,7 +112,7 @@ def _products(
 
 
 def has_gates(model: nn.Module) -> bool:
-    """Whether `model` has any gate that `find_gates` would find; nothing is run."""
+    """Return whether `model` has any gate that `find_gates` would find; nothing is run."""
     return any(_kind(module, gate_at(module, None)) is not None for module in model.modules())
 
 

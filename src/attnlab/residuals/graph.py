@@ -174,8 +174,8 @@ class Graph:
         return noise
 
     def has_more_noise(self, index: int, than: int) -> bool:
-        """Whether random numbers are in the values of `index` that are not in those of `than`: with
-        the same `than`, it has other values in every run."""
+        """Return whether random numbers are in the values of `index` that are not in those of
+        `than`: with the same `than`, it has other values in every run."""
         return bool(self._noise[index] & ~self._noise[than])
 
     def before_layout(self, index: int) -> int:
@@ -203,15 +203,17 @@ class Graph:
         return [user for user in self.users[index] if self.leads_out(user)]
 
     def leads_out(self, index: int) -> bool:
-        """Whether the network returned the tensor `index` or something that was made from it."""
+        """Return whether the network returned the tensor `index` or something that was made from
+        it."""
         return not self.outputs or bool((self._live >> index) & 1)
 
     def computed_from(self, index: int, ancestor: int) -> bool:
-        """Whether `index` was computed from `ancestor` (data only)."""
+        """Return whether `index` was computed from `ancestor` (data only)."""
         return bool((self._data_ancestors[index] >> ancestor) & 1)
 
     def computed_from_constant(self, index: int, ancestor: int) -> bool:
-        """Whether `index` was computed from `ancestor`, which need not depend on the input."""
+        """Return whether `index` was computed from `ancestor`, which need not depend on the
+        input."""
         return bool((self._ancestors[index] >> ancestor) & 1)
 
     @cached_property

@@ -45,7 +45,7 @@ class _Heads:
 
 
 def has_attention(graph: Graph, steps: Sequence[Step]) -> bool:
-    """Whether the branch of one of `steps` has attention in it."""
+    """Return whether the branch of one of `steps` has attention in it."""
     return any(_attentions(graph, step) for step in steps)
 
 

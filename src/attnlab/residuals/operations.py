@@ -107,7 +107,7 @@ def canonical(name: str) -> str:
 
 @cache
 def is_in_place(name: str) -> bool:
-    """Whether the function of this Python name writes into its first argument."""
+    """Return whether the function of this Python name writes into its first argument."""
     if name == "__setitem__" or re.match(r"^__i\w+__$", name):
         return True
     return name.endswith("_") and not name.endswith("__")
@@ -115,7 +115,7 @@ def is_in_place(name: str) -> bool:
 
 @cache
 def kind_of(operation: str) -> OperationKind:
-    """What a canonical operation does to a feature map."""
+    """Return what a canonical operation does to a feature map."""
     if operation == "add":
         return "add"
     if _CONVOLUTION.match(operation):
@@ -178,8 +178,8 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
 
 
 def adds_two(function: object, one: Any, other: Any) -> bool:
-    """Whether `function(one, other)` adds two tensors of one shape as they are: `addends` of it is
-    plain."""
+    """Return whether `function(one, other)` adds two tensors of one shape as they are: `addends` of
+    it is plain."""
     return function in _ADDITIONS and _same_shape(one, other)
 
 

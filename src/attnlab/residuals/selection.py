@@ -39,12 +39,14 @@ _JUMPS = _COMPARES | _ORDERS | _ROUNDS | _MAKES_SETS
 
 
 def returns_sets(graph: Graph) -> bool:
-    """Whether something in the run has a number of elements that depends on computed values."""
+    """Return whether something in the run has a number of elements that depends on computed
+    values."""
     return any(_behind(graph, _makes_a_set))
 
 
 def work_depends_on_values(graph: Graph) -> bool:
-    """Whether layers work on a set, so that how much they compute depends on what was selected."""
+    """Return whether layers work on a set, so that how much they compute depends on what was
+    selected."""
     layers = ("convolution", "linear", "matmul")
     behind = _behind(graph, _makes_a_set)
     return any(behind[node.index] and node.kind in layers for node in graph.nodes)

@@ -45,9 +45,9 @@ class StepKey:
     """Whether it adds two tensors as they are, without a sign or a factor (`x - f`, `addcmul`)."""
 
     def could_be(self, shape: Sequence[int], plain: bool = True) -> bool:
-        """Whether a same-shape addition of this shape and form could be the step's: same axes, same
-        channels. Not the whole shape, which depends on the images, and not every addition: whether
-        `scores + bias` adds tensors of one shape depends on the batch size."""
+        """Return whether a same-shape addition of this shape and form could be the step's: same
+        axes, same channels. Not the whole shape, which depends on the images, and not every
+        addition: whether `scores + bias` adds tensors of one shape depends on the batch size."""
         return (
             len(shape) == self.axes
             and shape[self.channel_axis] == self.channels
@@ -158,7 +158,7 @@ def find_steps(graph: Graph) -> list[Step]:
 
 
 def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
-    """What was looked for, what was seen, and how to name sites by hand."""
+    """Say what was looked for, what was seen, and how to name sites by hand."""
     merges = len(additions(run.graph))
     norms = norms_before_activation(run.graph)
     lines = [

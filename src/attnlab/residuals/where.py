@@ -93,7 +93,8 @@ def split_inside(where: Where) -> tuple[str | None, Where]:
 
 
 def lies_in(name: str, module: str) -> bool:
-    """Whether `name` is the module or one inside it; everything lies in the network itself."""
+    """Return whether `name` is the module or one inside it; everything lies in the network
+    itself."""
     return not module or name == module or name.startswith(f"{module}.")
 
 

@@ -29,7 +29,7 @@ def table_answer(table: StudyTable) -> list[str]:
 
 
 def cost_lines(group: Group, metric: Metric) -> list[str]:
-    """What is as good within the study's margin, what it takes, and what folds."""
+    """Return what is as good within the study's margin, what it takes, and what folds."""
     return [*_equivalence_lines(group, metric), *_time_lines(group, metric), *_fold_lines(group)]
 
 

@@ -93,7 +93,7 @@ class Result(ABC):
         return {}
 
     def lead(self) -> str:
-        """What the figures show, in a sentence or two for the page."""
+        """Return what the figures show, in a sentence or two for the page."""
         return ""
 
     def plot(self, figure: str | None = None) -> str:

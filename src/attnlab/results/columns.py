@@ -167,7 +167,7 @@ def _csv_names(table: StudyTable, name_of: NameOf) -> list[str]:
 
 
 def distinct_digits(values: Sequence[float], fewest: int = 3, most: int = 6) -> int:
-    """How many digits after the point it takes to see that values that differ do differ."""
+    """Return how many digits after the point it takes to see that values that differ do differ."""
     for digits in range(fewest, most):
         if len({f"{value:.{digits}f}" for value in values}) == len(set(values)):
             return digits

@@ -57,7 +57,7 @@ def read_object(path: Path, remedy: str) -> JsonObject:
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """What is in a small file."""
+    """Return what is in a small file."""
     with reading(path, remedy):
         size = path.stat().st_size
         if size > _MOST_BYTES:
@@ -91,7 +91,7 @@ def sealed_line(content: Mapping[str, object]) -> str:
 
 
 def unsealed(found: Mapping[str, object]) -> JsonObject:
-    """What `sealed` was given; an error if it is not that any more."""
+    """Return what `sealed` was given; an error if it is not that any more."""
     content = {name: value for name, value in found.items() if name != "checksum"}
     if found.get("checksum") != _checksum(content):
         raise ValueError("it is not what was written: its checksum does not fit")

@@ -24,7 +24,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, object]:
-    """What a reader needs to judge, and to repeat, a run."""
+    """Return what a reader needs to judge, and to repeat, a run."""
     cuda = torch.cuda.is_available()
     return {
         "python": platform.python_version(),
@@ -51,7 +51,7 @@ def _versions() -> dict[str, str]:
 
 
 def processor() -> str:
-    """What the system calls it."""
+    """Return what the system calls it."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():

@@ -26,7 +26,7 @@ class Budget:
         return "epoch" if self.steps is None or self.interval is None else "step"
 
     def after(self, records: int) -> int:
-        """How many epochs, or steps, are done after so many records."""
+        """Return how many epochs, or steps, are done after so many records."""
         if self.steps is None or self.interval is None:
             return records
         return min(records * self.interval, self.steps)
@@ -85,7 +85,7 @@ class EpochRecord(BaseModel):
         return EpochRecord.model_validate({**self.given(), **found})
 
     def given(self) -> dict[str, object]:
-        """What was recorded, and nothing that was not, as plain data."""
+        """Return what was recorded, and nothing that was not, as plain data."""
         return self.model_dump(exclude_unset=True)
 
     def to_line(self) -> str:

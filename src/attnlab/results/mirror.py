@@ -112,7 +112,7 @@ class Mirror:
         _not_finished(directory)
 
     def is_published(self, directory: Path) -> bool:
-        """Whether the run is finished at the address, as far as is known here."""
+        """Return whether the run is finished at the address, as far as is known here."""
         return _recorded(directory)[0] == FINISHED
 
     def publish(self, directory: Path, *, in_place: bool) -> None:

@@ -45,7 +45,7 @@ def provenance_chips(found: Provenance | None) -> list[Chip]:
 
 
 def notes_section(notes: Sequence[str]) -> Section:
-    """What a reader has to know about the numbers."""
+    """Return what a reader has to know about the numbers."""
     chips = [Chip(as_sentence(note), "warn") for note in notes] or [
         Chip("Nothing to report.", "good")
     ]
@@ -59,7 +59,7 @@ def as_sentence(note: str) -> str:
 
 
 def is_untrained(found: Provenance | None) -> bool:
-    """Whether the weights are known to be random."""
+    """Return whether the weights are known to be random."""
     return found is not None and not found.trained
 
 

@@ -110,8 +110,9 @@ class Measured(Strict):
 
 
 def found_result(measured: Measured) -> Result | None:
-    """What was found, as the result of its instrument; an error where it is not whole. None if
-    nothing was found, or if the instrument was not imported, so that its results are not known."""
+    """Return what was found, as the result of its instrument; an error where it is not whole. None
+    if nothing was found, or if the instrument was not imported, so that its results are not
+    known."""
     if measured.found is None:
         return None
     content = dict(measured.found)

@@ -138,7 +138,7 @@ class StoredRun:
         return found if isinstance(found, kind) else None
 
     def slim_result(self, kind: type[R]) -> R | None:
-        """What a measurement of this kind found, without what only a picture of this network
+        """Return what a measurement of this kind found, without what only a picture of this network
         shows."""
         if self.is_digested:
             slim = self._slim_result(kind.instrument())

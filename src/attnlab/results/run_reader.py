@@ -204,7 +204,7 @@ class RunReader:
             raise DamagedFileError(path, reason, remedy)
 
     def identity(self) -> JsonObject:
-        """What the run was made from; empty if that is not known."""
+        """Return what the run was made from; empty if that is not known."""
         return self._json(IDENTITY, _ALL)
 
     def history(self) -> tuple[EpochRecord, ...]:

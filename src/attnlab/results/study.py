@@ -60,7 +60,7 @@ class RunEntry:
         return f"{self.cell.group} {self.cell.row} seed {self.seed}"
 
     def stored_in(self, out: Path) -> StoredRun:
-        """What is there of it, in the folder of the runs."""
+        """Return what is there of it, in the folder of the runs."""
         return StoredRun(out / self.folder, self.run_id, digested=True)
 
 

@@ -193,8 +193,9 @@ class Asked:
 
 
 def subject_of(source: Source, images: Batches | None = None) -> Subject:
-    """What an instrument was given: anything that `open` takes, and batches in the place of the
-    images that it would have. Without any images it is measured on random pixels, and says so."""
+    """Return what an instrument was given: anything that `open` takes, and batches in the place of
+    the images that it would have. Without any images it is measured on random pixels, and says
+    so."""
     subject = open(source)
     if images is not None or isinstance(source, nn.Module):
         check_batches(images)

@@ -68,7 +68,8 @@ def open_run(directory: str | Path, *, trust: bool = False, images: bool = True)
 
 
 def read_network_config(directory: str | Path) -> NetworkConfig:
-    """What decides the network of a run, with the blocks that a measurement chose for its gates."""
+    """Return what decides the network of a run, with the blocks that a measurement chose for its
+    gates."""
     folder = Path(directory)
     settings = stored_settings(folder)
     with reading(folder / "config.json", _ANEW):

@@ -133,13 +133,14 @@ class Subject:
         return next(self.inputs(batch))
 
     def number_of_batches(self, otherwise: int | None = None) -> int | None:
-        """How many batches there are, as far as that is known before they are read."""
+        """Return how many batches there are, as far as that is known before they are read."""
         if self.loader is not None:
             return len(self.loader) if isinstance(self.loader, Sized) else None
         return len(self.chosen(otherwise).split(self.batch_size))
 
     def learned(self) -> Task:
-        """What the network learned; an error where the labels are not known to be its own."""
+        """Return what the network learned; an error where the labels are not known to be its
+        own."""
         if self.task is None:
             raise InputError(
                 f"{self.name!r} has no images with labels of its own classes, so it has no result: "

@@ -106,7 +106,7 @@ def calls_to_compare(run: Run) -> tuple[Call, ...]:
 
 
 def is_number(tensor: Tensor) -> bool:
-    """Whether a distance of its values makes sense: not of classes, indices and masks."""
+    """Return whether a distance of its values makes sense: not of classes, indices and masks."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -132,7 +132,7 @@ def accuracy(answers: Tensor, labels: Tensor) -> float:
 
 
 def right_answers(answers: Tensor, labels: Tensor) -> Tensor:
-    """Whether the largest answer is that of the label, for each image: on the CPU."""
+    """Return whether the largest answer is that of the label, for each image: on the CPU."""
     return answers.argmax(1).cpu() == labels.cpu()
 
 
@@ -146,7 +146,7 @@ def check_labels(answers: Tensor, labels: Tensor) -> None:
 
 
 def same_answers(one: nn.Module, other: nn.Module, images: Tensor) -> bool:
-    """Whether two networks answer the same to `images`, bit for bit."""
+    """Return whether two networks answer the same to `images`, bit for bit."""
     with no_grad():
         first, second = (dict(leaves(network(images))) for network in (one, other))
     return first.keys() == second.keys() and all(

@@ -97,7 +97,7 @@ def record_event(network: nn.Module, event: Event) -> None:
 
 
 def recorded(network: nn.Module) -> list[Event]:
-    """What was done to `network`, in order."""
+    """Return what was done to `network`, in order."""
     return [_KINDS[kind](**plain) for kind, plain in vars(network).get(_ATTRIBUTE, ())]
 
 
@@ -120,7 +120,7 @@ def record_start(network: nn.Module, example: object) -> None:
 
 
 def found_now(network: nn.Module, example: Any = None) -> Found:
-    """What `network` is now."""
+    """Return what `network` is now."""
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     images = isinstance(example, Tensor) and example.ndim == 4
     size = list(example.shape[1:]) if images else None

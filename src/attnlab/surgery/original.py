@@ -55,7 +55,7 @@ class Original:
         return work_depends_on_values(self.run.graph)
 
     def answer_of(self, network: nn.Module) -> Answer:
-        """What the changed network answers to the same example."""
+        """Return what the changed network answers to the same example."""
         return answer(network, self.example, self.calls)
 
     def answer_with(self, network: nn.Module, came: Sequence[nn.Module]) -> Answer:

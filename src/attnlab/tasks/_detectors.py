@@ -98,7 +98,7 @@ class DetectorPlan:
 
 
 def is_whole(backbone: str) -> bool:
-    """Whether the name is that of one of torchvision's detectors."""
+    """Return whether the name is that of one of torchvision's detectors."""
     library, _, name = backbone.partition(":")
     if library != "torchvision":
         return False

@@ -63,7 +63,7 @@ def task_class(config: TaskConfig) -> type[Task]:
 
 
 def task_of_classes(task: Task) -> bool:
-    """Whether it predicts one logit per class, with the metrics top1 and loss."""
+    """Return whether it predicts one logit per class, with the metrics top1 and loss."""
     from attnlab.tasks.classification import Classification
 
     return isinstance(task, Classification)

@@ -20,7 +20,7 @@ from attnlab.testing._probe import (
 
 
 def broadcasts(gate: Tensor, branch: Tensor) -> bool:
-    """Whether `gate * branch` has the shape of `branch`."""
+    """Return whether `gate * branch` has the shape of `branch`."""
     return gate.dim() == 4 and all(
         g in (1, b) for g, b in zip(gate.shape, branch.shape, strict=True)
     )

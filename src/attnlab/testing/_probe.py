@@ -46,7 +46,7 @@ def build_awake(build: Build, channels: int) -> nn.Module:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether the module takes the place of a norm instead of gating a branch."""
+    """Return whether the module takes the place of a norm instead of gating a branch."""
     return isinstance(module, _BatchNorm)
 
 

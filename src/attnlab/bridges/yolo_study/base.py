@@ -125,7 +125,7 @@ class UltralyticsTask(TaskTrainedElsewhere[P]):
 
     @abstractmethod
     def class_names(self) -> tuple[str, ...]:
-        """What Ultralytics is told that the classes are called."""
+        """Return what Ultralytics is told that the classes are called."""
 
     def train(self, network: nn.Module, data: Data, assignment: Assignment) -> None:
         assert isinstance(data, YoloData)

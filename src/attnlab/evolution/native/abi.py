@@ -103,7 +103,7 @@ def _problem(
 
 
 def window_taps(window: list[int]) -> int:
-    """How many pixels a window has; its sizes come first."""
+    """Return how many pixels a window has; its sizes come first."""
     return math.prod(window[: len(window) // 4])
 
 

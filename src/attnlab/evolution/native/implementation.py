@@ -213,7 +213,7 @@ class Native(Implementation):
 
 
 def halves_suit(columns: int, vector_bytes: int, item_bytes: int) -> bool:
-    """Whether vectors of half the width leave fewer lanes of a short row empty.
+    """Return whether vectors of half the width leave fewer lanes of a short row empty.
 
     Only vectors of 64 bytes have a narrower variant. Beyond three halves the rest counts little.
     """

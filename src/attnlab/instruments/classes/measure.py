@@ -29,7 +29,7 @@ MOST = 1000
 
 
 def measure_classes(network: Source, *, names: tuple[str, ...] = ()) -> ClassesResult:
-    """How often a network takes which class for which: the confusion matrix of its images.
+    """Count how often a network takes which class for which: the confusion matrix of its images.
 
     Args:
         network: any network that tells the classes of its images apart, as for `attnlab.open`.

@@ -26,8 +26,8 @@ _BINS = 15
 
 
 def measure_corruptions(network: Source) -> CorruptionsResult:
-    """What a classifier keeps on corrupted test images, and how far its confidence can be trusted:
-    noise, blur, brightness, contrast, JPEG and pixels, each at five strengths.
+    """Measure what a classifier keeps on corrupted test images, and how far its confidence can be
+    trusted: noise, blur, brightness, contrast, JPEG and pixels, each at five strengths.
 
     Args:
         network: any network that tells the classes of its images apart, as for `attnlab.open`.

@@ -18,8 +18,8 @@ from attnlab.tasks import Task, task_class
 
 
 def measure_details(network: Source) -> DetailsResult:
-    """What the task of a network shows beside its metrics: a detector's AP by category and size,
-    precision by recall, some images.
+    """Collect what the task of a network shows beside its metrics: a detector's AP by category and
+    size, precision by recall, some images.
 
     Args:
         network: a network whose task shows something, such as a run of detection, as for

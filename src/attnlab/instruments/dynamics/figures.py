@@ -65,7 +65,7 @@ def rank_figure(rows: Sequence[RankCorrelation]) -> Spec:
 
 
 def encounter_figure(share: Array) -> Spec:
-    """How long the trajectories spend in close encounters."""
+    """Draw how long the trajectories spend in close encounters."""
     return {
         "title": {
             "text": "Share of the time with two bodies closer than 0.4",

@@ -81,10 +81,10 @@ def mean_maps(network: nn.Module, loader: Batches) -> dict[str, Tensor]:
 
 
 def sinks(network: nn.Module, loader: Batches) -> dict[str, float]:
-    """What share of its attention every layer spends on the first token, by the name of the module
-    that computes it: the mean over heads, inputs and the queries of all other tokens. Where it is
-    near 1, the first token is a sink of attention; of causal networks early queries have few other
-    keys."""
+    """Return what share of its attention every layer spends on the first token, by the name of the
+    module that computes it: the mean over heads, inputs and the queries of all other tokens. Where
+    it is near 1, the first token is a sink of attention; of causal networks early queries have few
+    other keys."""
     maps = mean_maps(network, loader)
     return {name: mean[:, 1:, 0].mean().item() for name, mean in maps.items() if mean.shape[1] > 1}
 

@@ -23,7 +23,7 @@ _KINDS = {
 
 
 def noise_page(result: NoiseResult) -> Page:
-    """How much each network loses under one kind of noise."""
+    """Show how much each network loses under one kind of noise."""
     chips = [
         *provenance_chips(result.provenance),
         Chip(f"{result.images} test images"),

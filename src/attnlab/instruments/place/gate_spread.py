@@ -54,7 +54,7 @@ def check_classes(network: nn.Module, output: object, classes: Tensor) -> None:
 
 
 def classes_note(seen: set[int], outputs: int) -> tuple[str, ...]:
-    """What to look at if the labels may be others than those that the network learned."""
+    """Return what to look at if the labels may be others than those that the network learned."""
     if len(seen) == outputs:
         return ()
     return (

@@ -89,7 +89,7 @@ def placed(
     name: str | None = None,
     inside: str | None = None,
 ) -> Placement:
-    """What a strategy found, as a placement; `inside` is the module of an `in:`."""
+    """Return what a strategy found, as a placement; `inside` is the module of an `in:`."""
     rows, margins = chosen_by_score(asked, found)
     notes = list(found.notes)
     labels = [row.label for row in rows if row.chosen]
@@ -119,7 +119,8 @@ def placed(
 def place_by_word(
     network: nn.Module, where: str, loader: Batches, *, name: str | None = None
 ) -> Placement:
-    """What a word of a study, such as `stiffest:1`, chooses: that many blocks in every stage.
+    """Return what a word of a study, such as `stiffest:1`, chooses: that many blocks in every
+    stage.
 
     `stiffest` and `softest` are measured on `network` as it is, `spread` on the gates that it has.
     """

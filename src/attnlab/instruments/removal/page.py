@@ -22,7 +22,7 @@ _LEAD = (
 
 
 def shorten_page(result: ShortenResult) -> Page:
-    """What is lost as steps go, in which order they go, and what each does alone."""
+    """Show what is lost as steps go, in which order they go, and what each does alone."""
     removable = sum(not step.reason for step in result.steps)
     judged = (
         Chip("measured on the same images", "warn")

@@ -37,8 +37,8 @@ def log_probabilities(output: object) -> Tensor:
 
 
 def speaks_of(output: object, following: Tensor) -> bool:
-    """Whether the network answers with a distribution for each place of which `following` says what
-    comes next: (inputs, tokens, vocabulary)."""
+    """Return whether the network answers with a distribution for each place of which `following`
+    says what comes next: (inputs, tokens, vocabulary)."""
     logits = logits_of(output)
     return logits is not None and logits.ndim == 3 and logits.shape[:2] == following.shape
 

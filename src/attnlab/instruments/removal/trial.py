@@ -86,14 +86,14 @@ class RemovalTrial:
         return loss(self.answers(left_out) if left_out else self.before, self.labels)
 
     def answers(self, left_out: Collection[StepKey] = ()) -> Tensor:
-        """What the network returns without these steps: (images, values), in float64."""
+        """Return what the network returns without these steps: (images, values), in float64."""
         with self._without(left_out):
             return run_on(self.network, self.samples)
 
     def outputs(
         self, read: Callable[[object], Tensor], left_out: Collection[StepKey] = ()
     ) -> list[Tensor]:
-        """What `read` makes of the network's output without these steps, batch by batch."""
+        """Return what `read` makes of the network's output without these steps, batch by batch."""
         with self._without(left_out):
             return [read(call(self.network, each.inputs)) for each in self.samples]
 
@@ -105,7 +105,7 @@ class RemovalTrial:
 
 
 def run_on(network: nn.Module, samples: Sequence[Sample]) -> Tensor:
-    """What `network` returns for all samples: (images, values), in float64."""
+    """Return what `network` returns for all samples: (images, values), in float64."""
     return torch.cat([flat_answers(call(network, each.inputs), each.number) for each in samples])
 
 

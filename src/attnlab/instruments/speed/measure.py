@@ -36,8 +36,8 @@ GATES = tuple(PAPER)
 
 
 def forms_of(gate: str) -> tuple[Form, ...]:
-    """Which forms of a network are timed: constant gates fold, and norms fuse with convolutions
-    where no gate stays."""
+    """Return which forms of a network are timed: constant gates fold, and norms fuse with
+    convolutions where no gate stays."""
     constant = [part.startswith("asr:") for part in gate.split("+")]
     folded: tuple[Form, ...] = ("folded",) if any(constant) else ()
     fused: tuple[Form, ...] = ("fused",) if all(constant) or gate == "none" else ()

@@ -19,7 +19,7 @@ from attnlab.residuals.graph import Graph, Node, Ref
 
 
 def activation_after(model: nn.Module, graph: Graph, step: Step) -> Activation | None:
-    """What is applied to the sum before anything else sees it, ready to be applied again."""
+    """Return what is applied to the sum before anything else sees it, ready to be applied again."""
     if not step.activation:
         return None
     if step.activation == "relu":

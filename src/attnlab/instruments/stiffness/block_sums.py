@@ -46,7 +46,7 @@ class BlockSums:
         self._before: dict[StepKey, Tensor] = {}
 
     def before_gate(self, key: StepKey, branch: Tensor) -> None:
-        """What the first gate at the end of a step's branch multiplies."""
+        """Return what the first gate at the end of a step's branch multiplies."""
         self._before[key] = branch.clone()
 
     def add(self, seen: SeenStep, plan: Plan) -> Sums:

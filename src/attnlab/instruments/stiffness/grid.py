@@ -50,7 +50,7 @@ def regular_grid(relative: float = 4.0, absolute: float = 2.0, points: int = 33)
 
 
 def surface_counts(nsi: PerStep, stages: Stages, grid: Grid) -> Counts:
-    """How many inputs have stiffness of each degree, inputs × δ(M). All must be `usable`."""
+    """Return how many inputs have stiffness of each degree, inputs × δ(M). All must be `usable`."""
     peaks = stage_peaks(nsi.detach(), stages)
     excess, order = peaks.excess.sort(dim=1, descending=True)
     right = _reached(grid.relative, excess)
@@ -62,7 +62,8 @@ def surface_counts(nsi: PerStep, stages: Stages, grid: Grid) -> Counts:
 
 
 def proportion_counts(nsi: PerStep, stages: Stages, grid: Grid) -> Counts:
-    """How many kept steps, over all inputs, have stiffness of each degree. All must be `usable`.
+    """Return how many kept steps, over all inputs, have stiffness of each degree. All must be
+    `usable`.
 
     Divided by inputs × kept steps, p̂(M).
     """

@@ -69,7 +69,7 @@ class TrajectoryResult(Result):
         return {"alike": alike_figure(self)}
 
     def lead(self) -> str:
-        """What CKA is."""
+        """Return what CKA is."""
         return (
             "CKA of the states after every two steps, debiased: 1 where one is a rotated and "
             "scaled copy of the other, about 0 where they have nothing in common."
@@ -92,7 +92,7 @@ def cka_distances(one: TrajectoryResult, other: TrajectoryResult) -> list[float]
 
 
 def nsi_distances(one: TrajectoryResult, other: TrajectoryResult) -> list[float]:
-    """How far the NSI of each step of two networks is apart."""
+    """Return how far the NSI of each step of two networks is apart."""
     _check_alike(one, other)
     return [abs(a.nsi - b.nsi) for a, b in zip(one.steps, other.steps, strict=True)]
 

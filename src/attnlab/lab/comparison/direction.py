@@ -40,7 +40,7 @@ closer than this factor. Error rates of 0.9 % and 1.3 % are not; 0.9 and 9 % wou
 
 
 def direction(metric: str) -> Literal["higher", "lower"] | None:
-    """Which values are better; None if the name does not say it.
+    """Return which values are better; None if the name does not say it.
 
     A word for the lower at the end decides: `top1_error` and `dice_loss` are an error and a loss.
     Other names with words of both kinds, and negated ones (`neg_mean_squared_error`), say nothing.

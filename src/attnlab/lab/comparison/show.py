@@ -7,7 +7,7 @@ from attnlab.lab.comparison.result import ComparisonResult
 
 
 def comparison_footnotes(comparison: ComparisonResult) -> list[str]:
-    """What must be known to read it."""
+    """Return what must be known to read it."""
     table = comparison.judged
     by = (
         "the anytime interval, which stays right when seeds are added after a look"

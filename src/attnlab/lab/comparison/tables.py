@@ -145,7 +145,8 @@ def rows_with_names(rows: Rows) -> Rows:
 
 
 def is_wide(rows: Rows) -> bool:
-    """Whether it is the export of a W&B chart: headings `run - metric` after the first one."""
+    """Return whether it is the export of a W&B chart: headings `run - metric` after the first
+    one."""
     _, *others = rows[0]
     return bool(others) and all(_BETWEEN in head for head in others)
 

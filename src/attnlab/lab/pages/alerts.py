@@ -12,7 +12,7 @@ from attnlab.results.record import StudyRecord
 
 
 def plan_alerts(record: StudyRecord) -> list[Chip]:
-    """What belongs beside the verdict: whether it is of one plan, one set of data, one
+    """Return what belongs beside the verdict: whether it is of one plan, one set of data, one
     version of what computed it, and of now."""
     table, found = record.table, []
     if not record.is_current:

@@ -28,7 +28,7 @@ _CURVES = 3
 
 
 def compare_page(comparison: ComparisonResult) -> Page:
-    """What the page of a comparison shows."""
+    """Show what a comparison found."""
     sections = [_help(comparison), *_way(comparison), _numbers(comparison)]
     sections += [_alerts(comparison), _reproduce(comparison)]
     title, chips = comparison.judged.title, _chips(comparison)

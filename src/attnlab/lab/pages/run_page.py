@@ -35,12 +35,12 @@ from attnlab.surgery.folding import FoldReceipt
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `folder` is the directory of a run."""
+    """Return whether `folder` is the directory of a run."""
     return (folder / "config.json").is_file() and not (folder / "studies").is_dir()
 
 
 def run_page(folder: Path) -> Page:
-    """What the directory of a run says."""
+    """Show what the directory of a run says."""
     run = StoredRun(folder)
     sections = [_way(run), *_depth(run), *_stiffness(run), *_gates(run), *_fold(run)]
     sections += run_classes_section(run.measured_result(ClassesResult))

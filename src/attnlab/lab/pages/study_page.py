@@ -29,7 +29,7 @@ _ORDER = ("begun", "damaged", "failed", "waiting", "done")
 
 
 def is_open(record: StudyRecord) -> bool:
-    """Whether runs are still to be done."""
+    """Return whether runs are still to be done."""
     return len(record.finished) < len(record.runs)
 
 

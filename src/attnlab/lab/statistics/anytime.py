@@ -69,7 +69,8 @@ def log_e_value(t: ArrayLike, number: ArrayLike, g: float = PRIOR_VARIANCE) -> N
 
 
 def e_value(differences: Sequence[float], g: float = PRIOR_VARIANCE) -> float:
-    """How many times likelier the differences are with an effect than without; 1 for one of them.
+    """Return how many times likelier the differences are with an effect than without; 1 for one of
+    them.
 
     Their order does not matter, nor their unit.
     """
@@ -246,5 +247,6 @@ def check_level(level: object, above: float = 0) -> None:
 
 
 def is_real_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a real number, nan and infinity among them, and not true or false."""
+    """Return whether a value is a real number, nan and infinity among them, and not true or
+    false."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -43,7 +43,7 @@ def equivalence(
     sequential: bool = False,
     cannot_tell: str = "",
 ) -> Equivalence:
-    """Whether `module` is as good as `other`, by the seeds that both have.
+    """Return whether `module` is as good as `other`, by the seeds that both have.
 
     Args:
         module: values by seed.

@@ -213,7 +213,8 @@ class Study(Axes):
 
 
 def row_label(entry: Module, place: str) -> str:
-    """What a row is called in tables; `place` is where its gates are, empty if everywhere."""
+    """Return what a row is called in tables; `place` is where its gates are, empty if
+    everywhere."""
     return f"{entry.label} @ {place}" if place else entry.label
 
 

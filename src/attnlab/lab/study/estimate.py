@@ -93,9 +93,9 @@ def plan_study(
     *,
     steps: StepTable | None = None,
 ) -> PlannedStudy:
-    """What is done and what is left. Of every row that has no finished run, steps of its own
-    network are timed, `report` is told which, before; or taken from a table of another device,
-    for which runs that finished here say nothing."""
+    """Say what is done and what is left. Of every row that has no finished run, steps of its own
+    network are timed, `report` is told which, before; or taken from a table of another device, for
+    which runs that finished here say nothing."""
     store = Store.at(out)
     runs = planned_runs(extended(store, study))
     estimates: dict[StudyCell, Estimate] = {}
@@ -191,7 +191,7 @@ class _Steps:
 
 
 def facts_of(config: RunConfig) -> Facts:
-    """How many images of what shape; the well-known data sets need not be there."""
+    """Return how many images of what shape; the well-known data sets need not be there."""
     data = config.data
     if data.name not in SETS:
         return load_data(data).facts

@@ -10,7 +10,7 @@ from attnlab._errors import InputError, unknown_name
 
 
 def study_table_of(file: Path) -> dict[str, Any]:
-    """What the TOML file of a study holds."""
+    """Return what the TOML file of a study holds."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

@@ -265,8 +265,8 @@ def _numbers(seeds: Sequence[int]) -> str:
 
 
 def runs_with_other_threads(store: Store, entries: Sequence[RunEntry]) -> Counter[int]:
-    """How many runs of a plan that are not finished are there with other threads, by how many
-    threads these have."""
+    """Return how many runs of a plan that are not finished are there with other threads, by how
+    many threads these have."""
     wanted = {
         _without_threads(entry.identity): entry.identity.get("threads")
         for entry in entries

@@ -114,7 +114,7 @@ class Claims:
         return None
 
     def renew(self, taken: Taken) -> bool:
-        """Whether this process still has the claim; if so, for longer."""
+        """Return whether this process still has the claim; if so, for longer."""
         found, (folder, number) = self._own(taken), _parsed(taken.name)
         later = self._last_names(self.objects.listing(CLAIMS)).get(folder, taken.name)
         if found is None or _parsed(later).number > number:
@@ -247,7 +247,7 @@ def claims_of(mirror: Mirror) -> Claims:
 
 
 def process_lives(process: int) -> bool:
-    """Whether there is a process of this machine with that number."""
+    """Return whether there is a process of this machine with that number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

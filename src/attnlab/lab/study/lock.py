@@ -98,7 +98,7 @@ def _locked(directory: Path, starter: int | None) -> Iterator[bool]:
 
 
 def is_claimed(directory: Path) -> bool:
-    """Whether some process works on the run in `directory`, on this machine or another."""
+    """Return whether some process works on the run in `directory`, on this machine or another."""
     if _is_claimed_here(directory):
         return True
     mirror = mirror_of(directory.parent)
@@ -134,7 +134,8 @@ def _is_locked(file: Path) -> bool:
 
 
 def is_left_behind(directory: Path) -> bool:
-    """Whether a process of this machine works on the run whose starter is gone. It ends soon."""
+    """Return whether a process of this machine works on the run whose starter is gone. It ends
+    soon."""
     found = _owner(directory)
     if found is None or found.starter is None or found.host != socket.gethostname():
         return False

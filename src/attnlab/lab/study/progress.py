@@ -38,7 +38,7 @@ class RunProgress:
 
 
 def run_progress(store: Store, entry: RunEntry, state: State, metric: str) -> RunProgress:
-    """What the files of a run say of it."""
+    """Return what the files of a run say of it."""
     run = store.run(entry)
     budget = run.config.recipe.budget
     if run.is_digested:

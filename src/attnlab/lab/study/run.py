@@ -83,7 +83,7 @@ def with_threads_of(study: Study, store: Store, executor: Executor) -> Study:
 
 
 def is_decided(table: StudyTable) -> bool:
-    """Whether every module is known to be better or worse than the plain backbone."""
+    """Return whether every module is known to be better or worse than the plain backbone."""
     rows = [row for group in table.groups for row in group.rows if not row.plain]
     found = [row.comparison.verdict if row.comparison else "cannot tell" for row in rows]
     return all(verdict in ("better", "worse") for verdict in found)

@@ -101,7 +101,7 @@ class SharedRow:
     """After its gates were folded away. None where they do not fold, or it was not timed."""
 
     def same_as(self, other: SharedRow) -> bool:
-        """Whether it is that row; another machine, or another hour, has other times."""
+        """Return whether it is that row; another machine, or another hour, has other times."""
         timeless = [replace(row, time=None, folded_time=None) for row in (self, other)]
         return timeless[0] == timeless[1]
 
@@ -160,8 +160,8 @@ class SharedTable(Result):
         return paired_difference(first, second)
 
     def seeds_to_tell(self, one: str, other: str) -> int | None:
-        """How many seeds it takes to tell two rows apart, with 80 % power at the 95 % level, if
-        they differ by as much, and scatter by as much, as in this table. None if the seeds say
+        """Return how many seeds it takes to tell two rows apart, with 80 % power at the 95 % level,
+        if they differ by as much, and scatter by as much, as in this table. None if the seeds say
         nothing: no difference, or the same for every seed, or more than a thousand."""
         found = self.difference(one, other)
         return None if not found.std or not found.mean else seeds_needed(found.mean, found.std)

@@ -7,7 +7,7 @@ from attnlab.results.table import StudyTable
 
 
 def column_notes(table: StudyTable) -> list[str]:
-    """What the columns are."""
+    """Return what the columns are."""
     metric = table.metric
     unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
     interval = "an anytime-valid interval" if table.sequential else "a Student-t interval"
@@ -68,7 +68,7 @@ def markdown(table: StudyTable) -> str:
 
 
 def study_footnotes(table: StudyTable) -> list[str]:
-    """What must be known to read the table."""
+    """Return what must be known to read the table."""
     lines = [*table.changes, *table.mixed, *table.notes]
     lines += [*column_notes(table), *_missing_intervals(table)]
     if table.paper_source:

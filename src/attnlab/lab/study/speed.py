@@ -66,14 +66,14 @@ def chosen_runs(store: Store, study: StoredStudy, group: str) -> dict[str, Path]
 
 
 def is_of(timed: GroupSpeed, runs: dict[str, Path]) -> bool:
-    """Whether these very runs were timed."""
+    """Return whether these very runs were timed."""
     return {row: each.folder for row, each in timed.rows.items()} == {
         row: folder.name for row, folder in runs.items()
     }
 
 
 def group_speed(store: Store, study: StoredStudy, group: str) -> tuple[GroupSpeed | None, str]:
-    """What was timed of a group, or why it was not."""
+    """Return what was timed of a group, or why it was not."""
     found = read_speed(store.study_directory(study.name))
     command = f"`{study.called.measure(study.name, 'speed')}`"
     if found is None:

@@ -90,7 +90,7 @@ class Store:
         return self.out / "studies" / name
 
     def run(self, entry: RunEntry) -> StoredRun:
-        """What is there of a run."""
+        """Return what is there of a run."""
         key = entry.folder, entry.run_id
         if key in self._kept:
             return self._kept[key]
@@ -155,7 +155,7 @@ def _resolved(run: PlannedRun) -> str:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether there is a result, be it damaged or not."""
+    """Return whether there is a result, be it damaged or not."""
     return StoredRun(directory).has_result
 
 

@@ -20,7 +20,8 @@ def number_of_gpus() -> int:
 
 
 def threads_of_environment() -> int | None:
-    """What OMP_NUM_THREADS asks for; None if it is not set, or is not a number of threads."""
+    """Return what OMP_NUM_THREADS asks for; None if it is not set, or is not a number of
+    threads."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 

@@ -126,7 +126,7 @@ def changed_defaults(folder: Path, config: RunConfig) -> list[str]:
 
 
 def read_identity(folder: Path) -> Identity | None:
-    """What a run's directory says it was made from; None where it says nothing."""
+    """Return what a run's directory says it was made from; None where it says nothing."""
     file = folder / FILE
     if not file.is_file():
         return None

@@ -38,7 +38,7 @@ class LossSums:
         self.seen: int = found.get("seen", 0)
 
     def saved(self) -> Saved:
-        """What a new one is made from."""
+        """Return what a new one is made from."""
         sums = None if self.sums is None else self.sums.cpu()
         return {"sums": sums, "names": self.names, "parts": self.parts, "seen": self.seen}
 
@@ -80,7 +80,7 @@ class Midway:
         return self.step, self.waited, self.seconds
 
     def saved(self, processes: Sequence[Saved]) -> Saved:
-        """What a checkpoint holds, with the part of each of the processes."""
+        """Return what a checkpoint holds, with the part of each of the processes."""
         return {
             "step": self.step,
             "steps": self.steps,
@@ -91,7 +91,7 @@ class Midway:
 
     @classmethod
     def read(cls, saved: Mapping[str, Any], rank: int, processes: int) -> Midway:
-        """What `saved` returned, for one of the processes. With another number of them than
+        """Return what `saved` returned, for one of the processes. With another number of them than
         before the run goes on, but not to the bit."""
         part = dict(saved)
         everyones: list[Saved] = part.pop("processes")

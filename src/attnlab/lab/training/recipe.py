@@ -175,7 +175,8 @@ class Recipe(Strict):
         return Budget(self.epochs, self.steps, self.interval)
 
     def seen(self, images: int) -> int:
-        """How many images a run trains on, of a data set of so many; one counts each time."""
+        """Return how many images a run trains on, of a data set of so many; one counts each
+        time."""
         return self.epochs * images if self.steps is None else self.steps * self.batch_size
 
 

@@ -59,7 +59,7 @@ def base_rate(recipe: Recipe) -> float:
 
 
 def warmup(recipe: Recipe, step: int) -> float:
-    """What the learning rate of a step, counted from 0 over all epochs, is multiplied by."""
+    """Return what the learning rate of a step, counted from 0 over all epochs, is multiplied by."""
     if step >= recipe.warmup_steps:
         return 1.0
     return _FIRST + (1 - _FIRST) * step / recipe.warmup_steps

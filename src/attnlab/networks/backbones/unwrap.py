@@ -25,7 +25,7 @@ class WeightsNote(UserWarning):
 
 
 def is_state(content: object) -> TypeGuard[Mapping[str, Tensor]]:
-    """Whether `content` is tensors by name."""
+    """Return whether `content` is tensors by name."""
     return (
         isinstance(content, Mapping)
         and all(isinstance(name, str) for name in content)

@@ -70,7 +70,7 @@ def filled(description: Description, state: Mapping[str, Tensor], source: str) -
 
 
 def names_have_gates(names: Iterable[str]) -> bool:
-    """Whether tensors of inserted gates are among those with these names."""
+    """Return whether tensors of inserted gates are among those with these names."""
     return any(part.startswith("attnlab") for name in names for part in name.split("."))
 
 
@@ -255,7 +255,7 @@ def load(
 
 
 def describe(path: str | Path) -> Description | None:
-    """What a file of weights, or a run's folder, says about its network; None if nothing."""
+    """Return what a file of weights, or a run's folder, says about its network; None if nothing."""
     file = _weights_file(path)
     if not is_safetensors(file):
         return None

@@ -25,7 +25,7 @@ from attnlab.surgery.insertion.insert import insert
 
 
 def is_of_transformers(network: nn.Module) -> bool:
-    """Whether it is one of Hugging Face's, which have folders and not files."""
+    """Return whether it is one of Hugging Face's, which have folders and not files."""
     return any(
         each.__name__ == "PreTrainedModel" and each.__module__.startswith("transformers.")
         for each in type(network).__mro__

@@ -66,8 +66,8 @@ class Simulation:
             yield moved
 
     def joint_cost(self, judge: Judge, keys: Iterable[PlaceKey]) -> float:
-        """What it costs to hold these places at once. The change of an output is squared, because
-        the squares of changes that have nothing to do with each other add up."""
+        """Return what it costs to hold these places at once. The change of an output is squared,
+        because the squares of changes that have nothing to do with each other add up."""
         with self.held(keys):
             value = judge.judge(self.model).value
         return value**2 if judge.cost == "output" else value
@@ -115,7 +115,7 @@ class Choice:
     held_out: Judge
 
     def lessons(self, model: nn.Module) -> tuple[Lesson, ...]:
-        """What `model`, the original, answers on the images that chose."""
+        """Return what `model`, the original, answers on the images that chose."""
         if self.choosing.calls:
             raise FoldError(
                 f"{type(model).__name__} selects what it returns, as detectors do, so there is no "

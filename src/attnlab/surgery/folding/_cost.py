@@ -69,18 +69,18 @@ class Judge:
         return self._accuracy(self.before)[0]
 
     def judge(self, model: nn.Module) -> Cost:
-        """What `model` costs as it is now."""
+        """Return what `model` costs as it is now."""
         answers = self.answers(model)
         accuracy, error = self._accuracy(answers)
         cost = self.cost_of([self.changes(answers)])
         return cost._replace(accuracy=accuracy, accuracy_error=error)
 
     def answers(self, model: nn.Module) -> list[tuple[Tensor, ...]]:
-        """What `model` answers now."""
+        """Return what `model` answers now."""
         return [_numbers(model, part, self.calls) for part in self.parts]
 
     def changes(self, answers: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
-        """What changed, and the size of what was there, image by image."""
+        """Return what changed, and the size of what was there, image by image."""
         found = [
             _CHANGES[self.cost](before, after, part)
             for part, before, after in zip(self.parts, self.before, answers, strict=True)

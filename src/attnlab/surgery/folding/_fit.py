@@ -85,8 +85,8 @@ class _Fitting(Taps):
 def fit(
     model: nn.Module, found: Watchable, places: Sequence[Place], parts: Sequence[Part]
 ) -> tuple[dict[str, Tap], dict[str, Tensor]]:
-    """What is known of every gate without a constant after one pass over `parts`, by name; and the
-    constants of those that have the same value at all pixels."""
+    """Return what is known of every gate without a constant after one pass over `parts`, by name;
+    and the constants of those that have the same value at all pixels."""
     taps = taps_of(found, places)
     axes = {held.name: place.site.channel_axis for place in places for held in place.gates}
     observer = _Fitting(taps, axes, signature_of(model))

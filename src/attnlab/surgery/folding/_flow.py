@@ -55,7 +55,7 @@ class Flow:
         return self.nodes[arguments(node)[name].index]
 
     def matters(self, index: int) -> bool:
-        """Whether anything reads the values of this tensor after it was read."""
+        """Return whether anything reads the values of this tensor after it was read."""
         node = self.nodes[index]
         return node.operation != "write_view" or bool(self.readers[index])
 
@@ -73,7 +73,8 @@ def arguments(node: Node) -> dict[str, Any]:
 
 
 def viewed(nodes: Sequence[Node], node: Node) -> tuple[Node, list[Node]]:
-    """What `node` is a view of, and the changes of layout that make it one, the last first."""
+    """Return what `node` is a view of, and the changes of layout that make it one, the last
+    first."""
     layouts = []
     while node.kind == "layout" and len(node.inputs) == 1:
         layouts.append(node)

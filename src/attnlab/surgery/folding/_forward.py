@@ -27,8 +27,9 @@ from attnlab.surgery.folding._walk import Demand, described
 def walk_on(
     flow: Flow, start: int, ids: Tensor, keep: int, barriers: Set[int], reader: int | None = None
 ) -> tuple[list[Demand], frozenset[int]]:
-    """What the readers of the gated tensor `start`, or this one of them, must ask of their weights,
-    and the ids whose gates must not be negative. Raises `Refusal` where one cannot take the gate.
+    """Return what the readers of the gated tensor `start`, or this one of them, must ask of their
+    weights, and the ids whose gates must not be negative. Raises `Refusal` where one cannot take
+    the gate.
     """
     carried: dict[int, Tensor] = {start: ids}
     demands: list[Demand] = []

@@ -34,7 +34,7 @@ class Norms:
 
     @classmethod
     def of(cls, model: nn.Module, parts: Sequence[Part]) -> Norms:
-        """What those of `model` see now."""
+        """Return what those of `model` see now."""
         found = []
         for part in parts:
             seen: dict[str, list[tuple[Tensor, Tensor]]] = {}

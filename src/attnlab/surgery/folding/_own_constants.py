@@ -54,8 +54,8 @@ class Scale:
         return self.elements.expand(shape)
 
     def leaves(self, network: nn.Module) -> bool:
-        """Whether its module goes as a whole. In networks of Hugging Face all keys stay: what reads
-        their folders would draw a missing scale anew."""
+        """Return whether its module goes as a whole. In networks of Hugging Face all keys stay:
+        what reads their folders would draw a missing scale anew."""
         return self.alone and not hasattr(network, "config")
 
     def take_out(self, network: nn.Module) -> None:
@@ -81,8 +81,8 @@ def _configure(network: nn.Module, attribute: str) -> None:
 
 
 def together(network: nn.Module, scale: Scale) -> str:
-    """What names all the scales that are one number: of a layer, or of the configuration from which
-    all layers have it."""
+    """Return what names all the scales that are one number: of a layer, or of the configuration
+    from which all layers have it."""
     value = getattr(network.get_submodule(scale.module), scale.attribute)
     configured = hasattr(network, "config") and not isinstance(value, Tensor)
     return scale.attribute if configured else scale.name
@@ -130,8 +130,8 @@ def scales(network: nn.Module, run: Run) -> Iterator[tuple[Scale, Site, Tensor]]
 
 
 def scaled_input(graph: Graph, node: Node) -> int | None:
-    """What `node` multiplies by something that does not depend on the input, outside of norms, if
-    that is what it does."""
+    """Return what `node` multiplies by something that does not depend on the input, outside of
+    norms, if that is what it does."""
     if node.operation != "mul" or len(node.data_inputs) != 1:
         return None
     (source,) = node.data_inputs

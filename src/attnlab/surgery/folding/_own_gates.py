@@ -57,7 +57,7 @@ class ComputedGate:
         return product.inputs[self.multiplier.key.operand]
 
     def source(self, product: Node) -> int:
-        """What it multiplies."""
+        """Return what it multiplies."""
         assert self.multiplier.key is not None
         return product.inputs[1 - self.multiplier.key.operand]
 

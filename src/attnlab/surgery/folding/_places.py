@@ -173,7 +173,7 @@ class Place:
         return self.own and self.scale is None and self.own_gate is None
 
     def leaves(self, network: nn.Module) -> bool:
-        """Whether a module of `network` goes with the gate."""
+        """Return whether a module of `network` goes with the gate."""
         return self.is_module or (self.scale is not None and self.scale.leaves(network))
 
     def keeping(self, reason: str) -> Place:
@@ -234,7 +234,8 @@ def scale_places(model: nn.Module, run: Run) -> list[Place]:
 
 
 def has_constant_gates(model: nn.Module) -> bool:
-    """Whether some gate that attnlab inserted is the same for every input, so that it may fold."""
+    """Return whether some gate that attnlab inserted is the same for every input, so that it may
+    fold."""
     return any(place.folded for place in inserted_places(model))
 
 

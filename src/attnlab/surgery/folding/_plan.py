@@ -53,7 +53,7 @@ Plan = dict[PlaceKey, Scaling | Refusal]
 
 
 def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
-    """What takes the folded gates of each of `places`, or why nothing can.
+    """Return what takes the folded gates of each of `places`, or why nothing can.
 
     `flow` is a run of `network` in which every gate is one node, `whole`. Gates that stay are
     barriers: no other gate may pass them.
@@ -241,19 +241,19 @@ def _check_inverse(place: Place, found: Scaling, tensors: Mapping[str, Tensor]) 
 
 
 def values(place: Place) -> Tensor:
-    """What each id stands for. Of a gate of the network's own, relative to what it returns when its
-    logits are zero."""
+    """Return what each id stands for. Of a gate of the network's own, relative to what it returns
+    when its logits are zero."""
     rest = 1.0 if place.own_gate is None else place.own_gate.at_zero
     return by_ids(place.vector() / rest)
 
 
 def by_ids(vector: Tensor) -> Tensor:
-    """What each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
+    """Return what each id stands for: the gates, and 1 for the ids `keep` (C) and NOT_READ (-1)."""
     return torch.cat((vector, torch.ones(2, dtype=torch.float64)))
 
 
 def factors(places: Sequence[Place], decided: Plan) -> dict[str, Tensor]:
-    """What each parameter is multiplied by, in float64."""
+    """Return what each parameter is multiplied by, in float64."""
     product: dict[str, Tensor] = {}
     for place in places:
         scaling = decided.get(place.key)

@@ -49,22 +49,22 @@ def ways(flow: Flow, node: Node, asked: Asked) -> list[Way]:
 
 
 def selects(node: Node) -> bool:
-    """Whether the operation reads some elements of its input and leaves others."""
+    """Return whether the operation reads some elements of its input and leaves others."""
     return node.operation in operations.SLICES and node.function is not None
 
 
 def moves(node: Node) -> bool:
-    """Whether the operation only moves, copies or averages elements."""
+    """Return whether the operation only moves, copies or averages elements."""
     return node.operation in _MOVES
 
 
 def unchanged(node: Node) -> bool:
-    """Whether the operation keeps every element where it is, or drops it."""
+    """Return whether the operation keeps every element where it is, or drops it."""
     return node.operation in _UNCHANGED
 
 
 def homogeneous(node: Node) -> bool:
-    """Whether the operation lets a scaling through that is not negative."""
+    """Return whether the operation lets a scaling through that is not negative."""
     return node.operation in _HOMOGENEOUS or bool(_MAX_POOL.match(node.operation))
 
 

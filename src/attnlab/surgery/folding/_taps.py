@@ -63,7 +63,7 @@ class Tap:
 
 
 def by_token(gate: GateSource) -> bool:
-    """Whether the mean over tokens can stand for this gate: it looks at each token alone."""
+    """Return whether the mean over tokens can stand for this gate: it looks at each token alone."""
     if gate.kind != "product":
         return isinstance(gate.module, TokenwiseGate)
     step, _ = gate.calls[0]

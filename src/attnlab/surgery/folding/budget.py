@@ -31,7 +31,8 @@ def cost_curve(
     add_affine: bool = False,
     example: Example | None = None,
 ) -> Curve:
-    """What it costs to make the gates of `model` constant, one after the other, the cheapest first.
+    """Return what it costs to make the gates of `model` constant, one after the other, the cheapest
+    first.
 
     Predicted on half of the images, measured on the other half; nothing is folded. The arguments
     are those of `fold_budget`, whose budget takes a part of this curve: `within(budget)`.
@@ -50,7 +51,7 @@ def choice_of(
     *,
     add_affine: bool,
 ) -> tuple[Choice, Example]:
-    """Which gates can be constant, and the example on which that was found."""
+    """Return which gates can be constant, and the example on which that was found."""
     check_cost(cost)
     data = halves(model, images)
     check_cost(cost, data)

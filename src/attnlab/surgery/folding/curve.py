@@ -54,7 +54,7 @@ class Curve:
     """What was asked for, if anything was folded."""
 
     def within(self, budget: Budget) -> int:
-        """How many gates go if the predicted cost may be `budget` at most."""
+        """Return how many gates go if the predicted cost may be `budget` at most."""
         if budget == "all":
             return len(self.points)
         return max((n for n, p in enumerate(self.points, 1) if p.predicted <= budget), default=0)

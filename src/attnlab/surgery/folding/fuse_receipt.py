@@ -51,7 +51,7 @@ class FuseReceipt(Receipt):
     """The relative change of the output when all is computed and merged in float64."""
 
     def count(self, kind: Kind) -> int:
-        """How many of this kind were merged."""
+        """Return how many of this kind were merged."""
         return sum(each.kind == kind for each in self.merged)
 
     @property

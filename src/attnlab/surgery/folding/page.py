@@ -31,7 +31,7 @@ _ELSEWHERE = ("rows", "provenance", "curve", "values")
 
 
 def fold_page(receipt: FoldReceipt) -> Page:
-    """What folding did."""
+    """Show what folding did."""
     sections = [] if receipt.curve is None else [_cost_section(receipt, receipt.curve)]
     if receipt.rows:
         sections.append(_gates_section(receipt))

@@ -157,7 +157,8 @@ _SMALL = 0.1
 
 
 def start_notes(network: nn.Module, sites: Sequence[Site]) -> list[str]:
-    """What to know of the constant gates at `sites`, which were just attached, as they start."""
+    """Return what to know of the constant gates at `sites`, which were just attached, as they
+    start."""
     chosen = {(site.home, site.label) for site in sites}
     gates = [
         attachment.gate_module

@@ -37,13 +37,13 @@ _LESS = 1e-4
 
 
 def is_token_site(site: Site) -> bool:
-    """Whether a gate there multiplies (inputs, tokens, channels)."""
+    """Return whether a gate there multiplies (inputs, tokens, channels)."""
     return len(site.shape) == 3 and site.channel_axis == 2
 
 
 def looks_over_tokens(item: Resolved, site: Site) -> bool:
-    """Whether the gate at one token depends on others: tried with random parameters, since a gate
-    that starts as a constant is none when it was trained."""
+    """Return whether the gate at one token depends on others: tried with random parameters, since a
+    gate that starts as a constant is none when it was trained."""
     if item.constant:
         return False
     with torch.random.fork_rng(devices=[]), torch.no_grad():

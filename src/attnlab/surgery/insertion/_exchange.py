@@ -40,7 +40,7 @@ _Forward = Callable[..., object]
 
 
 def host(module: nn.Module) -> Hosted:
-    """What `module` carries; its class is exchanged if that was nothing."""
+    """Return what `module` carries; its class is exchanged if that was nothing."""
     if isinstance(module, GraphModule):
         raise SiteError(
             "No gate can act in the forward of a torch.fx.GraphModule: torch writes that anew, and "

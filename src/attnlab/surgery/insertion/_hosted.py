@@ -61,7 +61,7 @@ def _names(children: Mapping[str, nn.Module | None]) -> set[str]:
 
 
 def hosted_by(module: nn.Module) -> Hosted | None:
-    """What `module` carries, or None."""
+    """Return what `module` carries, or None."""
     found: Hosted | None = module.__dict__.get(ATTRIBUTE)
     return found
 

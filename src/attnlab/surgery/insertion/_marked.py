@@ -84,7 +84,8 @@ class MarkHook:
         return marked
 
     def in_place(self, owner: nn.Module) -> bool:
-        """Whether the child of `owner` is as it was, and nobody else looks at what it returns."""
+        """Return whether the child of `owner` is as it was, and nobody else looks at what it
+        returns."""
         host = owner._modules.get(self.name)
         if host is not self.host or host._compiled_call_impl is not None:
             return False
@@ -133,7 +134,7 @@ def _plain(value: Any) -> Any:
 def may_mark(
     owner: nn.Module, additions: Sequence[GatedAddition], args: tuple[object, ...]
 ) -> bool:
-    """Whether a call of `owner` can go the short way.
+    """Return whether a call of `owner` can go the short way.
 
     In training it could take another path than on the example, which was run in eval mode, and a
     branch that is dropped at random on its way has lost its mark.

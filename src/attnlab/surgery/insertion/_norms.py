@@ -36,7 +36,7 @@ def replace_norms(
 
 
 def has_gates_in_norms(network: nn.Module) -> bool:
-    """Whether some norm of `network` has a gate inside (IEBN)."""
+    """Return whether some norm of `network` has a gate inside (IEBN)."""
     return any(isinstance(module, InstanceEnhancementBatchNorm) for module in network.modules())
 
 

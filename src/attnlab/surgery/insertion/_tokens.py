@@ -16,7 +16,7 @@ from attnlab.surgery.insertion._resolve import Resolved
 
 
 def on_meta(network: nn.Module) -> bool:
-    """Whether nothing can be seen in the network's states, because they have no values."""
+    """Return whether nothing can be seen in the network's states, because they have no values."""
     return any(parameter.is_meta for parameter in network.parameters())
 
 

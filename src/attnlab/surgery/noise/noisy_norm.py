@@ -30,7 +30,7 @@ class Carried:
     during: During
 
     def acts(self, training: bool) -> bool:
-        """Whether it acts in a norm that is in training mode, or is not."""
+        """Return whether it acts in a norm that is in training mode, or is not."""
         return self.during == "both" or (self.during == "training") == training
 
 
@@ -52,7 +52,8 @@ def carry(norm: nn.Module, noises: list[Carried]) -> None:
 
 
 def adds_noise(norm: nn.Module) -> bool:
-    """Whether its class is still the one that adds noise: some tools put another in its place."""
+    """Return whether its class is still the one that adds noise: some tools put another in its
+    place."""
     return isinstance(norm, _NoisyNorm)
 
 

@@ -65,7 +65,7 @@ def identity_of(
     answers: Sequence[object],
     settings: object,
 ) -> dict[str, str]:
-    """What decides the result of a repair that is about to start."""
+    """Return what decides the result of a repair that is about to start."""
     chosen = {id(parameter) for parameter in moving}
     kinds = [(n, type(m).__module__, type(m).__qualname__) for n, m in network.named_modules()]
     tensors = [
