@@ -111,7 +111,7 @@ def train(network: nn.Module, steps: int) -> tuple[float, float]:
 def print_next() -> None:
     heading("Next:")
     print("  .venv/bin/attnlab modules                        every gate, its paper, its cost")
-    print("  .venv/bin/attnlab try eca timm:resnet50  the same for a network of yours")
+    print("  .venv/bin/attnlab try eca timm:resnet50  the same for a network of your own")
     print("  .venv/bin/attnlab stiffness resnet20             the measure of part 3, on your data")
     print("  .venv/bin/attnlab doctor                         what is installed, what is missing")
     print("  make test                                        everything that is promised, checked")

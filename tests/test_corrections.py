@@ -77,7 +77,7 @@ def test_section24_a_small_gate_does_not_make_nsi_large() -> None:
 
 def test_eq9_the_branch_is_not_the_change_where_a_relu_follows() -> None:
     torch.manual_seed(0)
-    shortcut = torch.rand(4, 8)  # behind a ReLU itself
+    shortcut = torch.rand(4, 8)  # after a ReLU itself
     branch = torch.randn(4, 8)
     change = (shortcut + branch).relu() - shortcut
     assert (change - branch).abs().max() > 0.1

@@ -250,7 +250,7 @@ def test_modules_of_python_itself_are_not_even_imported(path: str) -> None:
             sys.modules[module] = before
     assert str(raised.value) == (
         f"Module {module!r} is a part of Python itself and holds no network, so {path!r} is not "
-        f"imported. Expected a class of yours as 'module.Class'."
+        f"imported. Expected a class of your own as 'module.Class'."
     )
 
 

@@ -281,7 +281,7 @@ def test_what_is_said_about_wrong_paths() -> None:
         "the folder that holds it on PYTHONPATH; for a study, also --import-from FOLDER."
     )
     assert message(UnknownNameError, lambda: source_digest("se")) == (
-        "Expected the class 'se' to be a name that comes with attnlab, or a class of yours as "
+        "Expected the class 'se' to be a name that comes with attnlab, or a class of your own as "
         "'module.Class'."
     )
 

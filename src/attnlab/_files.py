@@ -66,7 +66,7 @@ LONG_AGO = 3600.0
 
 def remove_partial(folder: Path, older_than: float = 0.0) -> None:
     """Remove what processes that were killed while writing left behind. In a folder that others may
-    write to at the same time, only what is `older_than` so many seconds."""
+    write to at the same time, only what is more than `older_than` seconds old."""
     latest = time.time() - older_than
     for pattern in (f".*{_PARTIAL}", f".*{_PARTIAL}.*"):
         for partial in folder.glob(pattern):

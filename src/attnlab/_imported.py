@@ -71,7 +71,7 @@ def imported_module(kind: str, path: str) -> ModuleType:
         # Not even imported: some act when they are (antigravity opens a browser).
         raise UnknownNameError(
             f"Module {module_name!r} is a part of Python itself and holds no {kind}, so {path!r} "
-            f"is not imported. Expected a class of yours as 'module.Class'."
+            f"is not imported. Expected a class of your own as 'module.Class'."
         )
     try:
         return importlib.import_module(module_name)

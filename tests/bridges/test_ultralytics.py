@@ -57,8 +57,8 @@ def test_nothing_moves_and_no_key_is_lost(name: str) -> None:
 @pytest.mark.parametrize(
     ("gate", "more", "left"),
     [
-        ("se", {}, 13),  # behind the activation: untouched
-        ("se", {"place": "norm"}, 13),  # behind norms, which go
+        ("se", {}, 13),  # after the activation: untouched
+        ("se", {"place": "norm"}, 13),  # after norms, which go
         ("asr:se", {}, 0),  # constant: folds
         ("step", {}, 13),  # at the addition
     ],

@@ -59,7 +59,7 @@ class Entry:
 
     command: str
     check: str = ""
-    """Python that runs behind the lines, in their namespace."""
+    """Python that runs after the lines, in their namespace."""
     same: tuple[str, ...] = ()
     """Files that the lines write as the command did, byte for byte."""
 

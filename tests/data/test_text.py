@@ -24,7 +24,7 @@ def text(root: Path, **settings: object) -> DataConfig:
 
 
 def all_windows(config: DataConfig) -> tuple[list[bytes], list[bytes]]:
-    """Inputs with the last target behind them, of training and of validation."""
+    """Inputs with the last target after them, of training and of validation."""
     data = load_data(config)
     chunks = [Chunk(torch.arange(data.facts.train), 1.0)]
     found = []

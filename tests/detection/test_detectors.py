@@ -93,7 +93,7 @@ def test_gates_go_into_the_backbone():
         gates("in:rpn")
     with pytest.raises(
         SelectionError,
-        match=r"expected stages:, blocks:, .*, any: or norms behind",
+        match=r"expected stages:, blocks:, .*, any: or norms after",
     ):
         gates("in:backbone.body layer1.0")
 

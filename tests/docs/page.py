@@ -1,7 +1,7 @@
 """Run the examples of a page, top to bottom, and compare what they print with what it shows.
 
-- ```python blocks share one namespace. An ```output block right behind one shows what it printed.
-- ```console blocks hold commands, lines that begin with `$ `, each followed by its output. Behind
+- ```python blocks share one namespace. An ```output block right after one shows what it printed.
+- ```console blocks hold commands, lines that begin with `$ `, each followed by its output. After
   that of a command that fails stands `(exit code 2)`.
 - `make` commands take minutes. They are run when a page is refreshed, and in tests when
   ATTNLAB_DOCS=all.

@@ -307,7 +307,7 @@ def test_modes_around_it_see_the_gate_only_and_are_still_there_afterwards() -> N
         assert torch.equal(gate(x), expected)
 
 
-@pytest.mark.parametrize("where", ["behind a module", "at an addition"])
+@pytest.mark.parametrize("where", ["after a module", "at an addition"])
 @pytest.mark.parametrize("start", ["paper", "identity"])
 def test_inserted_it_does_what_the_module_would_do_there(where: str, start: str) -> None:
     class Block(nn.Module):
@@ -316,7 +316,7 @@ def test_inserted_it_does_what_the_module_would_do_there(where: str, start: str)
             self.conv = nn.Conv2d(16, 16, 3, padding=1)
 
         def branch(self, x: Tensor) -> Tensor:
-            return self.conv(x) if where == "behind a module" else torch.relu(self.conv(x))
+            return self.conv(x) if where == "after a module" else torch.relu(self.conv(x))
 
         def forward(self, x: Tensor) -> Tensor:
             return x + self.branch(x)

@@ -197,7 +197,7 @@ def simam_divided_by(fewer: int) -> Reference:
 
 
 def plane_gate(x: Array, state: State, name: str) -> Array:
-    """Of the axes behind the first two, when the second one is pooled away."""
+    """Of the axes after the first two, when the second one is pooled away."""
     planes = np.stack((x.max(axis=1), x.mean(axis=1)), axis=1)
     y = convolved(planes, state[f"{name}.conv.weight"], padding=3)
     return sigmoid(normalised(y, state, f"{name}.norm"))

@@ -210,9 +210,9 @@ def test_message_for_a_network_without_steps():
         "VGG has no residual step. Looked for additions of two feature maps of one shape where one "
         "was computed from the other, in one run on an input of shape (1, 3, 224, 224): 0 such "
         "additions, none of them a step.\n"
-        "To put a gate behind each of its 8 norms that feed an activation (the papers' placement "
+        "To put a gate after each of its 8 norms that feed an activation (the papers' placement "
         "for VGG): insert(model, gate, where='norms').\n"
-        "To name sites by hand, pass the modules behind whose output a gate is to act: "
+        "To name sites by hand, pass the modules after whose output a gate is to act: "
         "insert(model, gate, where=['features.1', 'features.5'])."
     )
 

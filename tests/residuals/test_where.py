@@ -271,7 +271,7 @@ def test_a_gate_is_no_module_to_name(network):
         chosen(net, ["layer1.0.attnlab"])
     assert str(caught.value) == (
         "No gate can act at 1 of 1 sites:\n"
-        "  layer1.0.attnlab: it is a gate that attnlab inserted; name the module behind which it "
+        "  layer1.0.attnlab: it is a gate that attnlab inserted; name the module after which it "
         "acts.\n"
         "Choose the others with where=lambda site: not site.refusal."
     )

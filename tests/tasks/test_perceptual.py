@@ -52,7 +52,7 @@ def test_vgg_maps_are_those_of_hooks_on_torchvision(vgg_file: Path) -> None:
     reference = make_layers(cfgs["D"])
     own = {n.removeprefix("features."): v.float() for n, v in state.items() if "features" in n}
     reference.load_state_dict(own, strict=False)
-    # Behind the second, fourth, seventh and tenth convolution, in the paper's count.
+    # After the second, fourth, seventh and tenth convolution, in the paper's count.
     convolutions = [n for n, layer in enumerate(reference) if isinstance(layer, nn.Conv2d)]
     places = [convolutions[n] + 1 for n in (1, 3, 6, 9)]
     assert places == list(VGG_MAPS.values())

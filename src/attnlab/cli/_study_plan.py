@@ -39,7 +39,7 @@ class PlanStudy:
     effect: float = 1.0
     """How many seeds show a difference of this size? In the unit of the study's result."""
     devices: int | None = None
-    """Also what it costs on so many devices like the one that was measured, a run on each."""
+    """Also what it costs on this many devices like the one that was measured, a run on each."""
     price: float | None = None
     """--devices: of one for an hour, in any currency."""
     steps: Path | None = None

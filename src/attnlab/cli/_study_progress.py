@@ -48,7 +48,7 @@ class OutcomeLines:
             print(line, flush=True)
 
     def line(self, outcome: Outcome) -> str:
-        """Empty where there is nothing new to say."""
+        """Empty if there is nothing new to say."""
         from attnlab.results import StoredRun
 
         job = outcome.job

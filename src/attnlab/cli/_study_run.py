@@ -57,7 +57,7 @@ class RunStudy:
     on: Literal["local", "ray", "slurm"] = "local"
     """This machine, a Ray cluster, or Slurm."""
     slots: int | None = None
-    """local: runs at a time. One per GPU, or per core where there is none, if left out."""
+    """local: runs at a time. One per GPU, or per core if there is none, if left out."""
     threads: int | None = None
     """Per process. They decide the bits of the weights, so runs with others are other runs. Those
     of the study's file if left out, else OMP_NUM_THREADS, else those of its last plan, else the

@@ -30,7 +30,7 @@ class SubmitRows:
     add: bool = False
     """Write the rows that fit into the table; else they are only checked."""
     import_from: tuple[Path, ...] = ()
-    """Folders with classes of yours that the study names, as in "my_gates.MyGate"."""
+    """Folders with classes of your own that the study names, as in "my_gates.MyGate"."""
 
 
 def submit_command(action: SubmitRows) -> None:

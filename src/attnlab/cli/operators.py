@@ -45,7 +45,7 @@ def operators(
       attnlab operators --device cuda --batch 32 --size 56 --out operators.json
 
     Args:
-        own: operators of yours, beside the others: subclasses of attnlab.evolution.Operator.
+        own: operators of your own, beside the others: subclasses of attnlab.evolution.Operator.
         channels: channels in and out.
         size: height and width of the map.
         kernel_size: window, odd.

@@ -30,7 +30,7 @@ class SpeedOptions:
     seconds: float = 4.0
     """For one row at most; at least ten rounds are timed."""
     device: str | None = None
-    """cpu or cuda; a GPU where there is one."""
+    """cpu or cuda; a GPU if there is one."""
 
 
 _Chosen = Annotated[SpeedOptions, tyro.conf.OmitArgPrefixes]

@@ -21,7 +21,7 @@ from attnlab.data.stream import read_batches
 IGNORED = 255
 """The number of pixels whose class does not count, as VOC and Cityscapes have it."""
 _PLACES = 2**20
-"""Places of a crop are drawn as one of so many and scaled to the image: the draws of an epoch do
+"""Places of a crop are drawn as one of this many and scaled to the image: the draws of an epoch do
 not depend on the sizes of the images."""
 
 

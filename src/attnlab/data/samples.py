@@ -20,7 +20,8 @@ from attnlab._spread import evenly_spread
 
 Item = TypeVar("Item")
 ALL_READ = 20_000
-"""Up to so many images all content is hashed and every image is opened before training: seconds."""
+"""Up to this number of images all content is hashed, and every image is opened, before training:
+seconds."""
 SOME_READ = 2_000
 """How many are if there are more, evenly spread: ImageNet's 150 GB would take half an hour."""
 

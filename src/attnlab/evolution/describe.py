@@ -108,7 +108,7 @@ class OperatorInfo:
     build: Callable[[int, int], nn.Module]
     """Builds the operator from channels and kernel size, with the papers' other settings."""
     parameters: str
-    """A formula; empty for one of yours, whose cost attnlab does not know."""
+    """A formula; empty for one of your own, whose cost attnlab does not know."""
     multiply_adds: str
     """The number per output pixel; D channels, K window, r reduction, G groups, e experts."""
     paper: str
@@ -179,14 +179,14 @@ OPERATORS: dict[str, OperatorInfo] = {
 
 
 def operator_infos(own: Sequence[str] = ()) -> list[OperatorInfo]:
-    """Every feature operator, then those of yours, as in "my_operators.MyOperator"."""
+    """Every feature operator, then your own, as in "my_operators.MyOperator"."""
     return [*OPERATORS.values(), *(_own_info(path) for path in own)]
 
 
 def _own_info(path: str) -> OperatorInfo:
     if not is_path(path):
         raise OptionError(
-            f"Expected an operator of yours, as in 'my_operators.MyOperator', but got {path!r}. "
+            f"Expected an operator of your own, as in 'my_operators.MyOperator', but got {path!r}. "
             f"Those of attnlab are shown anyway."
         )
     kind = own_operator(path)

@@ -47,7 +47,7 @@ class Gate(nn.Module, ABC):
     """How many spatial axes its maps may have: 1 sequences and tokens, 2 images, 3 volumes."""
 
     at_heads: ClassVar[bool] = False
-    """Whether it belongs in front of the output projection of attention, where there is one."""
+    """Whether it belongs in front of the output projection of attention, if there is one."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class GateInfo:
 
     @property
     def at_heads(self) -> bool:
-        """Whether it belongs in front of the output projection of attention, where there is one."""
+        """Whether it belongs in front of the output projection of attention, if there is one."""
         return issubclass(self.build, Gate) and self.build.at_heads
 
     @property

@@ -69,7 +69,7 @@ class TokenwiseGate(StepGate):
             raise OptionError(f"Expected factor to be a number above 0 but got {factor}.")
         if not 0 <= spread < float("inf"):
             raise OptionError(f"Expected spread to be at least 0 but got {spread}.")
-        # A network has stages of other widths: where there are fewer channels, all are read.
+        # A network has stages of other widths: if there are fewer channels, all are read.
         self.read = self.state_channels if read is None else min(read, self.state_channels)
         self.factor = factor
         self.weight = nn.Parameter(spread * torch.randn(values, self.read))

@@ -54,7 +54,7 @@ class Cell:
 
 
 def number_cell(value: float | None, form: str) -> Cell:
-    """A number that is sorted by its value; a dash where there is none."""
+    """A number that is sorted by its value; a dash if there is none."""
     if value is None or math.isnan(value):
         return Cell("—")
     return Cell(form.format(value), order=value)

@@ -1,8 +1,8 @@
 """How the branch of a step ends: whether in a norm, and whether an activation follows that.
 
 Where it ends in norm → activation → addition (YOLO's blocks, EfficientNetV2's fused ones), a
-constant gate behind the activation cannot be folded, because `silu(v · x)` is not `v · silu(x)`;
-behind the norm, where the ASR paper puts it, it can.
+constant gate after the activation cannot be folded, because `silu(v · x)` is not `v · silu(x)`;
+after the norm, where the ASR paper puts it, it can.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BranchEnd:
 
 
 def branch_end(graph: Graph, step: Step, modules: Mapping[str, nn.Module]) -> BranchEnd | None:
-    """The norm behind which only activations and changes of layout follow up to the addition; None
+    """The norm after which only activations and changes of layout follow up to the addition; None
     where the branch ends differently, or no module returns what the norm made."""
     node, readers, activated = graph.nodes[step.branch_node], 1, False
     while len(graph.users[node.index]) == readers:

@@ -70,13 +70,13 @@ def find_sites(
     if place in ("norm", "heads"):
         raise OptionError(
             f"place={place!r} moves gates on the branches of residual steps, and here modules are "
-            "named. Leave place out: a gate acts behind the module that is named."
+            "named. Leave place out: a gate acts after the module that is named."
         )
     if names is None and not isinstance(model, DeclaresSites):
         raise no_steps_error(model, run)
     if both_ends:
         raise SiteError(
-            "A step gate reads x_t and x_t + f, so it acts at residual additions only, not behind "
+            "A step gate reads x_t and x_t + f, so it acts at residual additions only, not after "
             "a module's output. Choose a gate that reads the branch (for example 'se'), or a "
             "network with residual steps."
         )
@@ -139,9 +139,9 @@ def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
     moved = [site for site in steps if site.position == "inside"]
     if moved:
         return [
-            f"{len(moved)} of {len(sites)} gates act behind the norm that their branch ends in, "
+            f"{len(moved)} of {len(sites)} gates act after the norm that their branch ends in, "
             f"before its activation (place='norm'), where they fold; place='branch' puts them "
-            f"behind the activation"
+            f"after the activation"
         ]
     modules = dict(model.named_modules())
     ends = [branch_end(run.graph, site.step, modules) for site in steps if site.step is not None]
@@ -150,7 +150,7 @@ def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
         return []
     return [
         f"{behind} of {len(sites)} gates act behind the activation that ends their branch "
-        f"(place='branch'); place='norm' puts them behind the norm before it, where they fold"
+        f"(place='branch'); place='norm' puts them after the norm before it, where they fold"
     ]
 
 

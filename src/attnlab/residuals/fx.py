@@ -1,7 +1,7 @@
 """What torch.fx sees of a gated network: a gate is a module of its own in the graph.
 
 Symbolic tracing runs no forward hooks of the modules that it records whole (convolutions, norms),
-so the gates behind them are recorded here. The traced graph calls the same module objects as the
+so the gates after them are recorded here. The traced graph calls the same module objects as the
 network, with their hooks: a gate that its hook has applied already is handed on, not applied again.
 """
 
@@ -86,7 +86,7 @@ def was_handed(attachment: Attachment, branch: Tensor) -> bool:
     if given.is_quantized and torch.equal(given.dequantize(), branch.dequantize()):
         return True  # a graph that torch quantised takes it back to float in between
     raise SiteError(
-        f"The gate {attachment.name!r} acted behind {attachment.site.module!r}, and a graph traced "
+        f"The gate {attachment.name!r} acted after {attachment.site.module!r}, and a graph traced "
         f"by torch.fx calls it once more on something that was computed from it. Trace a network "
         f"without gates and insert into the result."
     )

@@ -44,7 +44,7 @@ class GateSource:
     channel_axis: int
     """Of its value."""
     label: str
-    """Of the step on whose branch it lies; its site's, or its name, where there is none."""
+    """Of the step on whose branch it lies; its site's, or its name, if there is none."""
     calls: Mapping[int, tuple[Step | None, Position]]
     """For each of its calls in one forward, from 0: the step on whose branch it acts, and where."""
     submodule: str = ""

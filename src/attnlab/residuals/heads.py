@@ -117,7 +117,7 @@ def _heads_of(
     if any(node.operation == _FUSED for node in attentions):
         raise _NotFound(
             "its attention is one call of torch (nn.MultiheadAttention), with the output "
-            "projection inside; place='branch' puts the gate behind that"
+            "projection inside; place='branch' puts the gate after that"
         )
     if len(attentions) > 1:
         raise _NotFound(f"its branch has {len(attentions)} attentions")
@@ -220,7 +220,7 @@ def _rearranged(node: Node, before: Node, numbers: Tensor) -> Tensor:
     def fill(ref: Ref) -> object:
         if ref.index == before.index:
             return numbers
-        raise _NotFound(f"{node.operation!r} behind its attention selects by a computed index")
+        raise _NotFound(f"{node.operation!r} after its attention selects by a computed index")
 
     found = node.replayed(fill)
     assert isinstance(found, Tensor)

@@ -60,8 +60,8 @@ def gate_at(module: nn.Module, own: OwnGates | None = None) -> GateAt | None:
 
 
 _NOT_PER_CHANNEL = {
-    "CbamModule": "has one gate per channel and one per pixel, one behind the other",
-    "LightCbamModule": "has one gate per channel and one per pixel, one behind the other",
+    "CbamModule": "has one gate per channel and one per pixel, one after the other",
+    "LightCbamModule": "has one gate per channel and one per pixel, one after the other",
     "GatherExcite": "has a gate that may differ from place to place",
     "GlobalContext": "may add to its input as well as multiply it",
     "SelectiveKernel": "chooses between branches",

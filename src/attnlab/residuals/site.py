@@ -13,9 +13,9 @@ from attnlab.residuals.steps import Step
 Host = Literal["output", "addition", "input"]
 Position = Literal["end", "inside", "elsewhere"]
 Place = Literal["auto", "branch", "norm", "heads"]
-"""Where on a step's branch a gate acts: at its end, behind the norm that it ends in, or in front of
+"""Where on a step's branch a gate acts: at its end, after the norm that it ends in, or in front of
 the output projection of its attention, where heads are apart. `auto`: a constant gate (`asr:`)
-behind the norm where an activation follows that, `head` and `element` at the heads where the
+after the norm where an activation follows that, `head` and `element` at the heads where the
 network has attention, any other at the end."""
 
 
@@ -33,7 +33,7 @@ class Site:
     kind: str
     """`identity` or `projection` for a residual step, `output` for a module's output."""
     host: Host
-    """`output`: behind the module `module`. `addition`: at an addition in its forward. `input`: in
+    """`output`: after the module `module`. `addition`: at an addition in its forward. `input`: in
     front of it."""
     module: str
     home: str
@@ -59,7 +59,7 @@ class Site:
 
     @property
     def label(self) -> str:
-        """The step's label, or the module's name where there is none."""
+        """The step's label, or the module's name if there is none."""
         if self.step is not None:
             return self.step.label
         return f"{self.stage}.{self.block}" if self.stage else self.name
@@ -67,7 +67,7 @@ class Site:
     @property
     def at(self) -> str:
         """Where the gate acts, for messages."""
-        words = {"output": "behind", "input": "in front of", "addition": "at an addition of"}
+        words = {"output": "after", "input": "in front of", "addition": "at an addition of"}
         return f"{words[self.host]} {self.module or 'the network'!r}"
 
     @property

@@ -33,7 +33,7 @@ class DeclaresSites(Protocol):
 
 
 def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) -> list[Site]:
-    """A site for each step: behind a module whose output is the branch where there is one, else at
+    """A site for each step: after a module whose output is the branch if there is one, else at
     the addition itself, which is also where a gate can see both ends of the step."""
     modules = dict(model.named_modules())
     per_owner = Counter(step.owner for step in steps)
@@ -69,7 +69,7 @@ def step_sites(model: nn.Module, steps: Sequence[Step], *, at_addition: bool) ->
 def sites_at_norms(
     model: nn.Module, graph: Graph, sites: Sequence[Site], place: Place
 ) -> list[Site]:
-    """The sites of steps, moved behind the norms that their branches end in; with `auto`, only
+    """The sites of steps, moved after the norms that their branches end in; with `auto`, only
     where an activation follows, so that a constant gate folds there and not at the end."""
     modules = dict(model.named_modules())
     moved = []
@@ -117,7 +117,7 @@ def _behind_norm(modules: dict[str, nn.Module], site: Site, end: BranchEnd) -> S
 def named_sites(
     model: nn.Module, graph: Graph, names: Sequence[str], steps: Sequence[Step]
 ) -> list[Site]:
-    """A site behind the output of each named module. It takes its place from the step on whose
+    """A site after the output of each named module. It takes its place from the step on whose
     branch it lies; in a network without `steps`, sites are numbered by themselves."""
     modules = dict(model.named_modules())
     produced = {name: node for node in graph.nodes for name, _ in node.produced_by}
@@ -165,7 +165,7 @@ def named_sites(
 
 def _slot(modules: dict[str, nn.Module], step: Step) -> str:
     """The outermost module whose output is exactly the branch, before any random drop.
-    A second gate goes behind the first."""
+    A second gate goes after the first."""
     if step.branch_shared:
         return ""
     gates = [m for name in step.branch_modules if isinstance(m := modules[name], Attachment)]
@@ -181,7 +181,7 @@ def _slot(modules: dict[str, nn.Module], step: Step) -> str:
 
 
 def _beside(modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
-    """Where a gate behind the module `name` hangs, and as what."""
+    """Where a gate after the module `name` hangs, and as what."""
     home, _ = _home(modules, name.rpartition(".")[0], "attnlab")
     relative = name.removeprefix(home).strip(".").replace(".", "_")
     return home, f"attnlab_{relative}"
@@ -214,7 +214,7 @@ def _addition_refusal(modules: dict[str, nn.Module], step: Step) -> str:
 
 def _output_refusal(module: nn.Module, graph: Graph, name: str, node: Node | None) -> str:
     if isinstance(module, Attachment):
-        return "it is a gate that attnlab inserted; name the module behind which it acts"
+        return "it is a gate that attnlab inserted; name the module after which it acts"
     calls = graph.calls.get(name, 0)
     if calls == 0:
         return "the module did not run on the example"

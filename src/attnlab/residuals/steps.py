@@ -152,7 +152,7 @@ def steps(model: nn.Module, example: Example | None = None) -> list[Step]:
 
 
 def find_steps(graph: Graph) -> list[Step]:
-    """The steps of a recorded graph; an empty list where there are none."""
+    """The steps of a recorded graph; an empty list if there are none."""
     found = [_describe(graph, each) for each in additions(graph) if each.kind != "merge"]
     return _numbered(found)
 
@@ -168,12 +168,12 @@ def no_steps_error(model: nn.Module, run: Run) -> StepsNotFoundError:
     ]
     if norms:
         lines.append(
-            f"To put a gate behind {_norms(len(norms))} (the papers' placement for VGG): "
+            f"To put a gate after {_norms(len(norms))} (the papers' placement for VGG): "
             f"insert(model, gate, where='norms')."
         )
     names = norms[:2] or [name for name, _ in model.named_children()][:2]
     lines.append(
-        f"To name sites by hand, pass the modules behind whose output a gate is to act: "
+        f"To name sites by hand, pass the modules after whose output a gate is to act: "
         f"insert(model, gate, where={names!r})."
     )
     return StepsNotFoundError("\n".join(lines))

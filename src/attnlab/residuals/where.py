@@ -86,7 +86,7 @@ def split_inside(where: Where) -> tuple[str | None, Where]:
     if isinstance(rest, list) or (rest and rest != "norms" and ":" not in rest):
         raise SelectionError(
             f"where={where!r}: expected stages:, blocks:, every:, code:, random:, any: or norms "
-            f"behind {INSIDE}{module} but got {text.strip()!r}. Modules are named whole, without "
+            f"after {INSIDE}{module} but got {text.strip()!r}. Modules are named whole, without "
             f"{INSIDE}"
         )
     return module, rest

@@ -89,7 +89,7 @@ class Result(ABC):
         return ()
 
     def figures(self) -> dict[str, Spec]:
-        """Vega-Lite specifications by name; the first is shown where there is room for one."""
+        """Vega-Lite specifications by name; the first is shown if there is room for one."""
         return {}
 
     def lead(self) -> str:

@@ -22,7 +22,7 @@ class Breakdown:
     unit: str = ""
     digits: int = 2
     values: dict[str, float | None]
-    """None where there is nothing to take it of."""
+    """None if there is nothing to take it of."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ class Budget:
         return "epoch" if self.steps is None or self.interval is None else "step"
 
     def after(self, records: int) -> int:
-        """Return how many epochs, or steps, are done after so many records."""
+        """Return how many epochs, or steps, are done after this many records."""
         if self.steps is None or self.interval is None:
             return records
         return min(records * self.interval, self.steps)

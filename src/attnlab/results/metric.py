@@ -18,7 +18,7 @@ class Metric(Strict):
     label: str
     """For people: `top-1`."""
     unit: str = ""
-    """Behind a value: `%`."""
+    """After a value: `%`."""
     scale: float = 1.0
     """What a stored value is multiplied by to be shown."""
     better: Literal["higher", "lower"] = "higher"
@@ -27,7 +27,7 @@ class Metric(Strict):
     most: float | None = None
     """No stored value is above it."""
     digits: NonNegativeInt = 2
-    """Behind the point, when shown."""
+    """After the point, when shown."""
     sample: str = "image"
     """What a network is given, one of it: `window` of a text."""
     nothing: float | None = None

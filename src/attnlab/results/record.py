@@ -130,7 +130,7 @@ class StudyRecord:
         return found
 
     def measured(self, group: Group, row: str, kind: type[R]) -> list[R]:
-        """The results of an instrument of these without their bulk, where there are some."""
+        """The results of an instrument of these without their bulk, if there are some."""
         every = (run.measured(kind) for run in self.of(group, row))
         return [found for found in every if found is not None]
 

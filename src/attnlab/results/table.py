@@ -75,7 +75,7 @@ class Comparison:
 
     difference: PairedDifference
     adjusted_p: float | None
-    """By Holm over the family; None where there is no p-value or no verdict may be given."""
+    """By Holm over the family; None if there is no p-value or no verdict may be given."""
     verdict: Verdict
     sequential: bool = False
     """Whether the verdict is by the anytime figures of `difference`, or by the fixed ones."""

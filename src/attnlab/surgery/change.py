@@ -35,7 +35,7 @@ class Change:
     """What was compared, if that is not the whole output; or why nothing was."""
     of_output: float | None = None
     """The relative change of the output itself; infinite where its shapes or integers differ, None
-    where there is nothing in it to compare."""
+    if there is nothing in it to compare."""
 
 
 def change_between(before: Answer, after: Answer) -> Change:

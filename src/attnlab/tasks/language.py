@@ -20,7 +20,7 @@ from attnlab.tasks.task import CreatedTask, Loss, Means, TaskMeters
 
 _metric = partial(Metric, sample="window")
 _LEAK = 1e-5
-"""A network looks ahead if answers change by more than this share of what changes behind: causal
+"""A network looks ahead if answers change by more than this share of what changes after: causal
 ones differ by rounding, 1e-7; an untrained BERT of 128 tokens by 1e-2."""
 
 

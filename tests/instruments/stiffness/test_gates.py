@@ -82,7 +82,7 @@ def gates_behind(net: nn.Module) -> dict[str, list[nn.Module]]:
 
 
 def by_hand(net: Network, images: Tensor) -> list[tuple[Tensor, Tensor, Tensor, Tensor, object]]:
-    """‖x‖, ‖f‖ before the gates behind bn2, ‖f ⊗ Δt‖, ‖x_{t+1} − x‖ and Δt of every block."""
+    """‖x‖, ‖f‖ before the gates after bn2, ‖f ⊗ Δt‖, ‖x_{t+1} − x‖ and Δt of every block."""
     gates = gates_behind(net)
 
     def gated(name: str, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -319,7 +319,7 @@ def test_results_say_which_steps_are_gated():
 
 
 class Shuffled(nn.Module):
-    """Two gates of one step: before and behind a change of layout."""
+    """Two gates of one step: before and after a change of layout."""
 
     input_size = (3, 8, 8)
 

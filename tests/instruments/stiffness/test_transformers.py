@@ -146,7 +146,7 @@ def test_norms_in_front_of_a_downsampling_are_no_part_of_a_step():
 def test_post_norm_is_said_where_it_is_left_out():
     found = stiffness(bert(), [{"input_ids": IDS}])
     assert found.notes == (
-        "Behind 8 of 8 steps a norm makes the next state of the sum (post-norm), which 'state' "
+        "After 8 of 8 steps a norm makes the next state of the sum (post-norm), which 'state' "
         "leaves out; 'normed' includes it.",
     )
 

@@ -18,7 +18,7 @@ class Update(NamedTuple):
     before: Tensor
     branch: Tensor
     after: Tensor
-    """Behind the norm of a post-norm network."""
+    """After the norm of a post-norm network."""
 
 
 def bert(layers: int = 4) -> transformers.BertModel:

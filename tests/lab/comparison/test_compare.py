@@ -300,7 +300,7 @@ REFUSED = {
     "no seed": (
         {"by": "model", "seed_from": "model"},
         "There is no seed in model 'plain.yaml' of {a}. Expected a number, or a text with one "
-        "behind 'seed', 'run', 'rep', 'trial' or 's', such as 'cbam-seed3'. --seed-pattern "
+        "after 'seed', 'run', 'rep', 'trial' or 's', such as 'cbam-seed3'. --seed-pattern "
         r"gives another form: '-(\d+)$' for 'cbam-3'.",
     ),
 }

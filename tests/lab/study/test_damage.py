@@ -60,7 +60,7 @@ def emptied(file: Path) -> None:
 
 
 def cut(file: Path) -> None:
-    # Not behind a whole line, which would be whole JSON.
+    # Not after a whole line, which would be whole JSON.
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2].rstrip(b"}\n"))
 
 

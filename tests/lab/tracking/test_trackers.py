@@ -104,7 +104,7 @@ def test_tensorboard(tmp_path: Path, untracked: Path) -> None:
 
 
 def logged(content: bytes) -> Iterator[bytes]:
-    """The records of a file of theirs: LevelDB's log format, behind seven bytes of their own."""
+    """The records of a file of theirs: LevelDB's log format, after seven bytes of their own."""
     assert content[:4] == b":W&B"
     at, parts = 7, b""
     while at + 7 <= len(content):

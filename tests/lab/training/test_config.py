@@ -72,7 +72,7 @@ def config(**settings: object) -> RunConfig:
         ),
         (
             {"recipe": {"name": "digits", "schedule_options": {"a": 1}}},
-            "schedule_options are for one of yours ('module.Class'); 'cosine' has none.",
+            "schedule_options are for one of your own ('module.Class'); 'cosine' has none.",
         ),
         (
             {"data": {"name": "digits", "options": {"a": 1}}},

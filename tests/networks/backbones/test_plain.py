@@ -27,7 +27,7 @@ def test_attention_sites(name: str) -> None:
 
     def note(_module: nn.Module, _inputs: object, output: Tensor) -> None:
         widths.append(output.shape[1])
-        # A norm's output has both signs; behind a ReLU it would not.
+        # A norm's output has both signs; after a ReLU it would not.
         assert output.min() < 0 < output.max()
 
     for site in network.attention_sites:

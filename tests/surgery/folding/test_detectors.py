@@ -187,7 +187,7 @@ def test_nothing_to_compare_is_not_handed_out():
 
 
 def test_a_site_that_the_example_leaves_empty():
-    """Boxes that were not found reach the gate behind them as a tensor without rows."""
+    """Boxes that were not found reach the gate after them as a tensor without rows."""
 
     class Second(nn.Module):
         def __init__(self) -> None:

@@ -124,7 +124,7 @@ def no_affine() -> nn.Module:
 
 
 NONE = (
-    "None of them folds where it is. Put them behind layers that can take them when you insert "
+    "None of them folds where it is. Put them after layers that can take them when you insert "
     "(where=[names of norms or convolutions], for asr also place='norm'), and train again."
 )
 REASONS = {
@@ -359,6 +359,6 @@ def test_a_gate_does_not_pass_another_that_stays():
     assert len(list(attachments(rest))) == 2
     reasons = {row.site: row.kept for row in receipt.rows}
     assert reasons["layer.1"] == (
-        "the gate 'attnlab_layer_0' depends on the input; and behind it, tanh in 'follow' "
+        "the gate 'attnlab_layer_0' depends on the input; and after it, tanh in 'follow' "
         "does not let a scaling of its input through"
     )

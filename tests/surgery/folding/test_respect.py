@@ -171,7 +171,7 @@ def test_gates_of_two_insertions_at_one_site():
 
 
 class Activated(nn.Module):
-    """Nothing before the gate can take it: behind it, `last` can."""
+    """Nothing before the gate can take it: after it, `last` can."""
 
     input_size = (3, 32, 32)
 

@@ -18,7 +18,7 @@ IMAGES = torch.randn(4, C, 6, 6, dtype=torch.float64, generator=torch.Generator(
 
 
 class Excited(nn.Module):
-    """Squeeze-and-excitation at the end of the branch reads what the gate behind it scales."""
+    """Squeeze-and-excitation at the end of the branch reads what the gate after it scales."""
 
     def __init__(self, between: nn.Module) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ EXCHANGED_FOR = (
     "one that keeps it and does not run it",
 )
 WHERE = (
-    "a module behind which a gate acts",
+    "a module after which a gate acts",
     "a module with gates inside",
     "a module with two names",
     "any other",
@@ -186,7 +186,7 @@ def random_like(network: nn.Module) -> nn.Module:
 
 
 def _gated(rng: random.Random, plain: nn.Module, images: Tensor) -> nn.Module:
-    """A copy with random gates at steps, behind some modules, or both."""
+    """A copy with random gates at steps, after some modules, or both."""
     once = _called_once(plain, images)
     names = sorted(rng.sample(once, min(len(once), rng.randint(1, 3))))
     which = rng.choice(("steps", "names", "both"))
@@ -265,7 +265,7 @@ def _called_once(network: nn.Module, images: Tensor) -> list[str]:
 
 
 class Place:
-    """Where a gate acts in the reference: behind a child of a module, or at its addition."""
+    """Where a gate acts in the reference: after a child of a module, or at its addition."""
 
     def __init__(self, keeper: nn.Module, name: str, factor: Factor) -> None:
         self.keeper, self.name, self.factor = keeper, name, factor

@@ -511,7 +511,7 @@ def test_iebn_refuses_networks_without_plain_batch_norm():
         attnlab.insert(attnlab.create("timm:vit_tiny_patch16_224", img_size=32), "iebn")
     assert str(caught.value) == (
         "'iebn' replaces BatchNorm2d modules, and VisionTransformer has none at all. Choose a gate "
-        "that reads the branch, for example 'ie', the same gate behind any layer."
+        "that reads the branch, for example 'ie', the same gate after any layer."
     )
 
 

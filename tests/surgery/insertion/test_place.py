@@ -1,4 +1,4 @@
-"""Where on its branch a constant gate acts: behind the norm, if an activation follows that."""
+"""Where on its branch a constant gate acts: after the norm, if an activation follows that."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_the_formula(place, sites):
 def test_the_receipt_says_which():
     _, receipt = attnlab.insert(yolo(), "asr:se")
     assert receipt.notes == (
-        "3 of 3 gates act behind the norm that their branch ends in, before its activation "
-        "(place='norm'), where they fold; place='branch' puts them behind the activation",
+        "3 of 3 gates act after the norm that their branch ends in, before its activation "
+        "(place='norm'), where they fold; place='branch' puts them after the activation",
     )
     _, receipt = attnlab.insert(yolo(), "asr:se", place="branch")
     assert receipt.notes == (
-        "3 of 3 gates act behind the activation that ends their branch (place='branch'); "
-        "place='norm' puts them behind the norm before it, where they fold",
+        "3 of 3 gates act after the activation that ends their branch (place='branch'); "
+        "place='norm' puts them after the norm before it, where they fold",
     )
     assert attnlab.insert(yolo(), "se")[1].notes == ()
     assert attnlab.insert(attnlab.create("resnet20"), "asr:se")[1].notes == ()
@@ -85,7 +85,7 @@ def test_every_step_folds():
     with pytest.raises(FoldError) as raised:
         attnlab.fold(at_ends)
     assert str(raised.value).endswith(
-        "None of them folds where it is. Put them behind layers that can take them when you insert "
+        "None of them folds where it is. Put them after layers that can take them when you insert "
         "(where=[names of norms or convolutions], for asr also place='norm'), and train again."
     )
 
@@ -144,7 +144,7 @@ def test_gates_stay_in_the_order_that_was_asked_for():
     assert receipt.sites == NORMS + ENDS
     assert attnlab.insert(yolo(), "se+asr:se")[1].sites == ENDS
     assert attnlab.insert(attnlab.insert(yolo(), "se")[0], "asr:se")[1].sites == ENDS
-    # A second constant gate goes behind the first, and both fold.
+    # A second constant gate goes after the first, and both fold.
     gated, receipt = attnlab.insert(attnlab.insert(yolo(), "asr:se")[0], "asr:se")
     assert receipt.sites == NORMS
     folded, receipt = attnlab.fold(stir_gates(gated))
@@ -274,7 +274,7 @@ def test_a_norm_that_something_else_reads_is_left():
             "se",
             {"place": "norm", "where": ["model.1.cv2"]},
             "place='norm' moves gates on the branches of residual steps, and here modules are "
-            "named. Leave place out: a gate acts behind the module that is named.",
+            "named. Leave place out: a gate acts after the module that is named.",
         ),
         (
             SiteError,

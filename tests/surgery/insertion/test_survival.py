@@ -122,7 +122,7 @@ def test_a_fused_block_that_lost_its_norm_refuses():
     with pytest.raises(GateLostError) as error:
         network(images(2, 3, 16, 16))
     assert str(error.value) == (
-        "The gate 'blocks.0.cv2.attnlab_bn' acted behind 'blocks.0.cv2.bn', but ConvBlock has no "
+        "The gate 'blocks.0.cv2.attnlab_bn' acted after 'blocks.0.cv2.bn', but ConvBlock has no "
         "module 'bn' any more: a tool that fuses or rebuilds modules took it away after "
         "insertion." + WHAT_TO_DO
     )
@@ -142,7 +142,7 @@ def test_a_rebuilt_block_refuses():
     with pytest.raises(GateLostError) as error:
         network(images())
     assert str(error.value) == (
-        "The gate 'blocks.1.attnlab' acted behind 'blocks.1.branch', but a module on the way there "
+        "The gate 'blocks.1.attnlab' acted after 'blocks.1.branch', but a module on the way there "
         "was exchanged for another after insertion, and Plain would answer without the gate."
         + WHAT_TO_DO
     )
@@ -183,7 +183,7 @@ def test_reparameterised_blocks_refuse():
     with pytest.raises(GateLostError) as error:
         reparameterize_model(network)(images())
     assert str(error.value) == (
-        "The gate 'blocks.0.attnlab' acted behind 'blocks.0.conv', but a module on the way there "
+        "The gate 'blocks.0.attnlab' acted after 'blocks.0.conv', but a module on the way there "
         "was exchanged for another after insertion, and Plain would answer without the gate, and 2 "
         "more are lost as well." + WHAT_TO_DO
     )
@@ -211,7 +211,7 @@ def test_the_backbone_of_a_detector_is_not_exchanged_silently():
 def test_a_child_of_a_network_inside_another_is_not_exchanged_silently():
     network = gated(nn.Sequential(Plain(SlotBlock), nn.ReLU()), "se", example=images())
     network[0].blocks = Plain(SlotBlock).eval().blocks
-    with pytest.raises(GateLostError, match=r"acted behind .0.blocks.0.branch., but a module on"):
+    with pytest.raises(GateLostError, match=r"acted after .0.blocks.0.branch., but a module on"):
         network(images())
 
 
@@ -243,7 +243,7 @@ def test_a_gate_that_is_there_and_does_not_run_refuses():
         with pytest.raises(GateLostError) as error:
             network(images())
     assert str(error.value) == (
-        "The gate 'blocks.0.attnlab' acted behind 'blocks.0.branch', but a module on the way there "
+        "The gate 'blocks.0.attnlab' acted after 'blocks.0.branch', but a module on the way there "
         "was exchanged, or given another forward, after insertion, and TwoNames would answer "
         "without the gate." + WHAT_TO_DO
     )
@@ -448,7 +448,7 @@ def test_a_new_forward_that_leaves_the_host_out_refuses():
     with pytest.raises(GateLostError) as error:
         network(images())
     assert str(error.value) == (
-        "The gate 'blocks.0.attnlab' acts behind 'blocks.0.branch', but SlotBlock ran its 'branch' "
+        "The gate 'blocks.0.attnlab' acts after 'blocks.0.branch', but SlotBlock ran its 'branch' "
         "0 times instead of once: its forward or its modules were changed after insertion."
         + WHAT_TO_DO
     )
@@ -476,7 +476,7 @@ def test_a_root_sequential_has_the_children_that_it_had():
     with pytest.raises(SiteError) as error:
         del network[1]
     assert str(error.value) == (
-        "'1' of Sequential cannot be taken out: the gate 'attnlab_1' acts behind it. Take that off "
+        "'1' of Sequential cannot be taken out: the gate 'attnlab_1' acts after it. Take that off "
         "first: attnlab.remove(network)."
     )
 

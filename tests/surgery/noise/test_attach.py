@@ -166,7 +166,7 @@ def test_noise_of_training_does_not_keep_a_network_from_folding() -> None:
 
 
 def test_a_network_that_is_random_in_test_folds_draw_by_draw() -> None:
-    """The affine that takes the gate lies behind the noise."""
+    """The affine that takes the gate lies after the noise."""
     made = network("asr:se")
     noise.attach(made, noise.random(0.3), "test")
     expected = seeded(made)

@@ -104,7 +104,7 @@ class UltralyticsTask(TaskTrainedElsewhere[P]):
             except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
                 raise InputError(
                     f"Ultralytics builds no {kind.what} from {name!r}: {error}. Expected one of "
-                    f"its names, such as {PREFIX}{kind.example}, or a YAML of yours."
+                    f"its names, such as {PREFIX}{kind.example}, or a YAML of your own."
                 ) from None
         layers: Any = network.model
         head = type(layers[-1]).__name__
@@ -175,7 +175,9 @@ def network_name(backbone: str) -> str:
             f"Expected {PREFIX}NAME, such as {PREFIX}yolo11n, or {PREFIX}FILE.yaml."
         )
     if Path(name).suffix in _YAML and not Path(name).is_file():
-        raise InputError(f"There is no file {name!r}. Expected a YAML of yours, or {PREFIX}NAME.")
+        raise InputError(
+            f"There is no file {name!r}. Expected a YAML of your own, or {PREFIX}NAME."
+        )
     if Path(name).suffix and Path(name).suffix not in _YAML:
         raise InputError(
             f"Expected a name or a YAML of Ultralytics but got {name!r}: its files of weights are "

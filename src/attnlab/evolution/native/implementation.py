@@ -227,7 +227,7 @@ def _misfit(name: str, groups: int, taps: int, *tensors: Tensor) -> InputError:
 
 
 def _positions(call: AttentionCall, compute: torch.dtype) -> list[Tensor | None]:
-    """Bias, row and column embedding as the kernels read them; None where there is none."""
+    """Bias, row and column embedding as the kernels read them; None if there is none."""
     given = [call.bias, *[None] * (2 - len(call.relative)), *call.relative]
     return [None if t is None else t.to(compute).contiguous() for t in given]
 

@@ -127,5 +127,5 @@ def all_seeds(found: Sequence[ClassesResult]) -> ClassesResult:
 
 
 def share_cell(share: float | None) -> Cell:
-    """A share in percent; a dash where there is none."""
+    """A share in percent; a dash if there is none."""
     return Cell("—") if share is None else Cell(f"{100 * share:.1f}", order=share)

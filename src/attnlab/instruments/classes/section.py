@@ -90,7 +90,7 @@ def class_table(by_row: Mapping[str, ClassesResult]) -> Table:
 
 
 def confusion_parts(found: ClassesResult, label: str) -> list[Part]:
-    """The matrix as a picture, or the worst pairs where there are too many classes."""
+    """The matrix as a picture, or the worst pairs if there are too many classes."""
     if len(found.classes) <= SHOWN:
         caption = f"{label}: true class (row) × predicted class (column), share of the row."
         figure = Figure(confusion_figure(found.classes, found.confusion), caption, wide=True)

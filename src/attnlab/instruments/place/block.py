@@ -61,6 +61,6 @@ def by_stage(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def block_labels(blocks: Sequence[Block]) -> str:
-    """`1.1, 1.2, 2.1`, shortened where there are many."""
+    """`1.1, 1.2, 2.1`, shortened if there are many."""
     labels = [block.label for block in blocks]
     return ", ".join(labels if len(labels) <= 12 else [*labels[:11], "…", labels[-1]])

@@ -82,7 +82,7 @@ class RemovalTrial:
         if self.is_text:
             with self._without(left_out):
                 return text_loss(self.network, self.samples)
-        assert self.labels is not None, "asked for where there are labels or tokens"
+        assert self.labels is not None, "asked for if there are labels or tokens"
         return loss(self.answers(left_out) if left_out else self.before, self.labels)
 
     def answers(self, left_out: Collection[StepKey] = ()) -> Tensor:

@@ -61,7 +61,7 @@ def speed_table(
         gates: as for `insert`; `none` is a copy of the plain network, whose ratio shows the noise.
         network: a name for `attnlab.create`.
         seconds: for one row at most, but at least ten rounds are timed.
-        device: `cpu` or `cuda`; a GPU where there is one when None.
+        device: `cpu` or `cuda`; a GPU if there is one when None.
         file: JSON to write after every row; rows that it has are not timed again.
         report: called with each row.
     """

@@ -32,7 +32,7 @@ def norms_after(
 ) -> dict[StepKey, Activation | None]:
     """Find for every step the norm that makes the next state of its sum; None if there is none.
 
-    The last step of a stage has no next state: a norm behind it belongs to it if it does so behind
+    The last step of a stage has no next state: a norm after it belongs to it if it does so after
     every other step of the stage. (Else it is the network's last norm, or a downsampling's.)
     """
     norms: dict[StepKey, Activation | None] = {step.key: None for step in steps}
@@ -56,7 +56,7 @@ def unexplained(
     graph: Graph, steps: Sequence[Step], norms: dict[StepKey, Activation | None]
 ) -> tuple[Step, Step, str] | None:
     """Two steps between which the state goes through more than an activation or a norm, and the
-    operation; None where there are none."""
+    operation; None if there are none."""
     for step, after in pairwise(steps):
         if step.stage != after.stage or norms[step.key] is not None:
             continue

@@ -187,7 +187,7 @@ class Captured(Observer):
         normed = change
         if last_norm is not None:
             after = last_norm(seen.shortcut + seen.branch)
-            normed = self._norm(after - seen.shortcut, f"the state behind step {step.label}")
+            normed = self._norm(after - seen.shortcut, f"the state after step {step.label}")
         gates = self._gates.pop(step.key, [])
         gate = gate_product(gates, inputs, self._counted) if gates else None
         branch = self._branches.pop(step.key, update)

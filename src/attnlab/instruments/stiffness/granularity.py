@@ -13,7 +13,7 @@ from attnlab.residuals import Step
 
 @dataclass(frozen=True)
 class Span:
-    """Steps that are measured as one: from the shortcut of the first to the state behind the
+    """Steps that are measured as one: from the shortcut of the first to the state after the
     last. One step, or those of a block (attention and MLP of a transformer's)."""
 
     steps: tuple[Step, ...]

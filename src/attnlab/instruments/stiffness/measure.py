@@ -239,7 +239,7 @@ def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) 
             "networks with attention score higher by convention alone",
             "branch": "counts the branch after its gate",
             "state": "counts states, after gate and activation",
-            "normed": "counts states, after gate, activation and the norm behind the addition",
+            "normed": "counts states, after gate, activation and the norm after the addition",
         }[convention]
         yield f"The network has gates; convention {convention!r} {effect}."
     normed = sum(norm is not None for norm in plan.norms.values())
@@ -247,7 +247,7 @@ def _notes(plan: Plan, convention: Convention, mutated: set[str], total: float) 
         yield "No norm lies between a sum and the next state: 'normed' is 'state' here."
     elif convention != "normed" and normed:
         yield (
-            f"Behind {normed} of {len(plan.steps)} steps a norm makes the next state of the sum "
+            f"After {normed} of {len(plan.steps)} steps a norm makes the next state of the sum "
             f"(post-norm), which {convention!r} leaves out; 'normed' includes it."
         )
     if mutated:

@@ -50,7 +50,7 @@ def place_log(log: Log, by: str, seed_from: str | None, pattern: str | None = No
     if seed is None and seed_from is not None:
         raise InputError(
             f"There is no seed in {source} {known[source]!r} of {str(log.file)!r}. Expected a "
-            f"number, or a text with one behind 'seed', 'run', 'rep', 'trial' or 's', such as "
+            f"number, or a text with one after 'seed', 'run', 'rep', 'trial' or 's', such as "
             f"'cbam-seed3'. --seed-pattern gives another form: '-(\\d+)$' for 'cbam-3'."
         )
     row = known[by]

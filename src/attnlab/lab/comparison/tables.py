@@ -11,7 +11,7 @@ from attnlab.lab.comparison.log import Log, LogError, numbers, run_name
 
 
 def settings_beside(log: Path, name: str) -> dict[str, str]:
-    """Its plain values as text, by key; empty where there is no such file.
+    """Its plain values as text, by key; empty if there is no such file.
 
     Read as data only: a tag that would build an object is skipped with the whole file.
     """

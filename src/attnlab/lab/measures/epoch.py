@@ -36,8 +36,8 @@ class EpochMeasure:
     gain of carries and attention sinks. For `train(each_epoch=...)`.
 
     The steps are found once, by one recorded run. After that an epoch costs a forward over the
-    images that are asked for, one with attention computed step by step where there are attention
-    maps, and one more where there are gates.
+    images that are asked for, one with attention computed step by step if there are attention
+    maps, and one more if there are gates.
     """
 
     def __init__(self, config: MeasureConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a study costs on so many devices, from measured steps and their spread."""
+"""What a study costs on any number of devices, from measured steps and their spread."""
 
 from __future__ import annotations
 

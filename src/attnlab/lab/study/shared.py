@@ -54,7 +54,7 @@ class SharedRun:
     """Total neural stiffness, where it was measured."""
     constancy: float | None
     """The median over gates of the spread across images relative to that across channels: 0 is a
-    gate that does not depend on the image. None where there is no gate, or it was not measured."""
+    gate that does not depend on the image. None if there is no gate, or it was not measured."""
     corrupted: float | None = None
     """The share of corrupted test images that is told right: the mean over noise, blur, brightness,
     contrast, JPEG and pixels at five strengths. None where it was not measured."""

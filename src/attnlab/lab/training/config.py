@@ -147,8 +147,8 @@ def _pretraining(given: str | dict[str, Any]) -> Recipe:
 
 
 def _in_steps(given: Mapping[str, Any], data: object) -> dict[str, Any]:
-    """A budget in tokens of text as the steps that see at least so many; other recipes as they are.
-    So a run is the same one whichever way its budget is written."""
+    """Turn a budget in tokens of text into the steps that see at least as many; other recipes stay
+    as they are. So a run is the same one whichever way its budget is written."""
     settings = dict(given)
     if "tokens" not in settings:
         return settings

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnlab.lab.training.diagnose import NonFiniteLossError
 
 STEPS = 50
-"""Losses that an accelerator is asked for together: at most so many steps are lost."""
+"""Losses that an accelerator is asked for together: at most this many steps are lost."""
 
 
 class At(NamedTuple):

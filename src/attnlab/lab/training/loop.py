@@ -95,7 +95,7 @@ def train(
         directory: the run's own; nothing is written elsewhere. At an address of fsspec
             (`s3://bucket/runs/NAME`) a run goes on from its last checkpoint on any machine.
         threads: of torch, per process; as they are when None.
-        devices: processes, each with a GPU where there are any, else on the CPU. `batch_size` is
+        devices: processes, each with a GPU if there are any, else on the CPU. `batch_size` is
             over all of them. From 2 on, the calling script needs an `if __name__ == "__main__"`
             guard, and `progress` must be a function at the top of a module.
         progress: called with each epoch's record; None shows a bar or prints a line.
@@ -109,7 +109,7 @@ def train(
         group: what trackers put the run under, such as the name of its study.
         save_minutes: a checkpoint is written when the last one is so old, also in the middle of an
             epoch; None writes one at the end of each epoch only.
-        save_steps: a checkpoint is also written each time so many steps of an epoch are done.
+        save_steps: a checkpoint is also written each time this many steps of an epoch are done.
     """
     if is_address(directory):
         with _at_address(str(directory), devices) as here:

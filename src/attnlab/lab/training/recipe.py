@@ -46,14 +46,14 @@ class Recipe(Strict):
     """A budget in steps of the optimizer in the place of epochs, as language models are trained.
     The learning rate then changes with every step."""
     interval: PositiveInt = 100
-    """With `steps`: after so many the run is tested, written down and saved, also in the middle of
-    an epoch; what is said of an epoch is then said of these."""
+    """With `steps`: after this many steps the run is tested, written down and saved, also in the
+    middle of an epoch; what is said of an epoch is then said of these."""
     batch_size: PositiveInt
     """Over all processes together."""
     accumulate: PositiveInt = 1
-    """Into so many parts is a batch divided, one after the other, before the optimizer steps: less
-    memory for the same gradient, but for batch norms, which see one part at a time, and tasks whose
-    loss is not a mean over images; a run says so at its start."""
+    """The number of parts into which a batch is divided, one after the other, before the optimizer
+    steps: less memory for the same gradient. Batch norms see one part at a time, and a loss that is
+    not a mean over images is another one; a run says so at its start."""
     test_batch_size: PositiveInt = 256
     drop_last: bool = False
     optimizer: str = "sgd"
@@ -135,7 +135,7 @@ class Recipe(Strict):
                 raise unknown_name(kind, name, valid)
             if options and not is_path(name):
                 raise OptionError(
-                    f"{kind}_options are for one of yours ('module.Class'); {name!r} has none."
+                    f"{kind}_options are for one of your own ('module.Class'); {name!r} has none."
                 )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise OptionError(f"Expected betas from 0 to below 1 but got {list(self.betas)}.")
@@ -175,7 +175,7 @@ class Recipe(Strict):
         return Budget(self.epochs, self.steps, self.interval)
 
     def seen(self, images: int) -> int:
-        """Return how many images a run trains on, of a data set of so many; one counts each
+        """Return how many images a run trains on, of a data set of this many; one counts each
         time."""
         return self.epochs * images if self.steps is None else self.steps * self.batch_size
 

@@ -94,7 +94,7 @@ class BasicBlock(nn.Module):
         self.in_channels, self.out_channels, self.hidden = in_channels, width, hidden
 
     def hidden_size(self, hidden: int) -> int:
-        """Count the parameters around the hidden layer if it had so many channels."""
+        """Count the parameters around the hidden layer if it had this many channels."""
         return hidden * (9 * self.in_channels + 2 + 9 * self.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class Bottleneck(nn.Module):
         self.in_channels, self.out_channels, self.hidden = in_channels, out_channels, hidden
 
     def hidden_size(self, hidden: int) -> int:
-        """Count the parameters around the hidden layers if they had so many channels."""
+        """Count the parameters around the hidden layers if they had this many channels."""
         return hidden * (self.in_channels + 2 + 9 * hidden + 2 + self.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ def bottleneck_resnet(
 
 
 def _as_large(build: Callable[..., ResNet], parameters: int | None) -> ResNet:
-    """Build the network with as nearly so many parameters as its hidden layers allow."""
+    """Build the network with as nearly this many parameters as its hidden layers allow."""
     if parameters is None:
         return build()
     with torch.device("meta"):  # to be counted only: it draws no random numbers

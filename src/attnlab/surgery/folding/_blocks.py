@@ -25,8 +25,9 @@ from attnlab.surgery.folding._ids import Refusal
 METHODS = ("fuse", "reparameterize", "switch_to_deploy", "fuse_convs")
 """What timm looks for, and Ultralytics' name for it."""
 _MOST_EPSILONS = 1e6
-"""A block's own method passes if the largest change is at most so many roundings: 2e-10 in float64,
-where right methods are at 1e-14. In float32 it is 0.1, which tells a wrong forward and no more."""
+"""A block's own method passes if the largest change is at most this many roundings: 2e-10 in
+float64, where right methods are at 1e-14. In float32 it is 0.1, which tells a wrong forward and no
+more."""
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any], Any]]
 """Arguments, keywords and output of each call of a block."""

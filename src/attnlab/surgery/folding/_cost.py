@@ -113,7 +113,7 @@ class Judge:
 
 
 def check_cost(cost: object, data: Halves | None = None) -> None:
-    """Refuse costs that are not known, and those that need classes where there are none."""
+    """Refuse costs that are not known, and those that need classes if there are none."""
     if cost not in COSTS:
         raise unknown_name("cost", cost, COSTS)
     if data is not None and cost in NEEDS_CLASSES and not data.labelled:

@@ -187,11 +187,11 @@ def _decide(
         return found
     except Refusal as refusal:
         reason = refusal
-    if place.site.position != "end":  # behind a step's branch comes the addition
+    if place.site.position != "end":  # after a step's branch comes the addition
         try:
             return _decide_forward(flow, place, last, ids, foldable, barriers)
         except Refusal as other:
-            reason = Refusal(f"{reason}; and behind it, {other}", reason.norm)
+            reason = Refusal(f"{reason}; and after it, {other}", reason.norm)
     with suppress(Refusal):
         undo = undoing(flow, keep, foldable, barriers)
         found = walk_back(flow, asked, keep, foldable, barriers, undo)

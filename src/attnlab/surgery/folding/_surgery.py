@@ -133,7 +133,7 @@ def _advice(norms: bool, others: bool, inserted: bool) -> str:
         advice.append("The network keeps them.")
     elif not advice:
         advice.append(
-            "None of them folds where it is. Put them behind layers that can take them when you "
+            "None of them folds where it is. Put them after layers that can take them when you "
             "insert (where=[names of norms or convolutions], for asr also place='norm'), and train "
             "again."
         )

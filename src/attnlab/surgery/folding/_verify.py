@@ -75,7 +75,7 @@ class _Compares(_Keeps):
     def __init__(self, kept: dict[PlaceKey, Tensor], places: Set[PlaceKey]) -> None:
         super().__init__({}, places)
         self.kept = kept
-        # Infinite where there is nothing to compare: what is not known does not pass.
+        # Infinite if there is nothing to compare: what is not known does not pass.
         self.errors: dict[PlaceKey, float] = dict.fromkeys(places, inf)
 
     def passed(self, place: PlaceKey, tensor: Tensor) -> None:
@@ -278,7 +278,7 @@ def _watchable(network: nn.Module, original: Original, own: OwnGates) -> Watchab
 
 
 def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:
-    """Where gated and folded network must agree: behind the gates of each place, or behind the
+    """Where gated and folded network must agree: after the gates of each place, or after the
     layers that take its gate on their input. Of gates in front of an output projection, at the
     addition: that layer may take another gate of the branch as well."""
     found: dict[PlaceKey, Sequence[PlaceKey]] = {}

@@ -2,7 +2,7 @@
 
 `nn.Sequential` runs, counts and slices all its children, and both it and `nn.ModuleList` number
 them anew when one goes or comes. A gate that hangs on one is none of these children, and a gate
-that acts behind one of them stays with it. For `nn.ModuleDict` the first is enough.
+that acts after one of them stays with it. For `nn.ModuleDict` the first is enough.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def _plain_container(container: nn.Module) -> Any:
 
 
 def _renumber(container: nn.Module, children: nn.Module) -> None:
-    """Take over `children`, and let each gate go with the child behind which it acts."""
+    """Take over `children`, and let each gate go with the child after which it acts."""
     hosted = hosted_by(container)
     gates = {n: c for n, c in container._modules.items() if isinstance(c, Attachment)}
     names = {id(child): name for name, child in children._modules.items()}
     if hosted is not None:
         for name, hook in hosted.hooks:
             if id(hook.host) not in names:
-                side = "in front of" if name in hosted.inputs else "behind"
+                side = "in front of" if name in hosted.inputs else "after"
                 raise SiteError(
                     f"{name!r} of {type(container).__name__} cannot be taken out: the "
                     f"{gate_names(hook.attachments)} acts {side} it. Take that off "

@@ -22,7 +22,7 @@ class Hosted:
     """Kept in the module's `__dict__`, so that it is copied and pickled with it."""
 
     outputs: dict[str, OutputHook] = field(default_factory=dict)
-    """By the names of the children behind which gates act."""
+    """By the names of the children after which gates act."""
     inputs: dict[str, OutputHook] = field(default_factory=dict)
     """By the names of the children in front of which gates act, or whose input gates read."""
     additions: list[GatedAddition] = field(default_factory=list)

@@ -74,7 +74,7 @@ def _chosen(network: nn.Module, graph: Graph, where: Where) -> list[str]:
         raise SiteError(
             f"'iebn' replaces BatchNorm2d modules, and {type(network).__name__} has none "
             f"{'there' if norms else 'at all'}. Choose a gate that reads the branch, for example "
-            f"'ie', the same gate behind any layer."
+            f"'ie', the same gate after any layer."
         )
     _refuse_other_norms(network, chosen)
     return chosen

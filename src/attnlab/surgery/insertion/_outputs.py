@@ -1,4 +1,4 @@
-"""Gates behind a module's output, or in front of it: a hook that follows the module's name.
+"""Gates after a module's output, or in front of it: a hook that follows the module's name.
 
 Tools replace modules (SyncBatchNorm, frozen norms, fused convolutions, LoRA layers); what stays is
 the name under which the parent runs them. So the parent, the *keeper*, knows the name, and moves
@@ -70,7 +70,7 @@ class OutputHook:
         return output
 
     def record(self, output: object) -> object:
-        """The gates as nodes of the graph that is being traced, behind `output`."""
+        """The gates as nodes of the graph that is being traced, after `output`."""
         for attachment in self.attachments:
             output = attachment(output)
         return output

@@ -27,7 +27,7 @@ class Resolved:
     constant: bool = False
     """Whether it is the same for every input, so that it may be folded."""
     at_heads: bool = False
-    """Whether it belongs in front of the output projection of attention, where there is one."""
+    """Whether it belongs in front of the output projection of attention, if there is one."""
     trainable: bool = True
     """Whether its parameters train; else it stays at its first value, as a control."""
 

@@ -193,7 +193,7 @@ def _all_gates(model: nn.Module) -> list[Attachment]:
 
 
 def _free_attribute(home: nn.Module, wanted: str) -> str:
-    """`wanted`, or with a letter behind it where a gate is already there."""
+    """`wanted`, or with a letter after it where a gate is already there."""
     for suffix in ("", *"bcdefghijklmnopqrstuvwxyz"):
         name = wanted + (f"_{suffix}" if suffix else "")
         if name not in home._modules:

@@ -440,7 +440,7 @@ def _notes(network: nn.Module, kept: frozenset[str], trains: bool) -> list[str]:
     if own:
         notes.append(
             f"the network has attention of its own ({', '.join(own)}), which is kept; the new "
-            f"gates act behind it"
+            f"gates act after it"
         )
     frozen = sum(not parameter.requires_grad for parameter in network.parameters())
     if frozen:

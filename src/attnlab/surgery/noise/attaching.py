@@ -134,7 +134,7 @@ def attach(network: nn.Module, noise: Noise, during: During | None = None) -> No
             and insert or remove gates first: all of these may exchange norms, and a new norm has
             no noise. The network looks for its norms before each run, and raises
             `NoiseLostError` where one is gone. `carried` says which have noise.
-        noise: of `constant`, `random` or `batch`. Behind noise that is there already, it acts on
+        noise: of `constant`, `random` or `batch`. After noise that is there already, it acts on
             what that made.
         during: "training" and "test" go by the mode of each norm. Default: constant noise always,
             the others in training.

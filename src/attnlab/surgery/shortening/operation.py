@@ -52,7 +52,7 @@ def modules_within(graph: Graph, nodes: set[int]) -> list[str]:
 def ends_of(graph: Graph, branch: Node, owner: str) -> list[str] | None:
     """Modules, each called once, that the module `owner` runs and that make the branch zero when
     each of them returns zeros: the outermost whose output is the branch, or of a sum all whose
-    outputs are added, of a product one of its factors. None where there are none."""
+    outputs are added, of a product one of its factors. None if there are none."""
     names = [
         name
         for name, _ in branch.produced_by

@@ -53,7 +53,7 @@ class ShortenReceipt(Receipt):
     output_change: float | None = None
     """`mean_image_change` of the output on these images."""
     accuracy_before: float | None = None
-    """Per cent, where there are labels."""
+    """Per cent, if there are labels."""
     accuracy_after: float | None = None
     loss_before: float | None = None
     """Of a text, in nats per token; its perplexity is e to that."""

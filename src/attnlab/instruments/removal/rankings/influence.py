@@ -29,7 +29,7 @@ from attnlab.surgery.words import MEAN_IMAGE_CHANGE
 def influence(
     state: Tensor, following: Tensor, channel_axis: int, stream_axis: int = -1
 ) -> Float[Tensor, " vectors"]:
-    """1 − cosine of a state and the next one: per token where there are tokens, else per input."""
+    """1 − cosine of a state and the next one: per token if there are tokens, else per input."""
     if stream_axis == 2 and state.ndim == 4:
         vectors = (x.movedim(channel_axis, -1).flatten(2).flatten(0, 1) for x in (state, following))
     elif state.ndim == 3:

@@ -64,7 +64,7 @@ class _Running:
 
 
 class LocalExecutor(Executor):
-    """`slots` runs at a time: one per GPU, or one per core where there is none. Threads per
+    """`slots` runs at a time: one per GPU, or one per core if there is none. Threads per
     process are `threads`, else OMP_NUM_THREADS, else the cores divided among the slots. Slot k uses
     GPU k modulo their number. A run that a killed study
     left behind has one of the slots until it has ended."""
