@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from attnlab._errors import InputError
@@ -16,67 +14,29 @@ from attnlab.instruments.stiffness import StiffnessResult
 from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import (
     LEVEL,
-    Direction,
-    judge_differences,
-    paired_difference,
     summarize,
 )
 from attnlab.lab.study.beside import beside, by_corruption
-from attnlab.lab.study.claims import EquivalenceConfig, Paper
+from attnlab.lab.study.claims import Paper
+from attnlab.lab.study.finished import Finished, FinishedRun
 from attnlab.lab.study.history import History, stale_reasons, study_history
-from attnlab.lab.study.looking import Looks, row_key, share_of
+from attnlab.lab.study.judging import RowJudge
 from attnlab.lab.study.speed import group_speed
 from attnlab.lab.study.store import Store
 from attnlab.results import Metric, RunResult, StoredRun
 from attnlab.results.speed import GroupSpeed
 from attnlab.results.study import RunEntry, StoredStudy, StudyCell
 from attnlab.results.table import (
-    Comparison,
-    Equivalence,
     Group,
-    PairedDifference,
     PaperFigure,
     StudyRow,
     StudyTable,
     Summary,
 )
-from attnlab.surgery.folding import FoldReceipt
 
 T = TypeVar("T")
 _ALIKE = ("stiffness", "stripe", "corruptions")
 """Measurements that should be made on as many images in all runs."""
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """A trained run with what the table takes of it."""
-
-    entry: RunEntry
-    run: StoredRun
-
-    @property
-    def result(self) -> RunResult:
-        return self.run.result
-
-    @cached_property
-    def key(self) -> str:
-        """What tells its row from others, whatever the label."""
-        return row_key(self.entry)
-
-    @cached_property
-    def fold(self) -> FoldReceipt | None:
-        """What folding its network did; None if its gates do not fold."""
-        return self.run.slim_result(FoldReceipt)
-
-    @cached_property
-    def tns(self) -> float | None:
-        """Its total stiffness; None if that was not measured or has no value."""
-        found = self.run.slim_result(StiffnessResult)
-        return None if found is None or math.isnan(found.tns) else found.tns
-
-
-Finished = dict[StudyCell, dict[int, _Finished]]
-"""By the place in the table and the seed."""
 
 
 def study_table(store: Store, study: StoredStudy, *, include_stale: bool = False) -> StudyTable:
@@ -124,9 +84,9 @@ class GrowingTable:
         run = self._store.run(entry)
         self._damage[entry.folder] = tuple(f"{entry}: {problem}" for problem in run.damage)
         if run.is_trained:
-            self._put(_Finished(entry, run))
+            self._put(FinishedRun(entry, run))
 
-    def _put(self, one: _Finished) -> None:
+    def _put(self, one: FinishedRun) -> None:
         self._finished.setdefault(one.entry.cell, {})[one.entry.seed] = one
         self._folders.append(one.entry.folder)
         self._without_macs |= one.result.macs is None
@@ -144,7 +104,7 @@ class GrowingTable:
         others = set()
         for entry in self._history.stale:
             if entry.seed not in self._finished.get(entry.cell, {}):
-                stale = _Finished(entry, self._store.run(entry))
+                stale = FinishedRun(entry, self._store.run(entry))
                 if stale.result.metric.name == self._study.metrics[0].name:
                     self._put(stale)
                 else:
@@ -182,11 +142,10 @@ class GrowingTable:
         study, history = self._study, self._history
         entries = [entry for entry in study.runs if entry.cell.group == name]
         cells = list(dict.fromkeys(entry.cell for entry in entries))
-        comparisons, by_best = (
-            _comparisons(cells, metric, self._finished, history, self._store, self._why, read)
-            for read in (_last_value, _best_value)
-        )
-        equal = _equivalences(study, cells, metric, self._finished, history, self._store, self._why)
+        judge = RowJudge(cells, metric, self._finished, history, self._store, self._why)
+        comparisons = judge.comparisons(lambda result: result.value)
+        by_best = judge.comparisons(lambda result: result.best_value)
+        equal = judge.equivalences(study)
         own: dict[StudyCell, list[RunEntry]] = {cell: [] for cell in cells}
         for entry in entries:
             own[entry.cell].append(entry)
@@ -289,237 +248,9 @@ def _paper_figures(study: StoredStudy, group: str) -> dict[str, dict[str, PaperF
     return {metric: groups.get(group, {}) for metric, groups in printed.items()}
 
 
-@dataclass(frozen=True)
-class _Family:
-    """The differences of a group's rows to the plain backbone, by `row_key`."""
-
-    rows: dict[str, PairedDifference]
-    labels: dict[str, str]
-    gone: dict[str, PairedDifference]
-    """Of rows that were planned before and are not any more."""
-    elsewhere: dict[str, PairedDifference]
-    """Of rows that other studies compared with the same runs."""
-    better: Direction
-
-    def judged(
-        self, batches: dict[str, int], sequential: bool, also: dict[str, PairedDifference]
-    ) -> dict[str, Comparison]:
-        """The verdicts, if rows were added as `batches` say. Those of each batch are corrected
-        among themselves, at their share of the error rate."""
-        found: dict[str, Comparison] = {}
-        for batch in sorted({batches.get(key, 0) for key in self.rows}):
-            own, others = (
-                {key: each for key, each in of.items() if batches.get(key, 0) == batch}
-                for of in (self.rows, also)
-            )
-            found |= judge_differences(
-                own,
-                sequential=sequential or batch > 0,
-                better=self.better,
-                also=others,
-                share=share_of(batch),
-            )
-        return found
-
-
-def _comparisons(
-    cells: Sequence[StudyCell],
-    metric: Metric,
-    finished: Finished,
-    history: History,
-    store: Store,
-    why: str,
-    read: Callable[[RunResult], float],
-) -> dict[str, Comparison]:
-    """The verdicts on the rows of a group. Where rows had been seen before the study was planned,
-    there is one only if it is the same whatever had happened before."""
-    looks = history.looks[cells[0].group]
-    family = _family(cells, metric, finished, history, store, why, read)
-    found = family.judged(looks.batches, history.sequential, family.gone)
-    if looks.unknown:
-        also = {**family.gone, **family.elsewhere}
-        strictly = family.judged(looks.strictly, True, also)
-        found = {key: _agreed(found[key], strictly[key]) for key in found}
-    return {family.labels[key]: comparison for key, comparison in found.items()}
-
-
-def _family(
-    cells: Sequence[StudyCell],
-    metric: Metric,
-    finished: Finished,
-    history: History,
-    store: Store,
-    why: str,
-    read: Callable[[RunResult], float],
-) -> _Family:
-    values: dict[str, dict[int, float]] = {}
-    labels, plain = {}, {}
-    for cell in cells:
-        for seed, one in finished.get(cell, {}).items():
-            value = metric.shown(read(one.result))
-            if cell.plain:
-                plain[seed] = value
-            else:
-                key = one.key
-                labels[key] = cell.row
-                values.setdefault(key, {})[seed] = value
-
-    def of(runs: Iterable[RunEntry]) -> dict[str, dict[int, float]]:
-        found: dict[str, dict[int, float]] = {}
-        for entry in runs:
-            value = metric.shown(read(store.run(entry).result))
-            found.setdefault(row_key(entry), {})[entry.seed] = value
-        return found
-
-    group = cells[0].group
-    gone = (entry for runs in history.looks[group].gone.values() for entry in runs)
-    elsewhere = (entry for entry in history.elsewhere[group] if row_key(entry) not in values)
-    return _Family(
-        rows=_differences(values, plain, why),
-        labels=labels,
-        gone=_differences(of(gone), plain, why),
-        elsewhere=_differences(of(elsewhere), plain, why),
-        better=metric.better,
-    )
-
-
-def _differences(
-    by_row: Mapping[str, Mapping[int, float]], plain: Mapping[int, float], why: str
-) -> dict[str, PairedDifference]:
-    """The difference of every row that shares a seed with the plain network."""
-    return {
-        key: _difference(tuple(own.items()), tuple(plain.items()), why)
-        for key, own in by_row.items()
-        if own.keys() & plain.keys()
-    }
-
-
-def _agreed(mildly: Comparison, strictly: Comparison) -> Comparison:
-    """The verdict that holds both if the study was planned beforehand and if it was not."""
-    if mildly.verdict == strictly.verdict:
-        return strictly
-    difference = replace(strictly.difference, cannot_tell=_SEEN)
-    return Comparison(difference, None, "cannot tell", strictly.sequential)
-
-
-_SEEN = (
-    "runs had been seen before the first plan of this study, and the verdict depends on whether "
-    "seeds or rows were added after a look, which is not known"
-)
-
-
-@lru_cache(maxsize=4096)
-def _difference(
-    own: tuple[tuple[int, float], ...], plain: tuple[tuple[int, float], ...], why: str
-) -> PairedDifference:
-    """A table grows by one run at a time, and the rows of the other runs stay as they are."""
-    return paired_difference(dict(own), dict(plain), cannot_tell=why)
-
-
-def _equivalences(
-    study: StoredStudy,
-    cells: Sequence[StudyCell],
-    metric: Metric,
-    finished: Finished,
-    history: History,
-    store: Store,
-    why: str,
-) -> dict[str, Equivalence]:
-    """Compare the rows with the one that the study names; the plain backbone is among them, since a
-    margin within which even that is as good shows nothing of attention.
-
-    Rows that were added after a look have the same price as for differences: those of each look are
-    corrected among themselves, at their share of the error rate, by tests that may be looked at.
-    """
-    found = study.definition.get("equivalence")
-    if not found:
-        return {}
-    asked = EquivalenceConfig.model_validate(found)
-    looks = history.looks[cells[0].group]
-    values: dict[str, dict[int, float]] = {}
-    batches: dict[str, int] = {}
-    for cell in cells:
-        runs = finished.get(cell, {})
-        values[cell.row] = {s: metric.shown(one.result.value) for s, one in runs.items()}
-        batches[cell.row] = max((looks.batches.get(one.key, 0) for one in runs.values()), default=0)
-    other = values.get(asked.to, {})
-    why = why or history.late_claim or _late_reference(asked.to, batches)
-
-    tested = partial(_tested, other, asked, why)
-    gone = _gone_by_batch(looks, metric, store)
-    judged: dict[str, Equivalence] = {}
-    for batch in sorted(set(batches.values())):
-        sequential = history.sequential or batch > 0
-        rows = {row: own for row, own in values.items() if batches[row] == batch}
-        also = tested(gone.get(batch, {}), sequential)
-        judged |= judge(tested(rows, sequential), also=also, share=share_of(batch))
-    return judged
-
-
-def _tested(
-    other: Mapping[int, float],
-    asked: EquivalenceConfig,
-    why: str,
-    by_row: Mapping[str, Mapping[int, float]],
-    sequential: bool,
-) -> dict[str, Equivalence]:
-    """Every row that shares a seed with the `other`, compared with it."""
-    return {
-        row: _equivalence(tuple(own.items()), tuple(other.items()), asked, sequential, why)
-        for row, own in by_row.items()
-        if row != asked.to and own.keys() & other.keys()
-    }
-
-
-def _gone_by_batch(
-    looks: Looks, metric: Metric, store: Store
-) -> dict[int, dict[str, dict[int, float]]]:
-    """The results of rows that are in the study no longer, by the look that showed them first."""
-    gone: dict[int, dict[str, dict[int, float]]] = {}
-    for key, entries in looks.gone.items():
-        own = {e.seed: metric.shown(store.run(e).result.value) for e in entries}
-        gone.setdefault(looks.batches.get(key, 0), {})[key] = own
-    return gone
-
-
-def _late_reference(row: str, batches: Mapping[str, int]) -> str:
-    """Why nothing can be as good as a row that was added after a look: it may have been chosen by
-    what the others had shown."""
-    if not batches.get(row, 0):
-        return ""
-    return f"row {row} was added after a look, so what the others are to be as good as was as well"
-
-
-@lru_cache(maxsize=4096)
-def _equivalence(
-    own: tuple[tuple[int, float], ...],
-    other: tuple[tuple[int, float], ...],
-    asked: EquivalenceConfig,
-    sequential: bool,
-    why: str,
-) -> Equivalence:
-    """Kept as differences are."""
-    return equivalence(
-        dict(own),
-        dict(other),
-        asked.margin,
-        to=asked.to,
-        sequential=sequential,
-        cannot_tell=why,
-    )
-
-
-def _last_value(result: RunResult) -> float:
-    return result.value
-
-
-def _best_value(result: RunResult) -> float:
-    return result.best_value
-
-
 def _row(
     cell: StudyCell,
-    runs: Sequence[_Finished],
+    runs: Sequence[FinishedRun],
     stale: tuple[str, ...],
     paper: dict[str, PaperFigure],
     metric: Metric,
@@ -563,7 +294,7 @@ def _values(results: Sequence[RunResult]) -> dict[str, Summary]:
 
 def _with_measured(
     row: StudyRow,
-    runs: Sequence[_Finished],
+    runs: Sequence[FinishedRun],
     metric: Metric,
     timed: GroupSpeed | None,
     plain: dict[int, StoredRun] | None,
@@ -593,9 +324,9 @@ def _plain_runs(cells: Sequence[StudyCell], finished: Finished) -> dict[int, Sto
 
 
 def _of(
-    runs: Sequence[_Finished],
+    runs: Sequence[FinishedRun],
     reduce: Callable[[list[Any]], T],
-    read: Callable[[_Finished], Any],
+    read: Callable[[FinishedRun], Any],
 ) -> T | None:
     values = [value for run in runs if (value := read(run)) is not None]
     return reduce(values) if values else None
@@ -609,7 +340,7 @@ Versions = dict[tuple[str, str], Counter[str]]
 """In how many runs of a group each version of a package took part, by group and package."""
 
 
-def _count_versions(versions: Versions, one: _Finished) -> None:
+def _count_versions(versions: Versions, one: FinishedRun) -> None:
     for package in _PACKAGES:
         count = versions.setdefault((one.entry.cell.group, package), Counter())
         count.update({start.packages.get(package, "unknown") for start in one.run.starts})
@@ -629,7 +360,7 @@ def mixed_versions(groups: Sequence[str], versions: Versions) -> Iterator[str]:
                 )
 
 
-def _data_notes(one: _Finished) -> list[str]:
+def _data_notes(one: FinishedRun) -> list[str]:
     """What was left out of the data of a run or is missing in them."""
     facts = one.run.data
     notes = () if facts is None else facts.notes
