@@ -25,9 +25,9 @@ from attnlab.instruments.stiffness.measure import stiffness
 from attnlab.instruments.stiffness.page import names_of
 from attnlab.lab.pages.run_page import is_run
 from attnlab.page.rendering import bold, narrow
-from attnlab.results.columns import distinct_digits
 from attnlab.results.provenance import Provenance
 from attnlab.results.record import read_record
+from attnlab.results.study_cells import distinct_digits
 
 
 def confusion() -> tuple[ClassesResult, np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from attnlab.lab.comparison.result import ComparedRun, ComparisonResult
 from attnlab.page.columns import Column, shown_table, terminal_table, value_table
 from attnlab.page.tables import Cell, Table, number_cell
-from attnlab.results.columns import compared_tone, summary_cell
 from attnlab.results.metric import Metric
+from attnlab.results.study_cells import compared_tone, summary_cell
 from attnlab.results.table import Comparison, StudyRow
 
 _TERMINAL = ("row", "runs", "result", "best", "delta", "anytime", "p_holm", "verdict", "needed")

@@ -11,8 +11,8 @@ from attnlab.page.parts import Cell, Figure, Folded, Legend, Part, Row, Section,
 from attnlab.page.plot import BESIDE, FULL
 from attnlab.results import Metric
 from attnlab.results.answer import cost_lines, points
-from attnlab.results.columns import delta_cell, interval_kind, summary_cell
 from attnlab.results.record import StudyRecord
+from attnlab.results.study_cells import delta_cell, interval_kind, summary_cell
 from attnlab.results.table import Group, StudyRow
 
 

@@ -20,10 +20,10 @@ from attnlab.lab.pages.nearness import nearness_sections
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.page.glossary import words
 from attnlab.page.parts import Cell, Chip, Code, Download, Folded, Notes, Page, Part, Section, Table
-from attnlab.results.columns import interval_kind
 from attnlab.results.epoch import Budget
 from attnlab.results.record import RunRecord, StudyRecord
 from attnlab.results.study import PlanRecord, StoredStudy
+from attnlab.results.study_cells import interval_kind
 
 _ORDER = ("begun", "damaged", "failed", "waiting", "done")
 
