@@ -149,7 +149,7 @@ def place_notes(model: nn.Module, run: Run, sites: Sequence[Site]) -> list[str]:
     if not behind:
         return []
     return [
-        f"{behind} of {len(sites)} gates act behind the activation that ends their branch "
+        f"{behind} of {len(sites)} gates act after the activation that ends their branch "
         f"(place='branch'); place='norm' puts them after the norm before it, where they fold"
     ]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnlab._errors import InputError
-from attnlab.instruments.stiffness.granularity import Span
+from attnlab.instruments.stiffness.plan import Plan, Span
 from attnlab.residuals import SeenGate, SeenStep, StepKey
-
-if TYPE_CHECKING:
-    from attnlab.instruments.stiffness.plan import Plan
 
 
 class Sums(NamedTuple):

@@ -14,9 +14,8 @@ from attnlab._errors import InputError
 from attnlab.instruments.stiffness.block_sums import BlockSums, GateShown, gate_product, own_gate
 from attnlab.instruments.stiffness.choices import Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import StepNorms
-from attnlab.instruments.stiffness.granularity import Span
 from attnlab.instruments.stiffness.norms import norm, step_norms
-from attnlab.instruments.stiffness.plan import Plan, plan_steps
+from attnlab.instruments.stiffness.plan import Plan, Span, plan_steps
 from attnlab.instruments.stiffness.stages import Stages
 from attnlab.instruments.stiffness.tokens import check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey

@@ -18,9 +18,8 @@ from attnlab.instruments.stiffness.after import unexplained
 from attnlab.instruments.stiffness.capture import Captured, capture
 from attnlab.instruments.stiffness.choices import CONVENTIONS, Convention, Granularity, Tokens
 from attnlab.instruments.stiffness.conventions import nsi
-from attnlab.instruments.stiffness.granularity import check_granularity
 from attnlab.instruments.stiffness.grid import Grid, regular_grid
-from attnlab.instruments.stiffness.plan import Plan
+from attnlab.instruments.stiffness.plan import Plan, check_granularity
 from attnlab.instruments.stiffness.result import StepResult, StiffnessResult, most_often_stiffest
 from attnlab.instruments.stiffness.stages import kept_members
 from attnlab.instruments.stiffness.step_index import StepIndex, step_indices

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
 from attnlab._checked import check_module
-from attnlab._errors import OptionError, StepsNotFoundError
+from attnlab._errors import OptionError, StepsNotFoundError, unknown_name
 from attnlab.instruments.stiffness.after import activation_after, norms_after
-from attnlab.instruments.stiffness.choices import Granularity, Tokens
-from attnlab.instruments.stiffness.granularity import Span, check_granularity, spans
+from attnlab.instruments.stiffness.choices import GRANULARITIES, Granularity, Tokens
 from attnlab.instruments.stiffness.norms import Activation
 from attnlab.instruments.stiffness.stages import Stages, kept_steps
 from attnlab.instruments.stiffness.tokens import check_tokens, chosen_tokens
@@ -22,6 +22,37 @@ from attnlab.residuals.choose import trunk
 from attnlab.residuals.example import Example, as_call
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.residuals.where import lies_in
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps that are measured as one: from the shortcut of the first to the state after the
+    last. One step, or those of a block (attention and MLP of a transformer's)."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def first(self) -> Step:
+        return self.steps[0]
+
+    @property
+    def last(self) -> Step:
+        return self.steps[-1]
+
+
+def check_granularity(granularity: str) -> None:
+    """Refuse a choice that is none."""
+    if granularity not in GRANULARITIES:
+        raise unknown_name("granularity", granularity, GRANULARITIES)
+
+
+def spans(steps: Sequence[Step], granularity: Granularity) -> tuple[Span, ...]:
+    """`steps` one by one, or by block, in the order of execution."""
+    check_granularity(granularity)
+    if granularity == "step":
+        return tuple(Span((step,)) for step in steps)
+    blocks = groupby(steps, key=lambda step: (step.stage, step.block))
+    return tuple(Span(tuple(members)) for _, members in blocks)
 
 
 @dataclass(frozen=True)
