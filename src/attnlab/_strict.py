@@ -101,7 +101,7 @@ def _check_keys(cls: type[BaseModel], data: dict[str, object]) -> None:
             )
 
 
-class Problem(NamedTuple):
+class WrongValue(NamedTuple):
     """What pydantic found wrong with one value."""
 
     path: str
@@ -112,10 +112,10 @@ class Problem(NamedTuple):
     context: Mapping[str, object]
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
+def problems_of(error: ValidationError) -> list[WrongValue]:
     """List what is wrong, in the order in which pydantic found it."""
     return [
-        Problem(
+        WrongValue(
             ".".join(str(part) for part in found["loc"]),
             found["type"],
             found["msg"],
@@ -130,7 +130,7 @@ def _explanation(cls: type[BaseModel], error: ValidationError) -> str:
     return "\n".join(_explained(settings_title(cls), problem) for problem in problems_of(error))
 
 
-def _explained(kind: str, problem: Problem) -> str:
+def _explained(kind: str, problem: WrongValue) -> str:
     path, got = problem.path, problem.got
     reason = problem.context.get("error")
     if isinstance(reason, AttnlabError):
