@@ -29,6 +29,8 @@ _GRAIN = 2 * 10**9
 _CHUNK = 500
 """Files at a time: what was read is remembered after each, and sqlite takes 999 values."""
 _THREADS = 8
+"""That read files at the same time: hashing releases the interpreter's lock, and disks answer
+several at once."""
 _DAYS = 180
 """After these a checksum is forgotten, or files that are long gone would fill the disk."""
 

@@ -32,6 +32,7 @@ FLAGS = (
 )
 OPENMP = ("-fopenmp",)
 TIMEOUT = 900.0
+"""Seconds that the compiler may take."""
 
 
 class BuildError(Exception):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attnlab.lab.study.status import StudyStatus
 
 _LOOK = 2.0
+"""Seconds between two looks at the files of the runs."""
 
 
 @dataclass(frozen=True)

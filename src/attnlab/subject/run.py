@@ -27,6 +27,7 @@ from attnlab.tasks import TaskConfig, build_task
 _ANEW = "Train the run anew, in another directory."
 _WEIGHTS = "model.safetensors"
 _BATCH = 256
+"""Images at a time where the recipe of the run does not say it."""
 _FACTS = TypeAdapter(Facts)
 Config = TypeVar("Config", bound=NetworkConfig)
 

@@ -30,10 +30,15 @@ from attnlab._extras import needs
 Array = NDArray[np.float64]
 
 END = 20.0
+"""The time at which a trajectory ends."""
 DISTANCE = 0.4
+"""Bodies that are nearer than this are in an encounter."""
 RTOL = 1e-10
+"""Of the integration, relative; a hundredth of it absolute."""
 TOGETHER = 100
+"""Trajectories that are integrated as one system."""
 SAMPLES_PER_STEP = 8
+"""Places of a step of the integrator at which distances are looked at."""
 
 
 class Encounters(NamedTuple):

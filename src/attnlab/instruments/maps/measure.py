@@ -27,6 +27,7 @@ from attnlab.surgery.change import image_changes
 IMAGES = 32
 """How many images, unless the subject was opened with a limit: each head is a pass over them."""
 LARGEST_PICTURE = 32
+"""Queries and keys that the picture of a map shows at most; larger maps are averaged."""
 _SAME = 1e-3
 """Attention that is computed step by step may differ from the fused one by rounding only."""
 _OTHERS = 5

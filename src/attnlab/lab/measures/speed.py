@@ -21,6 +21,7 @@ from attnlab.timing import Latency, latencies
 SECONDS = 20.0
 """How long the networks of one group are timed at most."""
 _PRECISION = 0.03
+"""Timing ends when every interval is this close to its ratio, as a share of it."""
 
 
 def time_interleaved(
