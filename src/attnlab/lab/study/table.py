@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from attnlab._errors import InputError
 from attnlab._words import counted, listed
-from attnlab.instruments.stiffness import StiffnessResult
-from attnlab.lab.statistics.equivalent import equivalence, judge
 from attnlab.lab.statistics.paired import (
     LEVEL,
     summarize,
