@@ -709,6 +709,11 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "Expected the images to be an iterable of batches, such as a DataLoader o",
     ),
     (
+        "fold-constants-tensor",
+        lambda x: attnlab.fold_constants(x.seen, torch.zeros(2, 3, 32, 32)),
+        "Expected the images to be an iterable of batches but got one tensor of s",
+    ),
+    (
         "fold-constants-int",
         lambda x: attnlab.fold_constants(x.seen, 3),
         "Expected the images to be an iterable of batches, such as a DataLoader o",
@@ -774,6 +779,12 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "Expected the loader to be an iterable of batches, such as a DataLoader o",
     ),
     (
+        "stiffness-loader-tensor",
+        lambda x: attnlab.stiffness(x.net, torch.zeros(2, 3, 32, 32)),
+        "Expected the loader to be an iterable of batches but got one tensor of shape (2, 3, 32, "
+        "32). Give a list: [batch].",
+    ),
+    (
         "stiffness-loader-str",
         lambda x: attnlab.stiffness(x.net, "digits"),
         "Expected the loader to be an iterable of batches, such as a DataLoader o",
@@ -811,7 +822,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "stiffness-tensor",
         lambda x: attnlab.stiffness(x.net, torch.randn(3, 32, 32)),
-        "ResNet (torch.float32 on cpu) does not run on an example of shape (1, 32",
+        "Expected the loader to be an iterable of batches but got one tensor of shape (3, 32, 32)",
     ),
     (
         "stiffness-convention",

@@ -62,6 +62,14 @@ def check_batches(loader: object, name: str = "the loader") -> None:
             f"Expected {name} to be an iterable of batches, such as a DataLoader or a list of "
             f"tensors, but got {in_message(loader)}."
         )
+    from torch import Tensor
+
+    # Its rows would be taken for batches: an image without a batch, or one text's tokens each.
+    if isinstance(loader, Tensor):
+        raise InputError(
+            f"Expected {name} to be an iterable of batches but got one tensor of shape "
+            f"{tuple(loader.shape)}. Give a list: [batch]."
+        )
 
 
 def check_values(what: str, build: Callable[..., Any], options: Mapping[str, object]) -> None:
