@@ -21,17 +21,20 @@ class NewStudy:
 
     Examples:
       attnlab study new mine.toml
+      attnlab study new mine.toml --like language-gates
     """
 
     path: Annotated[Path, tyro.conf.Positional]
     """Where to; an existing file is not touched."""
+    like: str | None = None
+    """A study of attnlab's to copy, so that you change it instead of writing one."""
 
 
 def new_command(action: NewStudy) -> None:
     """Write it."""
     from attnlab.lab.study.definition import new_study
 
-    path = new_study(action.path)
+    path = new_study(action.path, action.like)
     print(f"wrote {path}")
     print(f"next: attnlab study plan {path}")
 

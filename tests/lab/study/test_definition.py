@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,28 @@ def test_the_study_to_start_from_learns_regression_too(tmp_path: Path) -> None:
     result = train(run.config, tmp_path / "run", threads=1, progress=lambda _: None)
     assert result.metric.name == "mae"
     assert result.value < 0.3
+
+
+def test_a_study_to_start_from_may_be_a_copy(tmp_path: Path) -> None:
+    file = new_study(tmp_path / "mine", like="mask-gates")
+    assert file.read_bytes() == study_file("mask-gates").read_bytes()
+    assert load_study(file).name == "mine"  # so its results are not stored as the original's
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown study 'mask-gate'\. Did you mean 'mask-gates'"
+    ):
+        new_study(tmp_path / "other", like="mask-gate")
+    assert not (tmp_path / "other.toml").exists()
+
+
+def test_each_study_that_the_one_to_start_from_names_is_there(tmp_path: Path) -> None:
+    text = new_study(tmp_path / "mine").read_text(encoding="utf-8")
+    named = [name for name in list_studies() if re.search(rf"(?<![\w-]){name}`? \(", text)]
+    assert {load_study(name).task.name for name in named} == {
+        "segmentation",
+        "detection",
+        "ultralytics",
+        "language",
+    }
 
 
 @pytest.mark.parametrize(

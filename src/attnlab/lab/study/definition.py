@@ -322,7 +322,9 @@ TEMPLATE = """\
 title = "Does attention help?"
 
 # What is learned: classification, multilabel (data = "digit-pairs"), regression (data =
-# "digit-angles"); or your own class. A table sets its options:
+# "digit-angles"); or your own class. Others have networks and recipes of their own: `attnlab study
+# new FILE --like mask-gates` (segmentation), shapes-demo (boxes), yolo-gates (Ultralytics),
+# language-gates (text). A table sets options:
 #   {{ name = "classification", options = {{ label_smoothing = 0.1 }} }}
 task = "classification"
 
@@ -353,11 +355,13 @@ recipe = {{ name = "digits", epochs = 6, clip = 1.0 }}
 """
 
 
-def new_study(path: str | Path) -> Path:
-    """Write a study to start from; an existing file is not touched."""
+def new_study(path: str | Path, like: str | None = None) -> Path:
+    """Write a study to start from, or a copy of one in `list_studies()`; an existing file is not
+    touched."""
+    text = None if like is None else study_file(like).read_text(encoding="utf-8")
     file = Path(path)
     if file.suffix != ".toml":
         file = file.with_name(f"{file.name}.toml")
     if file.exists():
         raise InputError(f"{file} exists already. Give another name, or remove it first.")
-    return write_whole(file, TEMPLATE.format(path=file))
+    return write_whole(file, TEMPLATE.format(path=file) if text is None else text)
