@@ -60,7 +60,7 @@ def show_gates(net: nn.Module) -> None:
 def show_stiffness(net: nn.Module) -> None:
     heading("3. What the gates do to the steps: the stiffness index (NSI) of each, and TNS of all:")
     print("attnlab.stiffness(net, loader)\n")
-    loader = torch.randn(2, 32, 3, 32, 32)  # two batches
+    loader = [torch.randn(32, 3, 32, 32) for _ in range(2)]
     gates = ("se", "step")
     networks = (net, *(attnlab.insert(net, gate)[0] for gate in gates))
     results = [attnlab.stiffness(network, loader, progress=False) for network in networks]

@@ -782,7 +782,7 @@ CASES: list[tuple[str, Callable[[Any], object], str]] = [
         "stiffness-loader-tensor",
         lambda x: attnlab.stiffness(x.net, torch.zeros(2, 3, 32, 32)),
         "Expected the loader to be an iterable of batches but got one tensor of shape (2, 3, 32, "
-        "32). Give a list: [batch].",
+        "32). Give a list: [batch], or list(batches) if it is a stack of them.",
     ),
     (
         "stiffness-loader-str",

@@ -68,7 +68,8 @@ def check_batches(loader: object, name: str = "the loader") -> None:
     if isinstance(loader, Tensor):
         raise InputError(
             f"Expected {name} to be an iterable of batches but got one tensor of shape "
-            f"{tuple(loader.shape)}. Give a list: [batch]."
+            f"{tuple(loader.shape)}. Give a list: [batch], or list(batches) if it is a stack of "
+            f"them."
         )
 
 

@@ -138,7 +138,7 @@ def test_networks_get_names_that_tell_them_apart() -> None:
     def result(gate: str = "", weights: str = "w/a.pt", network: str = "resnet20"):
         return replace(some, network=network, provenance=Provenance(network, gate, weights))
 
-    some = stiffness(attnlab.create("resnet20"), torch.randn(1, 1, 3, 32, 32), progress=False)
+    some = stiffness(attnlab.create("resnet20"), [torch.randn(1, 3, 32, 32)], progress=False)
     assert names_of([result(), result("se")]) == ["resnet20", "resnet20 with se"]
     assert names_of([result(), result(weights="")]) == ["resnet20, a.pt", "resnet20, random"]
     assert names_of([result(), result()]) == ["resnet20, a.pt (1)", "resnet20, a.pt (2)"]
