@@ -23,10 +23,11 @@ from attnlab._errors import OptionError
 from attnlab.residuals.example import Example, as_call, evaluating, example_input, input_shape
 
 LEVEL = 0.95
-"""Of the interval that is reported."""
+"""The level of the interval that is reported."""
 _NOMINAL = 0.975
-"""Of the interval that is formed. To stop when it is narrow favours samples that happen to look
-narrow; this makes up for it, as tests/test_timing.py simulates. Rounds count as independent."""
+"""The level of the interval that is formed. To stop when it is narrow favours samples that happen
+to look narrow; this makes up for it, as tests/test_timing.py simulates. Rounds count as
+independent."""
 _FEWEST = 10
 """Rounds before the interval is looked at for the first time."""
 _SHORTEST = 0.005

@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     except BrokenPipeError:  # `attnlab modules | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # What only prints has done its work. Anything else was cut off, and is no success.
+        # What only prints has done its work. Anything else was cut off, and is not a success.
         raise SystemExit(0 if name in _ONLY_PRINT else _BROKEN_PIPE) from None
 
 

@@ -44,9 +44,9 @@ class ShowStudy:
     markdown: Path | None = None
     """Also write the table to this file."""
     include_stale: bool = False
-    """Also runs that were made from other code, data or settings; then there is no verdict."""
+    """Show runs of other code, data or settings as well; then there is no verdict."""
     as_planned: bool = False
-    """As it was planned last: faster, but changes of its file, data or classes are not seen."""
+    """Show the last plan: faster, but changes of its file, data or classes are not seen."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class MeasureStudy:
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """Of a study that was run."""
+    """The name of a study that was run."""
     out: str = "runs"
     """Where the runs are: a folder or an address."""
     only: tuple[str, ...] = ()

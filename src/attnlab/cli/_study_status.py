@@ -45,7 +45,7 @@ class ShowStatus:
     import_from: tuple[Path, ...] = ()
     """Folders with your own classes that the study names, as in "my_gates.MyGate"."""
     as_planned: bool = False
-    """As it was planned last: faster, but changes of its file, data or classes are not seen."""
+    """Show the last plan: faster, but changes of its file, data or classes are not seen."""
     watch: bool = False
     """Look again every two seconds until no run is left to be done; Ctrl-C ends it."""
 

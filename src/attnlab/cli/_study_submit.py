@@ -21,7 +21,7 @@ class SubmitRows:
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """Of a study that was run."""
+    """The name of a study that was run."""
     table: Path
     """The table's JSON file. With --add a file that is not there is begun, by the plain runs of the
     study."""

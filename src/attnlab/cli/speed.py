@@ -22,7 +22,7 @@ class SpeedOptions:
     network: str = "resnet164"
     """A name as for attnlab.create."""
     sizes: tuple[int, ...] = (32, 96)
-    """Of the images."""
+    """Sides of the images."""
     classes: tuple[int, ...] = (100, 10)
     """One number for each size."""
     batches: tuple[int, ...] = (1, 16, 100)

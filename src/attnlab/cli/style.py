@@ -35,29 +35,29 @@ class Train:
     losses: Literal["vgg16", "filters"] = "vgg16"
     """What judges: the trained VGG16, or random filters, which need no file."""
     weights: str | None = None
-    """Of VGG16: a file; torchvision's cache if left out. Nothing is fetched."""
+    """File of VGG16's weights; torchvision's cache if left out. Nothing is fetched."""
     maps: int = 4
     """How many of VGG16's four maps, from the first; fewer take less time."""
     norm: Literal["instance", "batch"] = "instance"
-    """Of the network."""
+    """The norms of the network."""
     attention: str = "none"
     """A gate after every norm, e.g. asr:se."""
     width: int = 16
-    """Of the network; 32 is usual."""
+    """The width of the network; 32 is usual."""
     blocks: int = 3
     """Residual blocks of the network; 5 are usual."""
     size: int = 96
     """Side of the parts of photographs that the network sees."""
     content_weight: float = 1.0
-    """Of the content loss."""
+    """Weight of the content loss."""
     style_weight: float | None = None
-    """Of the style loss; 20000 for VGG16 and 8000 for filters if left out."""
+    """Weight of the style loss; 20000 for VGG16 and 8000 for filters if left out."""
     epochs: int = 10
     """Over the photographs."""
     batch: int = 4
     """Photographs per step."""
     seed: int = 0
-    """Of weights and order."""
+    """Decides the first weights and the order of the photographs."""
 
 
 @dataclass(frozen=True)

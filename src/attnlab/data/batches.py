@@ -165,9 +165,10 @@ class Facts:
     random: bool = False
     """Whether the images are noise, whose labels are no network's own classes."""
     points: Points | None = None
-    """Of the points that every object has; None if objects have none."""
+    """What is known of the points that every object has; None if objects have none."""
     bytes_per_token: float | None = None
-    """Of the validation text; None if that is not known, or if there is no text."""
+    """Bytes per token of the validation text, the mean; None if that is not known, or if there is
+    no text."""
 
     def __post_init__(self) -> None:
         """Figures by category are told apart by names, so that one of two would be lost."""

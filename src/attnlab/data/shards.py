@@ -33,7 +33,8 @@ class FoundShards(NamedTuple):
     train: ShardSamples
     test: ShardSamples
     together: int | None
-    """Of how many files, or row groups of Parquet, images are shuffled at a time; None of all."""
+    """The number of files, or row groups of Parquet, whose images are shuffled together; None for
+    all."""
 
 
 def read_shards(

@@ -63,7 +63,7 @@ class TokenRows:
     """The tokens of a window."""
     checksum: str
     bytes_per_token: float | None = None
-    """Of the validation text; None if nobody said it."""
+    """Bytes per token of the validation text, the mean; None if nobody said it."""
     notes: tuple[str, ...] = ()
 
 

@@ -162,7 +162,7 @@ def _saved_call(
 
 
 def _differentiable_span(grad: Tensor, ctx: _SpanContext) -> list[Tensor | None]:
-    """The same gradients through `torch.autograd.grad` of maps and `av`, for a second
+    """Return the same gradients by `torch.autograd.grad` of maps and `av`, for a second
     derivative."""
     aliases = tuple(t.view_as(t) for t in ctx.saved_tensors)
     call = SpanCall(*_saved_call(aliases, ctx))

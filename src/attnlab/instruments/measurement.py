@@ -41,7 +41,7 @@ class MeasureConfig(Strict):
     """Test images in the batch on which the networks of a study are timed, interleaved, at its end,
     at most as many as are tested at a time; 0 leaves it out."""
     pictures: NonNegativeInt = 0
-    """Of how many test images pictures are kept, where the task makes some."""
+    """The number of test images of which pictures are kept, where the task makes some."""
     corruptions: NonNegativeInt = 0
     """On how many test images a classifier is tested under every corruption at five strengths, with
     its calibration; 0 leaves it out."""

@@ -39,7 +39,7 @@ class RowNearness:
     distance: float
     nsi_distance: float
     beyond: PairedDifference | None
-    """Of the distance beyond the floor, by seed; None for the best row itself."""
+    """The distance beyond the floor, by seed; None for the best row itself."""
     nsi_beyond: PairedDifference | None
 
 

@@ -276,7 +276,8 @@ def _roles(graph: Graph, node: Node) -> list[tuple[int, int]]:
 
 def _goes_on(graph: Graph, state: int, branch: int, by: int) -> bool:
     """Whether all that reads the state beside the sum is the branch. Where others read it, what is
-    left when something is taken from it (MogaNet's `x - f(x)`, which is added to x) is no state."""
+    left when something is taken from it (MogaNet's `x - f(x)`, which is added to x) is not a
+    state."""
     return all(
         reader in (by, branch) or graph.computed_from(branch, reader)
         for reader in graph.readers(state)

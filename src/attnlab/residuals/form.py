@@ -53,17 +53,17 @@ class Multiplier:
     role: Role
     origin: Origin
     shape: tuple[int, ...]
-    """As it multiplies; empty for a number."""
+    """Its shape as it multiplies; empty for a number."""
     value: float | None = None
-    """Of a number."""
+    """The value of a number."""
     name: str = ""
     """The parameter, or the module that computes it."""
     node: int = -1
     """The product in the recorded graph."""
     key: ProductKey | None = None
-    """Of a gate or matrix that the network computes: where it can be watched."""
+    """Where a gate or matrix that the network computes can be watched."""
     channel_axes: tuple[int, ...] = ()
-    """Of its value: not those of inputs and places."""
+    """The axes of its value that are channels: not those of inputs and places."""
 
     @property
     def numbers(self) -> int:
@@ -94,7 +94,8 @@ class StepForm:
     streams: int
     """How many streams the state has; 1 but in hyper-connections."""
     stream_axis: int
-    """Of the state, where it has an axis for them; -1 where they lie in its channels, or for 1."""
+    """The axis of the state that holds the streams; -1 where they lie in its channels, or if there
+    is one."""
     multipliers: tuple[Multiplier, ...]
 
     def by_stream(self, state: Tensor, channel_axis: int) -> Tensor:
@@ -120,7 +121,7 @@ class StepForm:
         return tuple(each for each in self.multipliers if each.key is not None)
 
     def __str__(self) -> str:
-        """As a formula: `X + f(X)`, `X + 0.22 f(X)`, `C X + w f(r X)`."""
+        """Write the step as a formula: `X + f(X)`, `X + 0.22 f(X)`, `C X + w f(r X)`."""
         carried = {"identity": "X", "factor": "", "matrix": "C X", "layers": "P(X)"}[self.carry]
         if self.carry == "factor":
             number = prod(m.value for m in self.having("carry") if m.value is not None)

@@ -42,9 +42,9 @@ class GateSource:
     module: nn.Module = field(repr=False)
     """What computes its value."""
     channel_axis: int
-    """Of its value."""
+    """The axis of its value that holds the channels."""
     label: str
-    """Of the step on whose branch it lies; its site's, or its name, if there is none."""
+    """The label of the step on whose branch it lies; its site's, or its name, if there is none."""
     calls: Mapping[int, tuple[Step | None, Position]]
     """For each of its calls in one forward, from 0: the step on whose branch it acts, and where."""
     submodule: str = ""

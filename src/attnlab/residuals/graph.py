@@ -49,7 +49,7 @@ class Node:
     place: int | None = None
     """Of one of several tensors that a call returned: which of them. The call is its input."""
     name: str = ""
-    """Of a parameter or buffer: its state-dict name."""
+    """The state-dict name of a parameter or buffer."""
     owner: str = ""
     """The module whose forward made the call, and which of its calls, counted from 0."""
     call: int = 0

@@ -181,7 +181,7 @@ def _layer_given(
                 f"all of them"
             )
         return name, graph.nodes[given]
-    raise _NotFound("a linear layer of its attention is no module that is called with its input")
+    raise _NotFound("a linear layer of its attention is not a module that is called with its input")
 
 
 def _layouts_before(graph: Graph, node: Node) -> Iterator[Node]:

@@ -29,7 +29,7 @@ from attnlab.residuals.graph import Graph, Node, Ref
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.abspath(__file__)
-# Attribute reads that hand out a tensor; all other reads (shape, dtype, ...) are no data flow.
+# Attribute reads that hand out a tensor; all other reads (shape, dtype, ...) are not data flow.
 _TENSOR_ATTRIBUTES = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
 # Methods that say what a tensor is like, and neither read its values nor draw random numbers. Every
 # batch norm asks for `dim`.

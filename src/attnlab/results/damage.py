@@ -18,7 +18,8 @@ from attnlab._strict import problems_of
 JsonObject = dict[str, Any]
 """What a file of JSON holds, before it is read into a type."""
 _MOST_BYTES = 2**28
-"""Of a file of JSON. The largest that attnlab writes, of gates of large networks, have some MB."""
+"""Larger files of JSON are not read. The largest that attnlab writes, of gates of large networks,
+have some MB."""
 
 
 class DamagedFileError(AttnlabError, ValueError):

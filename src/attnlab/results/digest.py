@@ -77,9 +77,9 @@ class EpochCurve:
     values: tuple[float | None, ...]
     """The result's metric on the test images; None if it has no meaning for them."""
     losses: tuple[float | None, ...]
-    """Of the training; None if it is not known."""
+    """The losses of the training; None if they are not known."""
     seconds: tuple[float, ...]
-    """Of the last few epochs."""
+    """The seconds of the last few epochs."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class EpochRecord(BaseModel):
     """What the loss is the sum of, by name; empty if it is one thing."""
     train_seconds: float = 0.0
     data_seconds: float = 0.0
-    """Of the training, how long it waited for data."""
+    """How long the training waited for data."""
     images_per_second: float = 0.0
     test: dict[str, float | None]
     """The task's metrics on the test images, by name; None if one has no meaning for them."""
@@ -66,7 +66,7 @@ class EpochRecord(BaseModel):
     gates: dict[str, list[float]] | None = None
     """The mean gates of some channels by the name of the gate, if they are measured."""
     image_gates: dict[str, list[float]] | None = None
-    """The same of the first test image alone."""
+    """The gates of the first test image alone."""
     state_norm: dict[str, float] | None = None
     """‖x_t‖ by step, if it is measured; all that follow are means over test images."""
     nsi: dict[str, float] | None = None

@@ -23,15 +23,15 @@ class Identity(Strict):
     """identity.json of a run's directory."""
 
     settings: dict[str, object]
-    """Those that differ from their defaults."""
+    """The settings that differ from their defaults."""
     data: str
     """The checksum of the data."""
     threads: PositiveInt
-    """Of each process that trains it."""
+    """The number of threads of each process that trains it."""
     weights: str | None = None
-    """That of the file of weights that the backbone starts from."""
+    """The checksum of the file of weights that the backbone starts from."""
     sources: dict[str, str] = {}
-    """Of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
+    """The checksums of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
 
     @property
     def run_id(self) -> str:

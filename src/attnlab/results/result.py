@@ -16,7 +16,7 @@ class PlacementRecord(Strict):
     """What a word such as `stiffest:1` came to mean for one run, and what it was computed from."""
 
     word: str
-    """As the study has it."""
+    """The word, as the study has it."""
     where: str
     """The blocks that it chose, for `insert`."""
     source: str
@@ -46,7 +46,7 @@ class RunResult(Strict):
     values: dict[str, float | None]
     """Last epoch, by the metric's name; None where a metric has no meaning for the data."""
     best_value: float
-    """Of the first metric. Optimistic: the best epoch on the test images."""
+    """The best value of the first metric. Optimistic: the best epoch on the test images."""
     best_epoch: int
     """From 1."""
     train_loss: float

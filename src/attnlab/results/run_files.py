@@ -34,7 +34,7 @@ class RecipeSettings(_Read):
 
     @property
     def budget(self) -> Budget:
-        """For how long it trains."""
+        """How long it trains."""
         return Budget(self.epochs, self.steps, self.interval)
 
 

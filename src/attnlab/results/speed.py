@@ -15,12 +15,12 @@ class TimedNetwork(Strict):
     """One network against the first of its group."""
 
     folder: str
-    """Of the run whose network it is."""
+    """The folder of the run whose network it is."""
     milliseconds: float
-    """Of one image in a batch: the ratio times the reference's."""
+    """Milliseconds of one image in a batch: the ratio times the reference's."""
     ratio: float
     low: float
-    """Of the 95 % interval of the ratio."""
+    """The lower end of the 95 % interval of the ratio."""
     high: float
 
 

@@ -25,7 +25,8 @@ class Summary:
 
     mean: Number
     std: float | None
-    """Of the sample (n − 1 below the line; the papers do not say which); None for one value."""
+    """The standard deviation of the sample (n − 1 below the line; the papers do not say which);
+    None for one value."""
     number: int
 
     def text(self, digits: int = 2) -> str:
@@ -43,7 +44,8 @@ class PairedDifference:
 
     mean: Number
     low: float | None
-    """Of Student's t interval, right for a number of seeds that was fixed beforehand."""
+    """The lower end of Student's t interval, right for a number of seeds that was fixed
+    beforehand."""
     high: float | None
     p_value: float | None
     """Two-sided, of the paired t-test, before any correction."""
@@ -51,9 +53,10 @@ class PairedDifference:
     note: str = ""
     """Why there is no interval; empty if there is one."""
     std: float | None = None
-    """Of the differences (n − 1 below the line): the spread that `seeds_needed` asks for."""
+    """The standard deviation of the differences (n − 1 below the line): the spread that
+    `seeds_needed` asks for."""
     anytime_low: float | None = None
-    """Of the interval that is right however often one looked and added seeds."""
+    """The lower end of the interval that is right however often one looked and added seeds."""
     anytime_high: float | None = None
     anytime_p: float | None = None
     """Valid at any time, before any correction."""
@@ -210,7 +213,7 @@ class StudyRow:
     speed: TimedNetwork | None = None
     """Interleaved with the other rows, against the first; None if that was not done."""
     folded_speed: TimedNetwork | None = None
-    """The same of the folded network."""
+    """The time of the folded network, in the same way."""
     tns: Summary | None = None
     fold_error: float | None = None
     """Largest over seeds; None where nothing folds."""

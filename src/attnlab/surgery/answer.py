@@ -25,7 +25,7 @@ class Answer:
     macs: int
     """Multiply-accumulates, for the whole example."""
     gate_macs: int = 0
-    """Those of the gates among them."""
+    """The MACs of the gates among them."""
     seen: Mapping[Call, Tensor] = field(default_factory=dict)
 
 

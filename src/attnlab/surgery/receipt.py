@@ -29,7 +29,7 @@ class Receipt(Result):
     max_change: float | None
     """Largest absolute change of the output on the example; None where nothing was compared."""
     relative_change: float | None
-    """The same, relative to the largest absolute output: `largest_change`."""
+    """`max_change` relative to the largest absolute output: `largest_change`."""
     compared: str = ""
     """What was compared, where that is not the whole output; or why nothing was."""
 

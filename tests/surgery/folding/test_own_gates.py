@@ -261,7 +261,7 @@ def test_matrices_and_rows_over_streams_stay_with_their_reason() -> None:
     found = watchable(glm5_next(), tokens())
     reasons = {gate.multiplier.role: site.refusal for gate, site in own_gates(found)}
     assert reasons == {
-        "carry": "it mixes or scales the state that is carried on, which is no layer's output",
+        "carry": "it mixes or scales the state that is carried on, which is not a layer's output",
         "read": "it mixes streams into what the branch reads, before any of its layers",
         "write": "it hands the branch out to several streams, each with a gate of its own",
         "inside": "",

@@ -78,7 +78,7 @@ class UltralyticsClassify(UltralyticsTask[Tensor]):
 
 
 def _logits(answer: object) -> Tensor:
-    """Those of an answer, which in testing has the probabilities before them."""
+    """Return the logits of an answer, which in testing has the probabilities before them."""
     found = answer[1] if isinstance(answer, list | tuple) else answer
     if not isinstance(found, Tensor):
         raise InputError(f"Expected a classifier to answer with logits but got {type(found)}.")

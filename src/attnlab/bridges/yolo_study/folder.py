@@ -153,7 +153,8 @@ def _description(facts: Facts, kind: Kind) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As YAML reads it back: its strings in double quotes are JSON's, and Python's are not."""
+    """Write a text as YAML reads it back: its strings in double quotes are JSON's, and Python's are
+    not."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -180,7 +181,7 @@ def _is_upright(file: Path) -> bool:
 
 def _label_text(image: BoxImage, kind: Kind) -> str:
     """A line for each object: its class from 0, then, as shares of the image, centre, width and
-    height, and points if they are learned; or its outline. Crowds are no objects, and Ultralytics
+    height, and points if they are learned; or its outline. Crowds are not objects, and Ultralytics
     knows none."""
     sides = torch.tensor(_sides(image)).flip(0).double()
     target = image.target

@@ -31,12 +31,12 @@ class Kind:
     what: str
     """What its network is, for messages."""
     prefix: str
-    """Of the names of its network, trainer and validator."""
+    """What the names of its network, trainer and validator begin with."""
     heads: tuple[str, ...]
     """The classes that a network of it may end in."""
     example: str
     settings: tuple[str, ...]
-    """Those of Ultralytics that do something in a training of this kind."""
+    """The settings of Ultralytics that do something in a training of this kind."""
     validation: tuple[str, ...] = OBJECT_VALIDATION
 
     def network(self) -> type[nn.Module]:

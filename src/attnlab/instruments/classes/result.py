@@ -56,7 +56,7 @@ class ClassesResult(Result):
     confusion: tuple[tuple[int, ...], ...]
     """Images, true class × predicted class."""
     wrong: tuple[WrongImage, ...] = ()
-    """Those of which the network was surest, the surest first."""
+    """The wrong answers of which the network was surest, the surest first."""
 
     def __post_init__(self) -> None:
         sides = {len(self.confusion), *(len(row) for row in self.confusion)}

@@ -22,7 +22,7 @@ from attnlab.subject import Source, Subject, subject_of
 from attnlab.tasks import task_of_classes
 
 _BINS = 15
-"""Of the expected calibration error, as in Guo et al. (ICML 2017)."""
+"""Bins of the expected calibration error, as in Guo et al. (ICML 2017)."""
 
 
 def measure_corruptions(network: Source) -> CorruptionsResult:

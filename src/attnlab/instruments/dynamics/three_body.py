@@ -34,7 +34,7 @@ END = 20.0
 DISTANCE = 0.4
 """Bodies that are nearer than this are in an encounter."""
 RTOL = 1e-10
-"""Of the integration, relative; a hundredth of it absolute."""
+"""Relative tolerance of the integration; the absolute one is a hundredth of it."""
 TOGETHER = 100
 """Trajectories that are integrated as one system."""
 SAMPLES_PER_STEP = 8

@@ -61,7 +61,7 @@ class StepParts:
     """The largest singular value of what carries the state, over all places and inputs; NaN for
     layers."""
     gain_to_here: Number
-    """Of the product of the carries since the stage began."""
+    """The gain of the product of the carries since the stage began."""
 
 
 @dataclass(frozen=True)

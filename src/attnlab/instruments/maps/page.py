@@ -16,7 +16,7 @@ from attnlab.results.origin import (
 from attnlab.results.provenance import UNTRAINED
 
 _PICTURES = 12
-"""Of how many layers a page shows the mean maps, from the first to the last."""
+"""The number of layers whose mean maps a page shows, from the first to the last."""
 
 
 def maps_page(result: MapsResult) -> Page:

@@ -24,7 +24,7 @@ class HeadMap:
     """Mean distance of an input's map from the mean map: half the sum over keys of the absolute
     difference, mean over queries. 0: the map does not depend on the input; at most 1."""
     structure: Number
-    """The same distance of the mean map from attending to all keys alike."""
+    """The distance of the mean map from attending to all keys alike, measured in the same way."""
     change: Number
     """‖y' − y‖ / ‖y‖ of the output when this head's map is its mean, mean over inputs."""
     picture: tuple[Numbers, ...]

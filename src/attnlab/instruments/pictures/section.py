@@ -19,7 +19,8 @@ from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
 _QUALITY = 90
-"""Of JPEG, so that a page stays small; distances are taken from the files themselves."""
+"""Quality of the JPEGs, so that a page stays small; distances are taken from the files
+themselves."""
 
 _SHOWN = 128
 """The least number of pixels of a picture's side on the page."""

@@ -12,7 +12,8 @@ from attnlab.page.tables import Cell, Table, number_cell
 from attnlab.results.base import Result
 
 _TIE = 0.05
-"""Of the score: blocks that are nearer to each other change places from seed to seed."""
+"""Scores that are nearer to each other than this are a tie: such blocks change places from seed to
+seed."""
 
 
 @dataclass(frozen=True)

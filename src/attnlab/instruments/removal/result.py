@@ -26,18 +26,18 @@ class RemovalPoint:
 
     removed: int
     label: str
-    """Of the step that went last; empty if none did."""
+    """The label of the step that went last; empty if none did."""
     name: str
     score: float | None
-    """Of that step, by the ranking."""
+    """The score of that step, by the ranking."""
     next: float | None
-    """Of the step that would have gone in its place."""
+    """The score of the step that would have gone in its place."""
     output_change: float
     """`mean_image_change` of the output."""
     accuracy: float | None
     """Per cent, if there are labels."""
     loss: float | None = None
-    """Of a text, in nats per token."""
+    """The loss on a text, in nats per token."""
 
     @property
     def perplexity(self) -> float | None:
@@ -67,7 +67,7 @@ class StepAlone:
     output_change: float | None = None
     accuracy: float | None = None
     loss: float | None = None
-    """Of a text, in nats per token."""
+    """The loss on a text, in nats per token."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ShortenResult(Result):
     same_images: bool
     """Whether these are the same."""
     accuracy: float | None
-    """Of the whole network, per cent, if there are labels."""
+    """The accuracy of the whole network, per cent, if there are labels."""
     curves: tuple[RemovalCurve, ...]
     steps: tuple[StepAlone, ...]
     asked: int | None = None
@@ -92,7 +92,7 @@ class ShortenResult(Result):
     asked_by: str | None = None
     """The ranking that was asked for."""
     loss: float | None = None
-    """Of the whole network on a text, in nats per token."""
+    """The loss of the whole network on a text, in nats per token."""
 
     @property
     def verdict(self) -> str:

@@ -29,16 +29,16 @@ class StreamNorms(NamedTuple):
     """The norms of one step, each (inputs, streams)."""
 
     shortcut: Tensor
-    """Of what carries each stream on: (C X)_i."""
+    """The norm of what carries each stream on, (C X)_i."""
     update: Tensor
-    """Of what is added to each."""
+    """The norm of what is added to each stream."""
 
 
 class CapturedStep(NamedTuple):
     """One step of the last forward, or one block of steps; norms are per input."""
 
     step: Step
-    """Of a block the first."""
+    """The step; the first one of a block."""
     shortcut: Tensor
     """‖x_t‖."""
     branch: Tensor
@@ -49,12 +49,12 @@ class CapturedStep(NamedTuple):
     change: Tensor
     """‖x_{t+1} − x_t‖, after the activation that follows the addition, if any."""
     normed_change: Tensor
-    """The same after the norm that follows the addition in a post-norm network, if any."""
+    """The change after the norm that follows the addition in a post-norm network, if any."""
     gate: Tensor | None
     """Δt, (inputs, channels): the product of these gates, averaged over space where it varies
     there; None without one, and for a block of several steps."""
     streams: StreamNorms | None
-    """The same norms stream by stream, of a state of several streams (hyper-connections)."""
+    """The norms stream by stream, if the state has several streams (hyper-connections)."""
     mutated: bool
     """Whether x_t was changed in place between the owner's entry and the addition. The norms are
     those of what is really added; the state that the previous step left is another one."""

@@ -80,9 +80,9 @@ class MeteredStreams(NamedTuple):
     """What was found stream by stream."""
 
     nsi: dict[StepKey, tuple[float, ...]]
-    """Of every step with streams: mean over inputs."""
+    """The NSI of every step with streams, mean over inputs."""
     tns: tuple[float, ...]
-    """Of every stream; empty where not all steps have the same number of them."""
+    """The TNS of every stream; empty where not all steps have the same number of them."""
 
 
 class StreamMeters:

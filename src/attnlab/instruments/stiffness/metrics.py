@@ -244,7 +244,7 @@ class StiffestCounts(NamedTuple):
     """Which steps are the stiffest of an input, and how much of TNS that one step has."""
 
     inputs: Int[Tensor, " steps"]
-    """Of how many inputs each step is the stiffest."""
+    """The number of inputs of which each step is the stiffest."""
     share: Float[Tensor, ""]
     """Mean share of TNS that the stiffest step has on its own; NaN if TNS is 0 for every input."""
 

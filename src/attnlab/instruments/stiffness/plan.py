@@ -71,7 +71,7 @@ class Plan:
     counted_tokens: Tensor | None
     """Which tokens of a state are counted, (tokens,); None for all."""
     signature: inspect.Signature | None
-    """Of the network's forward, to find an `attention_mask` in a call."""
+    """The signature of the network's forward, to find an `attention_mask` in a call."""
 
     @property
     def steps(self) -> tuple[Step, ...]:

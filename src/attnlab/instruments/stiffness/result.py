@@ -56,7 +56,7 @@ class StiffestStep:
     label: str
     name: str
     share: float
-    """Of the inputs."""
+    """The share of the inputs whose stiffest step it is."""
 
 
 def most_often_stiffest(steps: Sequence[StepResult]) -> StiffestStep | None:

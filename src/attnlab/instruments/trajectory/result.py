@@ -35,7 +35,8 @@ class TrajectoryResult(Result):
     network: str
     images: int
     images_checksum: str
-    """Of the images as the network saw them: only trajectories of the same images are compared."""
+    """The checksum of the images as the network saw them: only trajectories of the same images are
+    compared."""
     steps: tuple[TrajectoryStep, ...]
 
     @property

@@ -19,7 +19,7 @@ class Log:
 
     file: Path
     name: str
-    """Of the run: mostly its folder."""
+    """The name of the run: mostly its folder's."""
     columns: dict[str, list[float]]
     """By name, blanks left out; the last value is the last one that was written."""
     fields: dict[str, str] = field(default_factory=dict)

@@ -40,7 +40,8 @@ class CostPoint:
     result: float
     kind: Kind
     low: float | None = None
-    """Of the interval of the time, in milliseconds; None for what the others are relative to."""
+    """The lower end of the interval of the time, in milliseconds; None for what the others are
+    relative to."""
     high: float | None = None
 
 

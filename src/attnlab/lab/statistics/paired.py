@@ -29,7 +29,7 @@ from attnlab.lab.statistics.student import upper_quantile, upper_tail
 from attnlab.results.table import Comparison, PairedDifference, Summary, Verdict
 
 LEVEL = 0.95
-"""Of the intervals, and one minus the error rate of a family of verdicts."""
+"""The level of the intervals, and one minus the error rate of a family of verdicts."""
 
 Direction = Literal["higher", "lower"]
 """Which values of a metric are better."""

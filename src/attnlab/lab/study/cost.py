@@ -42,7 +42,7 @@ class StepTable(Strict):
 
     device: str
     seconds_per_image: dict[str, tuple[PositiveFloat, PositiveFloat]]
-    """Of training, the least and the most, by `"BACKBONE ROW"` as a plan shows them."""
+    """Seconds of training, the least and the most, by `"BACKBONE ROW"` as a plan shows them."""
     images: dict[str, tuple[PositiveInt, PositiveInt]] = {}
     """Training and test images of data that are not here, by their label."""
 
@@ -97,11 +97,11 @@ class StudyCost(NamedTuple):
 
     devices: int
     device_seconds: TimeSpan
-    """Of all devices together, while they work."""
+    """The seconds of all devices together, while they work."""
     seconds: TimeSpan
     """Until all is done: a run is not divided among devices."""
     price: float | None
-    """Of a device for an hour."""
+    """The price of a device for an hour."""
 
     @property
     def money(self) -> TimeSpan | None:

@@ -111,8 +111,8 @@ class Axes(Strict):
     """Names of `attnlab.lab.tracking.list_trackers()`, or tables with options. They are not part of
     any run."""
     threads: PositiveInt | None = None
-    """Of each process that trains; part of every run. Those of the last plan if left out, or as
-    `attnlab study run` has them."""
+    """Threads of each process that trains; part of every run. Those of the last plan if left out,
+    or as `attnlab study run` has them."""
     equivalence: EquivalenceConfig | None = None
     """Which row the others are to be as good as, and within what; for each group."""
 

@@ -37,7 +37,7 @@ from a few images on; on a GPU a plan is too long rather than too short."""
 _TIMED = 3
 """Steps whose least and most are told."""
 _FORWARD_SHARE = 1 / 3
-"""Of a training step's work that a test image needs."""
+"""The share of a training step's work that a test image needs."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class PlannedStudy:
 
     runs: tuple[PlannedRun, ...]
     states: tuple[State, ...]
-    """Of the runs, in their order."""
+    """The states of the runs, in their order."""
     estimates: dict[StudyCell, Estimate]
     problem: str = ""
     """Why it is not known which runs are done."""

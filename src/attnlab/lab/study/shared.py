@@ -47,7 +47,7 @@ class SharedRun:
     seed: int
     run_id: str
     value: Number
-    """As it is stored: top-1 is a share."""
+    """The result as it is stored: top-1 is a share."""
     parameters: int
     macs: int | None
     tns: float | None
@@ -66,10 +66,10 @@ class SharedTime:
 
     ratio: float
     low: float
-    """Of its 95 % interval."""
+    """The lower end of its 95 % interval."""
     high: float
     processor: str
-    """Of the machine that timed both."""
+    """The processor of the machine that timed both."""
 
     @classmethod
     def of(cls, row: str, timed: Mapping[str, TimedNetwork], group: GroupSpeed) -> Self | None:

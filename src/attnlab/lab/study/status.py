@@ -42,7 +42,7 @@ class StudyStatus:
     stale: tuple[str, ...]
     """`3: the gate's source changed (my_gates.MyGate)`: finished runs that do not count."""
     progress: tuple[RunProgress, ...] = ()
-    """The same runs, and how far each is."""
+    """How far each of these runs is."""
     metric: Metric = field(default_factory=lambda: Metric(name="result", label="result"))
     """The result's."""
 

@@ -44,7 +44,7 @@ class Job:
     measure: str
     directory: str
     threads: int
-    """Of its process."""
+    """The number of threads of its process."""
     folders: tuple[str, ...] = ()
     """That classes of the user's own are imported from, after all others."""
     track: str = "[]"

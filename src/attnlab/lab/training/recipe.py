@@ -62,9 +62,9 @@ class Recipe(Strict):
     """Options of your own optimizer, next to lr and weight_decay."""
     lr: PositiveFloat
     momentum: NonNegativeFloat = 0.9
-    """Of SGD, without Nesterov's look-ahead."""
+    """Momentum of SGD, without Nesterov's look-ahead."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW."""
+    """Betas of AdamW."""
     weight_decay: NonNegativeFloat = 0.0
     decay_on: Literal["all", "matrices"] = "all"
     """On which parameters the weights decay: every one, as in the papers' code, or as language

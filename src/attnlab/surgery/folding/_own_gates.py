@@ -19,7 +19,7 @@ from attnlab.residuals.form import squashed
 from attnlab.residuals.graph import Graph, Node
 
 _ROLES = {
-    "carry": "it mixes or scales the state that is carried on, which is no layer's output",
+    "carry": "it mixes or scales the state that is carried on, which is not a layer's output",
     "read": "it mixes streams into what the branch reads, before any of its layers",
     "write": "it hands the branch out to several streams, each with a gate of its own",
 }

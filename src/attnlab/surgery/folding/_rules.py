@@ -174,7 +174,7 @@ def _product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
         tensors = tensors[:1]
     if len(tensors) == 2 and tensors[0] == tensors[1]:
         raise Refusal("multiplies the tensor with itself")
-    # A learned scale takes the gate best; then the factor of full shape, which is no gate itself.
+    # A learned scale takes the gate best; then the factor of full shape, not itself a gate.
     order = sorted(tensors, key=lambda i: (flow.nodes[i].data, -prod(flow.nodes[i].shape)))
     found, reasons = [], []
     for each in order:

@@ -30,7 +30,7 @@ class CurvePoint:
     bound: float
     """The upper end of its one-sided 95 % interval."""
     measured: float
-    """The same cost on the images held out."""
+    """The cost on the images held out."""
     accuracy: float | None = None
     """On the images held out, where their classes are known."""
     accuracy_error: float | None = None
@@ -49,7 +49,8 @@ class Curve:
     """Images that were only measured on."""
     points: tuple[CurvePoint, ...]
     accuracy: float | None = None
-    """Of the network as it was, on the images held out, where their classes are known."""
+    """The accuracy of the network as it was, on the images held out, where their classes are
+    known."""
     budget: Budget | None = None
     """What was asked for, if anything was folded."""
 

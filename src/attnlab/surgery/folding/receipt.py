@@ -26,7 +26,8 @@ class SiteRow:
     error: float | None
     """In float64: the gated branch before against after, relative to its largest value."""
     spread: float | None = None
-    """Of a gate that was replaced by a constant: its deviation over the data, relative to that."""
+    """How much a gate that was replaced by a constant varies over the data, relative to that
+    constant."""
     predicted_change: float | None = None
     """Of such a gate: the relative change of the output when it alone is replaced; with a budget,
     the predicted cost of it and all that go before it."""

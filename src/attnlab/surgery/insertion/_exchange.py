@@ -112,7 +112,7 @@ def _traced(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> object:
-    """The same while torch.fx traces: gates become nodes of its graph."""
+    """Do the same while torch.fx traces: gates become nodes of its graph."""
     tracer = proxy.tracer
     assert isinstance(tracer, Tracer)
     if hosted.additions or hosted.inputs:

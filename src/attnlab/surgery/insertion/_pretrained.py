@@ -123,7 +123,7 @@ class GatesOfFolder:
         """The record as JSON; an error if something in it cannot be written as text."""
         try:
             if any(not each.gate for each in self.insertions):
-                raise TypeError("a gate is no class that can be imported by name")
+                raise TypeError("a gate is of no class that can be imported by name")
             return json.dumps(asdict(self), indent=1) + "\n"
         except TypeError as error:
             raise SiteError(

@@ -24,14 +24,14 @@ class NoiseConfig(Strict):
 
     kind: Literal["constant", "random", "batch"]
     a: float | None = None
-    """Of constant noise, x̂ ← a x̂ + b."""
+    """The factor of constant noise, x̂ ← a x̂ + b."""
     b: float | None = None
     sigma: float | None = None
-    """Of random noise, x̂ ← (1 + σ ε₁) x̂ + σ ε₂."""
+    """The size of random noise, x̂ ← (1 + σ ε₁) x̂ + σ ε₂."""
     per: Per | None = None
-    """Of random noise: what has a draw of its own; `channel` when left out."""
+    """What has a draw of its own under random noise; `channel` when left out."""
     n: int | None = None
-    """Of batch noise: of how many images the statistics are."""
+    """The number of images that the statistics of batch noise are of."""
     during: During | None = None
     """`training`, `test` or `both`; when left out, constant noise always, the others in
     training."""

@@ -32,12 +32,12 @@ class Distil:
 
     epochs: int = 10
     lr: float = 1e-3
-    """Of Adam, at the start; it falls to zero on half a cosine."""
+    """The learning rate of Adam at the start; it falls to zero on half a cosine."""
     moving: Moving = "taken"
     """`taken`: the parameters that took constants, and scale and shift of every norm. `all`: every
     parameter."""
     seed: int = 0
-    """Of the order of the batches."""
+    """Decides the order of the batches."""
     report: Callable[[int, float], None] | None = field(default=None, repr=False, compare=False)
     """Told of each epoch, from 1, and its loss."""
     checkpoints: str | Path | None = field(default=None, repr=False, compare=False)

@@ -16,4 +16,4 @@ class Repair:
     losses: tuple[float, ...]
     """Mean of every epoch: the squared change of the output, relative."""
     seconds: float
-    """Of all epochs, those before a stop as well."""
+    """The seconds of all epochs, those before a stop as well."""

@@ -56,7 +56,7 @@ class ShortenReceipt(Receipt):
     """Per cent, if there are labels."""
     accuracy_after: float | None = None
     loss_before: float | None = None
-    """Of a text, in nats per token; its perplexity is e to that."""
+    """The loss on a text, in nats per token; its perplexity is e to that."""
     loss_after: float | None = None
     error: float | None = None
     """Relative, against the network whose branches are multiplied by zero, before any repair ..."""

@@ -24,7 +24,7 @@ class PassOn(nn.Identity):
     """Returns the first tensor that it is given, whatever comes with it."""
 
     def __init__(self, results: int = 0, in_list: bool = False) -> None:
-        """With `results` a tuple of as many, with 0 the tensor itself."""
+        """Make it return a tuple of `results` values, or with 0 the tensor itself."""
         super().__init__()
         self.results = results
         self.in_list = in_list
