@@ -19,8 +19,9 @@ import attnlab
 
 def modules() -> object:
     found = json.loads(printed("modules", "--json"))
-    names = "name form ranks parameters macs initial_gate initial_gate_deviation folds"
-    return {"sizes": found["sizes"], "gates": [picked(gate, names) for gate in found["gates"]]}
+    names = "form ranks parameters macs initial_gate initial_gate_deviation folds"
+    gates = {gate["name"]: picked(gate, names) for gate in found["gates"]}
+    return {"sizes": found["sizes"], "gates": gates}  # by name: a new gate is no difference
 
 
 def networks() -> object:

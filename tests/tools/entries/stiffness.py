@@ -114,13 +114,13 @@ def of_given_nsi() -> object:
 
 
 def compared() -> object:
-    from attnlab.instruments.stiffness.compare import compare
+    from attnlab.instruments.stiffness.compare import rank
 
     names = ("resnet20", "resnet32", "resnet44")
     results = [
         attnlab.stiffness(network(name), [images()], name=name, progress=False) for name in names
     ]
-    found = compare(results, [91.0, 92.5, 92.0])
+    found = rank(results, [91.0, 92.5, 92.0])
     return {
         "networks": [picked(row, "network accuracy tns depth parameters") for row in found.rows],
         "tests": [vars(test) for test in found.tests],
