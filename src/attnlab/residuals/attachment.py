@@ -30,6 +30,12 @@ from attnlab.residuals.site import Site
 
 def to_channel_first(features: Tensor, axis: int) -> Tensor:
     """View `features` (channels on `axis`) as (B, C, H, W); tokens become a column of height N."""
+    if features.is_nested:
+        raise SiteError(
+            "A gate was given a nested tensor, rows of different lengths in one, which it cannot "
+            "read. torch.nn.TransformerEncoder makes one of padded inputs in eval mode: build it "
+            "with enable_nested_tensor=False, or set its use_nested_tensor = False."
+        )
     seen = features.movedim(axis, 1)
     while seen.ndim < 4:
         seen = seen.unsqueeze(-1)

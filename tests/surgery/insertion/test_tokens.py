@@ -359,3 +359,26 @@ def test_every_gate_that_looks_over_tokens_is_known_for_it():
         if info.form != "norm" and name not in alone:
             with pytest.raises(_errors.SiteError, match="is causal"):
                 attnlab.insert(gpt2(), name, example=EXAMPLE)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_rows_of_different_lengths_in_one_tensor_are_refused():
+    """torch.nn.TransformerEncoder packs padded rows so, in eval mode without gradients."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=True).eval()
+    inputs, padding = torch.randn(2, 5, 16), torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    network, _ = attnlab.insert(encoder, "asr:se", example=inputs)
+    with torch.no_grad(), pytest.raises(_errors.SiteError) as error:
+        network(inputs, src_key_padding_mask=padding)
+    assert str(error.value) == (
+        "A gate was given a nested tensor, rows of different lengths in one, which it cannot read. "
+        "torch.nn.TransformerEncoder makes one of padded inputs in eval mode: build it with "
+        "enable_nested_tensor=False, or set its use_nested_tensor = False."
+    )
+    expected = network(inputs.clone().requires_grad_(), src_key_padding_mask=padding)[~padding]
+    network.use_nested_tensor = False
+    with torch.no_grad():
+        outputs = network(inputs, src_key_padding_mask=padding)[~padding]
+    torch.testing.assert_close(outputs, expected.detach())

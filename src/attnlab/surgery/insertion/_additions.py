@@ -3,7 +3,7 @@ cannot go the short way of `_marked`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -82,6 +82,19 @@ def run_additions(
                 f"(example=...), or choose other sites with where=."
             )
     return output
+
+
+def count_additions(
+    steps: Sequence[Step],
+    forward: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> list[int]:
+    """For each of `steps`, how many additions like it `forward(*args, **kwargs)` makes."""
+    seen = [0] * len(steps)
+    with _AdditionMode([GatedAddition(step, []) for step in steps], seen):
+        forward(*args, **kwargs)
+    return seen
 
 
 class _AdditionMode(TorchFunctionMode):

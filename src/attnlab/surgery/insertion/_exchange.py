@@ -33,6 +33,7 @@ from attnlab.surgery.insertion._pretrained import (
     saving_arguments,
     saving_gates,
 )
+from attnlab.surgery.insertion._ran import check_left_out, run_children, trace_children
 from attnlab.surgery.insertion._script import scriptable
 from attnlab.surgery.insertion._shorter import check_own_weights, shorter_network
 
@@ -95,6 +96,9 @@ def run(
         forward = functools.partial(hosted.guard.prove, module, forward)
     if hosted.rebuilt:
         forward = functools.partial(each_once, module, hosted.hooks, forward)
+    elif hosted.outputs or hosted.inputs:
+        running = trace_children if torch.compiler.is_compiling() else run_children
+        forward = functools.partial(running, module, hosted, forward)
     if hosted.traced:
         forward = functools.partial(on_its_own, hosted.outputs, forward)
     if hosted.additions:
@@ -240,9 +244,25 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
                 and type(args[0]) is Tensor
                 and not kwargs
             ):  # nothing to do, or little: said in full here, since every block comes by
-                if hosted is None or not hosted.additions:
+                if hosted is None:
                     return own.forward(self, *args, **kwargs)
-                if may_mark(self, hosted.additions, args):
+                hooks = hosted.outputs or hosted.inputs
+                if not hosted.additions:
+                    if not hooks:
+                        return own.forward(self, *args, **kwargs)
+                    if torch.compiler.is_compiling():
+                        return trace_children(
+                            self, hosted, functools.partial(own.forward, self), *args
+                        )
+                    if len(hosted.outputs) == 1 and not hosted.inputs:
+                        (hook,) = hosted.outputs.values()
+                        calls = hook.calls
+                        output = own.forward(self, *args)
+                        if hook.calls == calls:
+                            check_left_out(self, hosted, [hook], output, args, kwargs)
+                        return output
+                    return run_children(self, hosted, functools.partial(own.forward, self), *args)
+                if not hooks and may_mark(self, hosted.additions, args):
                     return run_marked(self, hosted.additions, own.forward, (self, *args), kwargs)
             if hosted.rebuilt and self in _NewForward.running():
                 return own.forward(self, *args, **kwargs)

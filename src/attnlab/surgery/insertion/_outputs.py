@@ -41,6 +41,10 @@ class OutputHook:
         """Whether the keeper was rebuilt, and counts how often this hook acts."""
         self.in_graph = False
         """Whether a graph that torch.fx traced calls the gates as well."""
+        self.calls = 0
+        """How often it acted outside of compiled graphs, which would hold for one number alone."""
+        self.traced = False
+        """Whether it acted in the call of its keeper that torch.compile traces."""
 
     @staticmethod
     def slots(host: nn.Module) -> dict[int, Any]:
@@ -51,6 +55,10 @@ class OutputHook:
         del module, arguments
         if not self.live:
             return output
+        if torch.compiler.is_compiling():
+            self.traced = True
+        else:
+            self.calls += 1
         if self.counted:
             count_call(self)
         if self.in_graph and isinstance(output, Proxy):
@@ -106,6 +114,10 @@ class ReadHook(InputHook):
     def __call__(self, module: nn.Module, arguments: Any, output: Any = None) -> None:
         del module, output
         if self.live and arguments and isinstance(arguments[0], Tensor):
+            if torch.compiler.is_compiling():
+                self.traced = True
+            else:
+                self.calls += 1
             if self.counted:
                 count_call(self)
             for attachment in self.attachments:

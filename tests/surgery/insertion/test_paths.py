@@ -1,0 +1,140 @@
+"""Blocks that take another path than at insertion: with all their gates, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnlab
+from attnlab import AttnlabError
+
+MESSAGE = (
+    "The gate 'block.attnlab_0' acts behind 'block.a', but this time the forward of Block did not "
+    "run its 'a', as it did at insertion, and would answer without the gate. Insert again with an "
+    "example that takes this path (example=...), or choose other sites with where=."
+)
+
+
+def linear(x: Tensor, layer: nn.Linear) -> Tensor:
+    """What the layer computes, without the gate behind it."""
+    return nn.functional.linear(x, layer.weight, layer.bias)
+
+
+class Block(nn.Module):
+    """Two steps, of which a call may leave out one or both, or make the first another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.other = (nn.Linear(8, 8) for _ in range(3))
+        self.path = "both"
+
+    def forward(self, x: Tensor, more: bool = False) -> Tensor:
+        del more
+        if self.path == "none":
+            return x
+        if self.path == "other":
+            x = x + self.other(x)
+        elif self.path == "fused":
+            x = x + linear(x, self.a)
+        elif self.path == "in training":
+            x = x + (self.other(x) if self.training else self.a(x))
+        elif self.path == "chance":
+            if float(torch.rand(())) < 0.5:
+                x = x + self.a(x)
+        elif self.path != "second":
+            x = x + self.a(x)
+        if self.path == "early":
+            return 2 * x
+        return x if self.path == "first" else x + self.b(x)
+
+    def by_hand(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        if self.path != "second":
+            x = x + first * linear(x, self.a)
+        if self.path == "early":
+            return 2 * x
+        return x if self.path == "first" else x + second * linear(x, self.b)
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block = nn.Linear(8, 8), Block()
+
+    def forward(self, x: Tensor, **named: bool) -> Tensor:
+        return self.block(self.stem(x), **named)
+
+
+@pytest.fixture
+def inputs() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, 8)
+
+
+def gated(inputs: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
+    network, receipt = attnlab.insert(Network().eval(), "scale", example=inputs)
+    assert receipt.sites == ("block.a", "block.b")
+    first, second = (p for name, p in network.named_parameters() if "attnlab" in name)
+    for each in (first, second):
+        each.data.uniform_(0.5, 2.0)
+    return network, first.flatten(), second.flatten()
+
+
+@pytest.mark.parametrize("named", [{}, {"more": True}], ids=["alone", "with a keyword"])
+@pytest.mark.parametrize("path", ["other", "fused", "in training"])
+def test_a_step_that_is_made_without_its_gate_is_refused(inputs, path, named):
+    network, *_ = gated(inputs)
+    network.block.path = path
+    network.train(path == "in training")
+    with pytest.raises(AttnlabError) as error:
+        network(inputs, **named)
+    assert str(error.value) == MESSAGE
+    network.block.path = "both"
+    network(inputs, **named)
+
+
+@pytest.mark.parametrize("named", [{}, {"more": True}], ids=["alone", "with a keyword"])
+@pytest.mark.parametrize("path", ["both", "first", "second", "early"])
+def test_a_step_that_is_left_out_needs_no_gate(inputs, path, named):
+    network, first, second = gated(inputs)
+    network.block.path = path
+    expected = network.block.by_hand(network.stem(inputs), first, second)
+    assert torch.equal(network(inputs, **named), expected)
+    network(inputs, **named).sum().backward()  # with inputs that no copy can be made of
+
+
+def test_a_block_that_hands_on_what_it_was_given(inputs):
+    network, *_ = gated(inputs)
+    network.block.path = "none"
+    assert torch.equal(network(inputs), network.stem(inputs))
+
+
+def test_steps_that_are_left_out_by_chance(inputs):
+    network, *_ = gated(inputs)
+    network.block.path = "chance"
+    network.train()
+    outputs = set()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        outputs.add(float(network(inputs).detach().sum()))
+        state = torch.random.get_rng_state()
+        torch.manual_seed(seed)
+        torch.rand(())
+        assert torch.equal(state, torch.random.get_rng_state()), "the look drew numbers"
+    assert len(outputs) == 2
+
+
+@torch.no_grad()  # between two graphs torch warns of gradients
+def test_compiled_blocks_are_looked_at_as_well(inputs):
+    network, first, second = gated(inputs)
+    compiled = torch.compile(network, backend="eager")
+    expected = network.block.by_hand(network.stem(inputs), first, second)
+    assert torch.equal(compiled(inputs), expected)
+    network.block.path = "first"
+    expected = network.block.by_hand(network.stem(inputs), first, second)
+    assert torch.equal(compiled(inputs), expected)
+    network.block.path = "other"
+    with pytest.raises(AttnlabError) as error:
+        compiled(inputs)
+    assert str(error.value) == MESSAGE
+
