@@ -10,7 +10,7 @@ import attnlab
 from attnlab import AttnlabError
 
 MESSAGE = (
-    "The gate 'block.attnlab_0' acts behind 'block.a', but this time the forward of Block did not "
+    "The gate 'block.attnlab_0' acts after 'block.a', but this time the forward of Block did not "
     "run its 'a', as it did at insertion, and would answer without the gate. Insert again with an "
     "example that takes this path (example=...), or choose other sites with where=."
 )
@@ -137,4 +137,3 @@ def test_compiled_blocks_are_looked_at_as_well(inputs):
     with pytest.raises(AttnlabError) as error:
         compiled(inputs)
     assert str(error.value) == MESSAGE
-

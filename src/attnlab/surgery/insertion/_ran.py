@@ -1,6 +1,6 @@
 """A module that ran has run the children at which gates act.
 
-A gate behind a child acts when that child runs. A block that takes another path than at insertion
+A gate after a child acts when that child runs. A block that takes another path than at insertion
 (in training, for images of another size, with a faster kernel) may leave the child out and add
 something else in its place, which no gate would multiply. Where the whole step is left out (a
 decoder that is given nothing to attend to, a layer that is dropped), no gate is missing.
