@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from tests.surgery.insertion.networks import awake
 from torch import Tensor, nn
 
 import attnlab
@@ -41,16 +42,6 @@ def resnet() -> nn.Module:
         embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", num_labels=3
     )
     return transformers.ResNetForImageClassification(config).eval()
-
-
-def awake(network: nn.Module) -> nn.Module:
-    """With gates as if trained."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for _, attachment in attachments(network):
-            for parameter in attachment.parameters():
-                parameter.normal_(std=0.5)
-    return network
 
 
 def answer(network: nn.Module, given) -> Tensor:

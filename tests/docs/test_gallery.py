@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from tests.docs.blocks import ROOT, pages
+from tests.programs import program
 
 from attnlab.instruments.stiffness import tns
 from attnlab.page.plot import to_svg
@@ -58,23 +57,13 @@ def test_drawings_are_whole_and_refer_to_nothing(file: Path) -> None:
     assert [target for target in targets if not target.startswith(("data:image/png", "#"))] == []
 
 
-def gallery(name: str) -> ModuleType:
-    file = ROOT / "examples" / "gallery" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"gallery_{name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["exact", "kernels", "screenshot", "trained"])
 def test_what_makes_the_pictures_fits_the_toolkit(name: str) -> None:
-    gallery(name)
+    program(f"examples/gallery/{name}.py")
 
 
 def test_the_staircase_shows_the_area_that_tns_computes() -> None:
-    module = gallery("exact")
+    module = program("examples/gallery/exact.py")
     figure = to_svg(module.staircase_figure(module.NSI, module.STAGES))
     area = tns(torch.tensor([module.NSI], dtype=torch.float64), torch.tensor(module.STAGES))
     assert f"TNS = {area.item():.4g}" in figure
@@ -82,7 +71,7 @@ def test_the_staircase_shows_the_area_that_tns_computes() -> None:
 
 def test_euler_follows_with_short_steps_and_leaves_with_long_ones() -> None:
     """|u − solution| at the end: below 0.02 for 0.1, above 1 for 0.26, where |1 − 8 · 0.26| > 1."""
-    module = gallery("exact")
+    module = program("examples/gallery/exact.py")
     rows = module.euler_figure()["data"]["values"]
     for name, (low, high) in {"Δt = 0.1": (0, 0.02), "Δt = 0.26 > 2/8": (1, 10)}.items():
         last = max((row for row in rows if row["step"] == name), key=lambda row: row["t"])

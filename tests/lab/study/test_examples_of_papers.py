@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import torch
+from tests.programs import program
 
 from attnlab.results.epoch import EpochRecord
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def test_the_share_of_stiff_steps_is_over_degrees_that_most_inputs_reach() -> None:
-    example = loaded("stiffness_over_seeds")
+    example = program("examples/stiffness_over_seeds.py")
     found = SimpleNamespace(surface=((1.0, 0.8), (0.6, 0.4)), proportion=((0.5, 0.3), (0.1, 0.9)))
     assert example.proportion(found) == 0.3
 
@@ -37,7 +25,7 @@ def record(epoch: int, lr: float, gate: float, alone: float) -> EpochRecord:
 
 
 def test_how_far_gates_move_at_the_first_drop_and_per_learning_rate() -> None:
-    example = loaded("settling_gates")
+    example = program("examples/settling_gates.py")
     values = [(0.05, 0.0, 0.0), (0.1, 1.0, 2.0), (0.1, 3.0, 4.0), (0.01, 3.5, 4.5)]
     history = [record(epoch, *each) for epoch, each in enumerate(values, 1)]
     found = example.settling(history, image=False)
@@ -50,7 +38,7 @@ def test_how_far_gates_move_at_the_first_drop_and_per_learning_rate() -> None:
 
 
 def test_the_interval_of_ratios_is_of_their_logarithms() -> None:
-    example = loaded("settling_gates")
+    example = program("examples/settling_gates.py")
     # Logarithms 0, 1, 2: mean 1, the sample's deviation 1, t(0.975, 2) = 4.302653.
     half = 4.302653 / math.sqrt(3)
     text = example.interval({seed: math.exp(seed) for seed in range(3)})
@@ -58,7 +46,7 @@ def test_the_interval_of_ratios_is_of_their_logarithms() -> None:
 
 
 def test_a_search_over_codes_finds_the_best_that_it_asked_for() -> None:
-    example = loaded("search_ticket")
+    example = program("examples/search_ticket.py")
     assert example.where((0, 2, 1)) == "code:100001010"
     asked: list[tuple[int, ...]] = []
 
@@ -76,7 +64,7 @@ def test_a_search_over_codes_finds_the_best_that_it_asked_for() -> None:
 
 
 def test_maps_that_no_image_changes_have_the_ratio_zero() -> None:
-    example = loaded("spatial_maps")
+    example = program("examples/spatial_maps.py")
     same = SimpleNamespace(maps=(((0.0, 1.0), (0.0, 1.0)),) * 3)
     assert example.ratio(same) == 0.0
     # Two images, +1 and −1 around the mean map (0, 1): spread 1 across images, 0.5 across places.
@@ -85,7 +73,7 @@ def test_maps_that_no_image_changes_have_the_ratio_zero() -> None:
 
 
 def test_a_part_of_a_unet_is_the_mean_of_its_counted_steps() -> None:
-    example = loaded("unet_stiffness")
+    example = program("examples/unet_stiffness.py")
     steps = [
         SimpleNamespace(name=name, kept=kept, mean=mean)
         for name, kept, mean in (

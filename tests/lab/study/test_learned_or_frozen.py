@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.programs import program
 
 from attnlab.results.table import Group, StudyRow
 
-FILE = Path(__file__).parents[3] / "examples" / "learned_or_frozen.py"
 PLAIN = {0: 90.0, 1: 91.0, 2: 92.0}
 
 
 @pytest.fixture(name="example", scope="module")
 def fixture_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learned_or_frozen", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("examples/learned_or_frozen.py")
 
 
 def group(**rows: dict[int, float]) -> Group:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from tests.programs import program
 from torch.nn import functional as F
 
 import attnlab
 from attnlab.lab.training import RunConfig, train
 from attnlab.results import StoredRun
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.fixture(name="example", scope="module")
 def fixture_example() -> ModuleType:
-    return loaded("steps_left_out")
+    return program("examples/steps_left_out.py")
 
 
 def test_added_losses_are_those_of_shortened_networks(example: ModuleType, tmp_path: Path) -> None:
@@ -66,7 +55,7 @@ def test_added_losses_are_those_of_shortened_networks(example: ModuleType, tmp_p
 def test_gates_that_moved(learns: bool, tmp_path: Path) -> None:
     """Steps of nothing leave gates where they were put; others do not. Added at once is the loss of
     the trained network with the first gates, put in here once more."""
-    example = loaded("gates_that_moved")
+    example = program("examples/gates_that_moved.py")
     step = {"lr": 0.1} if learns else {"lr": 1e-30, "momentum": 0.0, "weight_decay": 0.0}
     config = RunConfig(
         task="language",

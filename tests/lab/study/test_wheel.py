@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.programs import program
 
 ROOT = Path(__file__).parents[3]
 STUDIES = sorted(file.name for file in (ROOT / "studies").glob("*.toml"))
@@ -92,11 +93,7 @@ def test_the_readme_of_the_package_has_no_link_that_leads_nowhere(installed: Pat
 
 
 def test_links_begin_with_the_address_that_was_configured() -> None:
-    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = program("hatch_build.py")
     given = "![a](docs/a.png) [b](docs/b.md#c) [d](#e) [f](https://g.example/h)"
     assert module.package_readme(given, "https://x.example/") == (
         "![a](https://x.example/docs/a.png) [b](https://x.example/docs/b.md#c) [d](#e) "

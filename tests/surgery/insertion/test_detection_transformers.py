@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
+from tests.surgery.insertion.networks import awake
 from torch import Tensor, nn
 
 import attnlab
@@ -13,15 +14,6 @@ from attnlab.surgery.insertion import attachments
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 PATCHES = {"image_size": 32, "pretrain_image_size": 32, "patch_size": 8}
-
-
-def awake(network: nn.Module) -> nn.Module:
-    """With gates as if trained."""
-    torch.manual_seed(1)
-    for _, attachment in attachments(network):
-        for parameter in attachment.parameters():
-            nn.init.normal_(parameter, std=0.5)
-    return network
 
 
 def vitdet() -> nn.Module:

@@ -7,26 +7,17 @@ import pytest
 import timm
 import torch
 import transformers
+from tests.surgery.insertion.networks import awake
 from torch import Tensor, nn
 from torch.nn import functional
 
 import attnlab
 from attnlab import _errors
-from attnlab.surgery.insertion import attachments
 
 POOLING = ["se", "eca", "step", "cbam"]
 IMAGES = torch.randn(2, 3, 32, 32, dtype=torch.double, generator=torch.Generator().manual_seed(2))
 SIZES = torch.tensor([[32, 32], [16, 24]])
 PACKED = {"pixel_values": IMAGES, "image_sizes": SIZES}
-
-
-def awake(network: nn.Module) -> nn.Module:
-    """With gates as if trained."""
-    torch.manual_seed(1)
-    for _, attachment in attachments(network):
-        for parameter in attachment.parameters():
-            nn.init.normal_(parameter, std=0.5)
-    return network
 
 
 def pixtral() -> nn.Module:

@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 import transformers
+from tests.surgery.insertion.networks import awake
 from torch import Tensor, nn
 
 import attnlab
@@ -35,15 +36,6 @@ def gpt2() -> nn.Module:
     special = {"bos_token_id": 0, "eos_token_id": 0}
     config = transformers.GPT2Config(vocab_size=50, n_embd=WIDTH, n_layer=2, n_head=2, **special)
     return transformers.GPT2Model(config).double().eval()
-
-
-def awake(network: nn.Module) -> nn.Module:
-    """With gates as if trained."""
-    torch.manual_seed(1)
-    for _, attachment in attachments(network):
-        for parameter in attachment.parameters():
-            nn.init.normal_(parameter, std=0.5)
-    return network
 
 
 def texts(network: nn.Module, **inputs: Tensor) -> Tensor:
