@@ -136,7 +136,7 @@ def test_what_is_said_about_wrong_paths() -> None:
     )
     assert message(UnknownNameError, lambda: create("./runs/x.pth")) == (
         "Expected the network './runs/x.pth' to be a name that comes with attnlab, or a class of "
-        "yours as 'module.Class'."
+        "your own as 'module.Class'."
     )
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         create("their_broken.Small")  # the module is there: what is wrong in it is its own

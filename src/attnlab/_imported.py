@@ -65,7 +65,7 @@ def imported_module(kind: str, path: str) -> ModuleType:
     if not module_name or not all(part.isidentifier() for part in path.split(".")):
         raise UnknownNameError(
             f"Expected the {kind} {path!r} to be a name that comes with attnlab, or a class of "
-            f"yours as 'module.Class'."
+            f"your own as 'module.Class'."
         )
     if module_name.partition(".")[0] in sys.stdlib_module_names:
         # Not even imported: some act when they are (antigravity opens a browser).
