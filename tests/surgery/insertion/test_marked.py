@@ -164,3 +164,28 @@ def test_remove_leaves_no_mark(images):
     attnlab.remove(network)
     assert not any(module._forward_hooks for module in network.modules())
     network(images)
+
+
+@pytest.mark.parametrize("where", ["norm", "block", "every module"])
+def test_hooks_for_gradients(images, where):
+    """With them torch hands on another tensor than what the module returned."""
+    network = gated("branch first")
+    expected = network(images)
+    seen = []
+
+    def hook(module, *gradients):
+        seen.append(module)
+
+    if where == "every module":
+        handle = nn.modules.module.register_module_full_backward_hook(hook)
+    else:
+        module = network[0] if where == "block" else network[0].norm
+        handle = module.register_full_backward_hook(hook)
+    try:
+        outputs = network(images.clone().requires_grad_())
+        outputs.sum().backward()
+    finally:
+        handle.remove()
+    assert torch.equal(outputs, expected)
+    assert seen
+    assert torch.equal(network(images), expected)

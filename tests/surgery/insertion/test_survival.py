@@ -352,6 +352,18 @@ def test_a_network_that_has_run_refuses_what_loses_gates_compiled_or_not(way, co
         run(images())
 
 
+def test_blocks_that_are_compiled_one_by_one_in_one_network_after_another():
+    torch._dynamo.reset()
+    for _ in range(2):  # the second finds the graphs of the run that proved the first
+        network = gated(Plain(SlotBlock))
+        with torch.no_grad():
+            expected = network(images())
+            for number, block in enumerate(network.blocks):
+                network.blocks[number] = torch.compile(block, backend="eager")
+            for _ in range(2):
+                torch.testing.assert_close(network(images()), expected)
+
+
 def test_torch_compile_guards_no_list_of_ours():
     # Each of its entries was a guard of each call: as much as a gate takes.
     network = gated(Plain(SlotBlock))

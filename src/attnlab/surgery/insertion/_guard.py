@@ -23,6 +23,7 @@ from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
+from attnlab.residuals.example import running_eagerly
 from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import (
@@ -248,6 +249,9 @@ class Guard:
             acted.add(id(module))
 
         with ExitStack() as hooks:
+            # A block that is compiled by itself may have a graph of another such run, whose hooks
+            # noted into another set.
+            hooks.enter_context(running_eagerly())
             for each in guarded:
                 hooks.enter_context(each.register_forward_pre_hook(note))
             output = forward(*args, **kwargs)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.utils._pytree import tree_map
 
 from attnlab._errors import SiteError
@@ -89,8 +90,15 @@ class MarkHook:
         host = owner._modules.get(self.name)
         if host is not self.host or host._compiled_call_impl is not None:
             return False
+        # With hooks for gradients, torch hands on another tensor than the one that was marked.
+        if host._backward_hooks or host._backward_pre_hooks or _backward_hooks_of_all():
+            return False
         hooks = host._forward_hooks
         return len(hooks) == 1 and hooks.get(MARK) is self
+
+
+def _backward_hooks_of_all() -> bool:
+    return bool(torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
 
 
 class MarkedBranch(Tensor):
