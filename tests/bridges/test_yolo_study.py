@@ -230,6 +230,44 @@ def test_a_killed_run_goes_on_to_the_bit(
     assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
 
 
+def test_rectangles_train_and_go_on_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rect`: no mosaics, and images in the same order in every epoch, those of like shape
+    together."""
+    from ultralytics.models.yolo.detect import DetectionTrainer
+
+    written.write_yolo(tmp_path / "data")
+    for number, (width, height) in enumerate(((64, 32), (32, 64))):
+        written.write_image(tmp_path / "data/images/train" / f"{number}.png", width, height)
+        (tmp_path / "data/labels/train" / f"{number}.txt").write_text("0 0.5 0.5 0.4 0.4\n")
+    given = config(epochs=3, rect=True, imgsz=96).model_dump(exclude={"data"})
+    given["recipe"] = {"name": "ultralytics", "epochs": 3, "batch_size": 2}
+    settings = RunConfig(**given, data={"name": "yolo", "root": str(tmp_path / "data")})
+    seen = []
+    before = DetectionTrainer.preprocess_batch
+
+    def watched(trainer: Any, batch: Any) -> Any:
+        seen.append(batch["im_file"])
+        return before(trainer, batch)
+
+    monkeypatch.setattr(DetectionTrainer, "preprocess_batch", watched)
+    train(settings, tmp_path / "whole", threads=1, progress=lambda _: None)
+    assert len(seen) == 6
+    assert seen[:2] == seen[2:4] == seen[4:]
+
+    def ended(record: Any) -> None:
+        if record.epoch == 1:
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        train(settings, tmp_path / "killed", threads=1, progress=ended)
+    train(settings, tmp_path / "killed", threads=1, progress=lambda _: None)
+    one, other = (load_network(tmp_path / name).state_dict() for name in ("whole", "killed"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
+
+
 NO_NETWORK = """
 import socket, sys
 
@@ -373,6 +411,12 @@ def test_images_that_are_gone_are_not_left_out_silently() -> None:
         (
             {"imgsz": 33},
             "Expected imgsz to be a multiple of 32 but got 33: Ultralytics would take 64.",
+        ),
+        ({"imgsz": True}, "Expected imgsz to be a multiple of 32 but got True"),
+        ({"imgsz": 48.0}, "got 48.0: Ultralytics would take 64."),
+        (
+            {"tracker": "x"},
+            "Task 'ultralytics' takes no 'tracker', a setting of Ultralytics: it does nothing here",
         ),
         ({"device": "0,1"}, "Task 'ultralytics' trains a run in one process but device = '0,1'"),
     ],

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
-from attnlab.bridges.yolo_study.batches import STRIDE, YoloData
+from attnlab.bridges.yolo_study.batches import YoloData
 from attnlab.bridges.yolo_study.kinds import KINDS, TITLES, Kind
 from attnlab.bridges.yolo_study.offline import import_offline, offline
-from attnlab.bridges.yolo_study.settings import check_settings, check_their_values
+from attnlab.bridges.yolo_study.settings import check_settings, check_size, check_their_values
 from attnlab.data import Batch, Data, Facts, Value
 from attnlab.results.metric import Metric
 from attnlab.tasks.elsewhere import Assignment, TaskTrainedElsewhere
@@ -56,17 +56,14 @@ class UltralyticsTask(TaskTrainedElsewhere[P]):
 
     def __init__(self, facts: Facts, imgsz: int = 640, **settings: Value) -> None:
         super().__init__(facts)
-        if isinstance(imgsz, bool) or imgsz < STRIDE or imgsz % STRIDE:
-            raise OptionError(
-                f"Expected imgsz to be a multiple of {STRIDE} but got {imgsz}: Ultralytics would "
-                f"take {max(1, -(-imgsz // STRIDE)) * STRIDE}."
-            )
         self.facts = replace(facts, shape=(3, imgsz, imgsz))
         self.imgsz, self.settings = imgsz, settings
 
     @classmethod
     def check_options(cls, options: Mapping[str, Value], what: str) -> None:
         check_settings(options, ["imgsz"], cls.kind, what)
+        if "imgsz" in options:
+            check_size(options["imgsz"])
 
     @property
     def title(self) -> str:

@@ -20,7 +20,7 @@ from attnlab.bridges.yolo_study.folder import (
     data_folder,
     refuse_missing,
 )
-from attnlab.bridges.yolo_study.kinds import Kind
+from attnlab.bridges.yolo_study.kinds import STRIDE, Kind
 from attnlab.bridges.yolo_study.offline import offline
 from attnlab.data import Batch, Data, Facts, Value
 from attnlab.data.batches import Chunk
@@ -28,9 +28,6 @@ from attnlab.data.boxes import BoxData
 
 if TYPE_CHECKING:
     from ultralytics.data import ClassificationDataset, YOLODataset
-
-STRIDE = 32
-"""Of the networks that are trained here: sides of images are multiples of it."""
 
 
 class YoloData(Data):

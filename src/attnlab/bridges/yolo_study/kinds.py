@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from ultralytics.engine.trainer import BaseTrainer
     from ultralytics.engine.validator import BaseValidator
 
+STRIDE = 32
+"""Of the networks that are trained here: sides of images are multiples of it."""
 _LEARNING = (
     *("optimizer", "lr0", "lrf", "momentum", "weight_decay", "cos_lr", "nbs", "freeze"),
     *("warmup_epochs", "warmup_momentum", "warmup_bias_lr"),
@@ -17,7 +19,7 @@ _LEARNING = (
 )
 _COLOURS = ("hsv_h", "hsv_s", "hsv_v", "scale", "flipud", "fliplr")
 _OBJECTS = (
-    *("box", "cls", "dfl", "cls_pw", "multi_scale", "close_mosaic"),
+    *("box", "cls", "dfl", "cls_pw", "multi_scale", "rect", "close_mosaic"),
     *("degrees", "translate", "shear", "perspective", "bgr", "mosaic", "mixup", "cutmix"),
 )
 OBJECT_VALIDATION = ("conf", "iou", "max_det", "agnostic_nms")

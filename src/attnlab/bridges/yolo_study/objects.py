@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError, OptionError
 from attnlab.bridges.yolo_study.base import Named, UltralyticsTask, share
-from attnlab.bridges.yolo_study.batches import STRIDE, YoloObjects
-from attnlab.bridges.yolo_study.kinds import DETECT, POSE, SEGMENT
+from attnlab.bridges.yolo_study.batches import YoloObjects
+from attnlab.bridges.yolo_study.kinds import DETECT, POSE, SEGMENT, STRIDE
 from attnlab.bridges.yolo_study.offline import offline
 from attnlab.data import Batch, Data
 from attnlab.data.boxes import BoxData

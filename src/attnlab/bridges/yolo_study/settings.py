@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 from attnlab._errors import OptionError, nearest
-from attnlab.bridges.yolo_study.kinds import Kind
+from attnlab.bridges.yolo_study.kinds import STRIDE, Kind
+from attnlab.bridges.yolo_study.offline import import_offline
 from attnlab.data import Value
 
 _BY_THE_RUN = {
@@ -33,11 +35,39 @@ def check_settings(given: Mapping[str, Value], own: Sequence[str], kind: Kind, w
                 if not _BY_THE_RUN[name].startswith("no ")
                 else f"{what} takes no {name!r}: it is {_BY_THE_RUN[name]}."
             )
+        if name not in valid and name in _theirs():
+            raise OptionError(
+                f"{what} takes no {name!r}, a setting of Ultralytics: it does nothing here, or "
+                f"belongs to another of its commands. It takes: {', '.join(valid)}."
+            )
         if name not in valid:
             raise OptionError(
                 f"{what} has no option {name!r}.{nearest(name, valid)} It takes: "
                 f"{', '.join(valid)}."
             )
+
+
+def _theirs() -> Collection[str]:
+    """The names of all settings of Ultralytics; none if it is not installed. It is imported only to
+    tell what is wrong."""
+    try:
+        import_offline()
+    except OptionError:
+        return ()
+    from ultralytics.cfg import DEFAULT_CFG_DICT
+
+    found: Collection[str] = DEFAULT_CFG_DICT.keys()
+    return found
+
+
+def check_size(side: object) -> None:
+    """Refuse a side of images that Ultralytics would change."""
+    if not isinstance(side, int) or isinstance(side, bool) or side < STRIDE or side % STRIDE:
+        whole = side if isinstance(side, int | float) else STRIDE
+        raise OptionError(
+            f"Expected imgsz to be a multiple of {STRIDE} but got {side!r}: Ultralytics would "
+            f"take {max(1, math.ceil(whole / STRIDE)) * STRIDE}."
+        )
 
 
 def check_their_values(given: Mapping[str, Value], what: str) -> None:

@@ -25,8 +25,8 @@ from ultralytics.engine.trainer import BaseTrainer
 from ultralytics.utils.torch_utils import unwrap_model
 
 from attnlab._errors import GateLostError
-from attnlab.bridges.yolo_study.batches import STRIDE, YoloData
-from attnlab.bridges.yolo_study.kinds import Kind
+from attnlab.bridges.yolo_study.batches import YoloData
+from attnlab.bridges.yolo_study.kinds import STRIDE, Kind
 from attnlab.data import Value
 from attnlab.results.epoch import EpochRecord
 from attnlab.surgery.insertion import attachments
