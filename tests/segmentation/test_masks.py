@@ -12,6 +12,7 @@ from attnlab.data import DataConfig, load_data
 from attnlab.data.batches import Chunk
 from attnlab.data.masks import IGNORED, crop
 from attnlab.data.shapes import CATEGORIES
+from attnlab.tasks import TaskConfig, build_task
 
 CPU = torch.device("cpu")
 
@@ -136,6 +137,23 @@ def test_voc(tmp_path):
         load_data(given.model_copy(update={"options": more}))
     (tmp_path / "SegmentationClass").rename(tmp_path / "SegmentationClassAug")
     assert load_data(given.model_copy(update={"options": more})).facts.outputs == 21
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_what_is_reached_without_looking_is_what_one_class_everywhere_reaches(tmp_path, made):
+    few = DataConfig(name="shape-masks", size=24, test_subset=5)
+    data = load_data(few if made else config(write(tmp_path)))
+    found = {}
+    for number in range(data.facts.outputs):
+        meters = build_task(TaskConfig(name="segmentation"), data.facts).meters(CPU)
+        for batch in data.testing([torch.tensor([n]) for n in range(data.facts.test)], CPU):
+            logits = torch.zeros(data.facts.outputs, *batch.targets.shape[-2:])
+            logits[number] = 1
+            meters.update([logits], batch.targets)
+        found[number] = meters.compute()
+    commonest = max(found.values(), key=lambda values: values["pixel_accuracy"])
+    assert data.facts.blind == pytest.approx(commonest["miou"], rel=1e-6)
+    assert 0.1 < data.facts.blind < 0.5
 
 
 def test_names_of_classes(tmp_path):

@@ -162,6 +162,9 @@ class Facts:
     chance: float | None = None
     """The share of test images that has the commonest class: what an answer without looking
     reaches; None if images have no class."""
+    blind: float | None = None
+    """Of masks, the mean overlap that an answer of the commonest class everywhere has: what is
+    reached without looking."""
     random: bool = False
     """Whether the images are noise, whose labels are no network's own classes."""
     points: Points | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from attnlab._errors import InputError, OptionError, check_options
 from attnlab._spread import evenly_spread
@@ -16,7 +17,7 @@ from attnlab._words import listed
 from attnlab.data.batches import Facts
 from attnlab.data.config import DataConfig
 from attnlab.data.mask_files import FORMATS, FoundMasks, MaskFiles
-from attnlab.data.masks import IGNORED, MaskData, MaskImage
+from attnlab.data.masks import IGNORED, MaskData, MaskImage, blind_overlap, class_counts
 from attnlab.data.memory import MEMORY_LIMIT, lacking_classes
 from attnlab.data.orientation import Orientations
 from attnlab.data.pictures import ImageRow, class_numbers, opened
@@ -58,6 +59,7 @@ def load_masks(config: DataConfig, preprocessing: Preprocessing | None = None) -
             *test.notes,
             *lacking_classes(there[0], there[1], names, subsets),
         ),
+        blind=blind_overlap(test.counts),
     )
     in_memory = sum(4 * h * w for h, w in (*train.sizes, *test.sizes)) <= MEMORY_LIMIT
     trained, tested = (_held(part.images) if in_memory else part.images for part in (train, test))
@@ -89,6 +91,8 @@ class _Part:
     """Height and width of each."""
     classes: dict[int, Path | ImageRow]
     """Which classes occur, with the first mask that has them."""
+    counts: Tensor
+    """How many pixels have each class."""
     notes: tuple[str, ...]
 
 
@@ -108,20 +112,22 @@ def _checked(files: Sequence[MaskFiles], what: str) -> _Part:
             f"the same name, ending in .png, for every image."
         )
     classes: dict[int, Path | ImageRow] = {}
+    counts = torch.zeros(IGNORED, dtype=torch.long)
     sizes = []
     orientations = Orientations()
     for each in files:
         mask = class_numbers(each.mask)
         opened(each.image, partial(_check_size, each, mask.shape, orientations, what))
         sizes.append((mask.shape[0], mask.shape[1]))
-        for number in torch.from_numpy(mask).unique().tolist():
-            if number != IGNORED:
-                classes.setdefault(number, each.mask)
+        counted = class_counts(torch.from_numpy(mask))
+        counts += counted
+        for number in counted.nonzero().flatten().tolist():
+            classes.setdefault(number, each.mask)
     if not classes:
         raise InputError(f"{what}: no pixel of {len(files)} masks has a class: all are {IGNORED}.")
     as_shown = orientations.as_shown(what)
     images = [MaskImage(each.image, each.mask, as_shown) for each in files]
-    return _Part(images, sizes, classes, orientations.notes(what))
+    return _Part(images, sizes, classes, counts, orientations.notes(what))
 
 
 def _check_size(

@@ -97,6 +97,17 @@ class MaskData(Data):
                 yield Batch(images, masks)
 
 
+def class_counts(mask: Tensor) -> Tensor:
+    """How many pixels of bytes have each class; those that do not count are left out."""
+    return torch.bincount(mask.flatten().long(), minlength=IGNORED + 1)[:IGNORED]
+
+
+def blind_overlap(counts: Tensor) -> float:
+    """The mean overlap of an answer that is the commonest class everywhere, of how many pixels have
+    each class: that class has its share, and the others that are there have none."""
+    return float(counts.max() / counts.sum() / (counts > 0).sum())
+
+
 def crop(
     image: Tensor, mask: Tensor, side: tuple[int, int], padding: int, place: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@ pixel."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import cos, pi, sin
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 from attnlab.data.batches import Facts, Points, Targets
 from attnlab.data.boxes import BoxData, BoxImage, Target, as_target
 from attnlab.data.config import DataConfig
-from attnlab.data.masks import MaskData, MaskImage
+from attnlab.data.masks import MaskData, MaskImage, blind_overlap, class_counts
 
 CATEGORIES = ("disc", "square", "triangle")
 SIDE, TRAIN, TEST = 96, 480, 200
@@ -46,8 +47,10 @@ def load_shapes(config: DataConfig) -> BoxData:
 def load_shape_masks(config: DataConfig) -> MaskData:
     """The images of `load_shapes`, with the class of every pixel: 0 is the background."""
     train, test = _parts(config)
+    counts = torch.stack([class_counts(each.mask) for each in test]).sum(0)
+    facts = _facts(config, "masks", ("background", *CATEGORIES))
     return MaskData(
-        _facts(config, "masks", ("background", *CATEGORIES)),
+        replace(facts, blind=blind_overlap(counts)),
         [MaskImage(each.pixels, each.mask) for each in train],
         [MaskImage(each.pixels, each.mask) for each in test],
         config.augmentation,

@@ -59,6 +59,8 @@ class RunData(_Read):
     """How many test images there are."""
     chance: float | None = None
     """The share of them that has the commonest class."""
+    blind: float | None = None
+    """Of masks, the mean overlap of the commonest class everywhere."""
 
 
 class RunEnvironment(_Read):

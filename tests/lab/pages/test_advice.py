@@ -129,6 +129,17 @@ def test_a_plain_network_at_chance_is_said_at_the_top(tmp_path: Path) -> None:
     assert texts(tmp_path, made.name) == []
 
 
+def test_masks_no_better_than_one_class_everywhere_are_said_at_the_top(tmp_path: Path) -> None:
+    overlap = Metric(name="miou", label="mIoU", unit="%", scale=100)
+    task = Simulated((overlap,), {"cifar10": 10.2})
+    made = simulate(tmp_path, task=task, data=("cifar10",), gains={"asr:se": 0.5}, paper=False)
+    with_facts(tmp_path, test=16, blind=0.05)
+    assert texts(tmp_path, made.name) == []
+    with_facts(tmp_path, test=16, blind=0.217)
+    assert texts(tmp_path, made.name) == ["The plain network on cifar10 has learned nothing."]
+    assert "and the commonest class everywhere has 21.7" in page_of(tmp_path)
+
+
 def test_a_regression_that_explains_nothing_is_said_at_the_top(tmp_path: Path) -> None:
     explained = Metric(name="r2", label="R²", digits=3, nothing=0.0)
     task = replace(REGRESSION, metrics=(REGRESSION.metrics[0], explained))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from attnlab._words import counted, listed
 from attnlab.page.parts import Chip
 from attnlab.results.record import RunRecord, StudyRecord
+from attnlab.results.run_files import RunData
 from attnlab.results.table import Group, StudyRow
 
 _SIGMAS = 3.0
@@ -76,7 +77,7 @@ def _rose(run: RunRecord) -> bool:
 
 
 def _at_chance(record: StudyRecord, group: Group) -> Iterator[Chip]:
-    reached = _chance(record, group) or _nothing(record, group)
+    reached = _chance(record, group) or _blind(record, group) or _nothing(record, group)
     if reached:
         yield Chip(
             f"The plain network on {record.name_of(group)} has learned nothing.",
@@ -119,13 +120,33 @@ def _chance(record: StudyRecord, group: Group) -> str:
     )
 
 
+def _blind(record: StudyRecord, group: Group) -> str:
+    """What the plain network reaches beside what is reached without looking at an image; empty if
+    it is more, or if that is not known."""
+    facts, metric = _facts(record, group), record.metric
+    value = None if group.plain is None else group.plain.values.get(metric.name)
+    if facts is None or facts.blind is None or value is None:
+        return ""
+    if value.mean > metric.shown(facts.blind):
+        return ""
+    return (
+        f"{metric.label} {metric.shown_text(value.mean)}, and the commonest class everywhere has "
+        f"{metric.text(facts.blind)}"
+    )
+
+
+def _facts(record: StudyRecord, group: Group) -> RunData | None:
+    """What is known of the data, from a finished run."""
+    own = (run for run in record.finished if run.entry.cell.group == group.name)
+    return next((run.stored.data for run in own if run.stored.data is not None), None)
+
+
 def _test_images(record: StudyRecord, group: Group) -> tuple[int | None, float | None]:
     """How many there are, and the share of the commonest class; None where it is not known, or
     where the result is not a share of images."""
     if record.metric.unit != "%" or record.metric.better != "higher":
         return None, None
-    own = (run for run in record.finished if run.entry.cell.group == group.name)
-    facts = next((run.stored.data for run in own if run.stored.data is not None), None)
+    facts = _facts(record, group)
     return (None, None) if facts is None else (facts.test, facts.chance)
 
 
