@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from inspect import Signature
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +75,7 @@ class GateStreams(Observer):
         self._chosen: list[tuple[int, int]] = []
         self._spatial: dict[str, Tensor] = {}
 
-    def call_begun(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
         self.different.see(arguments, keywords)

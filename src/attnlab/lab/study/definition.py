@@ -123,7 +123,7 @@ class Axes(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _written_short(cls, given: Any) -> Any:
+    def _written_short(cls, given: object) -> object:
         return _expanded(given) if isinstance(given, Mapping) else given
 
 
@@ -229,12 +229,13 @@ def load_study(path: str | Path) -> Study:
     return found.called_by(StudyInvocation(str(path)))
 
 
-def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
+def _expanded(given: Mapping[str, object]) -> dict[str, object]:
     """Names, numbers and single entries written out as lists of tables."""
     table = dict(given)
     for axis, key in (("data", "name"), ("backbone", "name"), ("attention", "gate")):
         if axis in table:
-            entries = table[axis] if isinstance(table[axis], list | tuple) else [table[axis]]
+            whole = table[axis]
+            entries = whole if isinstance(whole, list | tuple) else [whole]
             table[axis] = [_labelled(axis, key, entry) for entry in entries]
     for name in ("track", "where"):
         one = table.get(name)
@@ -257,7 +258,7 @@ def _expanded(given: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _labelled(axis: str, key: str, entry: Any) -> Any:
+def _labelled(axis: str, key: str, entry: object) -> object:
     if isinstance(entry, str):
         entry = {key: entry}
     if not isinstance(entry, dict):
@@ -280,7 +281,7 @@ def _default_label(axis: str, name: str, entry: Mapping[str, Any]) -> str:
     return label
 
 
-def _by_metric(paper: Mapping[str, Any]) -> dict[str, Any]:
+def _by_metric(paper: Mapping[str, Any]) -> dict[str, object]:
     """The tables of single metrics, `[paper.top1]`, under `figures`."""
     table = {name: value for name, value in paper.items() if name in Paper.model_fields}
     metrics = {name: groups for name, groups in paper.items() if name not in table}
@@ -288,7 +289,7 @@ def _by_metric(paper: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, "figures": {name: _figures(name, each) for name, each in figures.items()}}
 
 
-def _figures(metric: str, groups: Any) -> Any:
+def _figures(metric: str, groups: object) -> object:
     if not isinstance(groups, Mapping) or not all(isinstance(g, Mapping) for g in groups.values()):
         raise OptionError(
             f"[paper.{metric}]: expected a table of groups with a figure per row, as in "
@@ -300,7 +301,7 @@ def _figures(metric: str, groups: Any) -> Any:
     }
 
 
-def _figure(row: str, given: Any) -> Any:
+def _figure(row: str, given: object) -> object:
     if isinstance(given, int | float) and not isinstance(given, bool):
         return {"mean": given}
     if not isinstance(given, bool | str):
