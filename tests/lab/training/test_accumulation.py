@@ -14,7 +14,7 @@ from tests.lab.training.small import run, small
 from torch import Tensor, nn
 
 from attnlab.data import Batch
-from attnlab.lab.training import loop
+from attnlab.lab.training import one_epoch
 from attnlab.lab.training.accumulation import divided, what_differs
 from attnlab.lab.training.state import build_state
 from attnlab.tasks import Task
@@ -52,8 +52,15 @@ def stepped(start: nn.Module, accumulate: int, task: Any) -> tuple[nn.Module, Lo
     state = build_state(fabric, config, copy.deepcopy(start))
     for group in state.optimizer.param_groups:
         group["lr"] = LR
-    found = loop._step(
-        fabric, config.recipe, state, task, batch(), 1.0, loop.At(1, 1, LR), loop.LossWatch(1)
+    found = one_epoch._step(
+        fabric,
+        config.recipe,
+        state,
+        task,
+        batch(),
+        1.0,
+        one_epoch.At(1, 1, LR),
+        one_epoch.LossWatch(1),
     )
     return state.network, found
 

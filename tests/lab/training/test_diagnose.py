@@ -11,6 +11,7 @@ from torch import nn
 
 from attnlab.lab.training import NonFiniteLossError
 from attnlab.lab.training import loop as loops
+from attnlab.lab.training import one_epoch
 from attnlab.lab.training.diagnose import offending_layer as _offending_layer
 
 
@@ -65,9 +66,9 @@ def test_no_hook_survives() -> None:
 
 def test_a_run_that_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second epoch on a rate that blows the weights up: the first is saved."""
-    rate = loops.learning_rate
+    rate = one_epoch.learning_rate
     monkeypatch.setattr(
-        loops, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
+        one_epoch, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
     )
     with pytest.raises(NonFiniteLossError) as caught:
         run(small(3), tmp_path)
@@ -88,11 +89,11 @@ def test_losses_that_are_asked_for_together(
     save_steps: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an accelerator: the step is named, and what is saved is from before."""
-    rate = loops.learning_rate
+    rate = one_epoch.learning_rate
     monkeypatch.setattr(
-        loops, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
+        one_epoch, "learning_rate", lambda recipe, epoch: 1e30 if epoch else rate(recipe, epoch)
     )
-    monkeypatch.setattr(loops.LossWatch, "of", lambda _: loops.LossWatch(50))
+    monkeypatch.setattr(one_epoch.LossWatch, "of", lambda _: one_epoch.LossWatch(50))
     with pytest.raises(NonFiniteLossError) as caught:
         loops.train(small(3), tmp_path, threads=1, progress=quiet, save_steps=save_steps)
     message = str(caught.value)
@@ -110,7 +111,7 @@ def test_the_loop_asks_no_tensor_for_its_value(
 ) -> None:
     """The number of times does not grow with the number of steps."""
     counts = []
-    monkeypatch.setattr(loops.LossWatch, "of", lambda _: loops.LossWatch(50))
+    monkeypatch.setattr(one_epoch.LossWatch, "of", lambda _: one_epoch.LossWatch(50))
     for number, batch_size in enumerate((30, 6)):
         asked: list[str] = []
         with monkeypatch.context() as patch:
