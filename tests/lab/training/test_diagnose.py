@@ -9,9 +9,8 @@ import torch
 from tests.lab.training.small import quiet, run, small
 from torch import nn
 
-from attnlab.lab.training import NonFiniteLossError
+from attnlab.lab.training import NonFiniteLossError, one_epoch
 from attnlab.lab.training import loop as loops
-from attnlab.lab.training import one_epoch
 from attnlab.lab.training.diagnose import offending_layer as _offending_layer
 
 
