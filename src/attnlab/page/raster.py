@@ -60,10 +60,13 @@ def raster_figure(
     title: str = "",
     size: tuple[int, int] = (230, 170),
     y_from_bottom: bool = False,
+    has_y_axis: bool = True,
+    has_legend: bool = True,
 ) -> Spec:
     """A grid (rows, columns) with axes `(title, start, end)` and a colour legend.
 
     Row 0 is on top unless `y_from_bottom`. `description` is what a reader who sees no picture gets.
+    Of several side by side the first has the axis of all, and the last the legend.
     """
     grid = np.asarray(values, dtype=np.float64)
     low, high = _ends(grid, low, high)
@@ -74,8 +77,8 @@ def raster_figure(
         "mark": {"type": "point", "opacity": 0, "aria": False},
         "encoding": {
             "x": _scale("x", x),
-            "y": _scale("y", y, reverse=not y_from_bottom),
-            "color": _colour(legend, low, high, size[1]),
+            "y": _scale("y", y, reverse=not y_from_bottom, is_shown=has_y_axis),
+            "color": _colour(legend, low, high, size[1] if has_legend else None),
         },
     }
     spec: Spec = {
@@ -108,26 +111,32 @@ def _image_layer(width: int, height: int) -> Spec:
     }
 
 
-def _scale(field: str, ends: tuple[str, float, float], reverse: bool | None = None) -> Spec:
+def _scale(
+    field: str,
+    ends: tuple[str, float, float],
+    reverse: bool | None = None,
+    *,
+    is_shown: bool = True,
+) -> Spec:
     scale: Spec = {"domain": [ends[1], ends[2]], "nice": False}
     if reverse is not None:
         scale["reverse"] = reverse
     return {
         "field": field,
         "type": "quantitative",
-        "title": ends[0],
+        "title": ends[0] if is_shown else None,
         "scale": scale,
-        "axis": _axis(ends),
+        "axis": _axis(ends) | ({} if is_shown else {"labels": False, "ticks": False}),
     }
 
 
-def _colour(legend: str, low: float, high: float, height: int) -> Spec:
+def _colour(legend: str, low: float, high: float, height: int | None) -> Spec:
     return {
         "field": "value",
         "type": "quantitative",
         "title": legend,
         "scale": {"scheme": "viridis", "domain": [low, high]},
-        "legend": {"gradientLength": height - 30, "tickCount": 3},
+        "legend": None if height is None else {"gradientLength": height - 30, "tickCount": 3},
     }
 
 

@@ -136,22 +136,20 @@ def surface_multiple(networks: Mapping[str, StiffnessResult]) -> list[Spec]:
     return [
         {
             "hconcat": [
-                _side_by_side(
-                    raster_figure(
-                        values[:wide, :high].T,
-                        description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
-                        f"{networks[label].tns:.4g}",
-                        x=("M₁", 0.0, x_end),
-                        y=("M₂", 0.0, y_end),
-                        legend=name,
-                        low=0.0,
-                        high=max(float(surface.max()) for surface in surfaces.values()),
-                        title=f"{label}, TNS {networks[label].tns:.3g}",
-                        size=(size, size),
-                        y_from_bottom=True,
-                    ),
-                    is_first=number == 0,
-                    is_last=number == len(surfaces) - 1,
+                raster_figure(
+                    values[:wide, :high].T,
+                    description=f"{name} of {label}: {values[0, 0]:.3g} at M = 0, TNS "
+                    f"{networks[label].tns:.4g}",
+                    x=("M₁", 0.0, x_end),
+                    y=("M₂", 0.0, y_end),
+                    legend=name,
+                    low=0.0,
+                    high=max(float(surface.max()) for surface in surfaces.values()),
+                    title=f"{label}, TNS {networks[label].tns:.3g}",
+                    size=(size, size),
+                    y_from_bottom=True,
+                    has_y_axis=number == 0,
+                    has_legend=number == len(surfaces) - 1,
                 )
                 for number, (label, values) in enumerate(surfaces.items())
             ],
@@ -160,17 +158,6 @@ def surface_multiple(networks: Mapping[str, StiffnessResult]) -> list[Spec]:
         }
         for name, surfaces in kinds.items()
     ]
-
-
-def _side_by_side(figure: Spec, *, is_first: bool, is_last: bool) -> Spec:
-    """One axis for all on the left, one legend for all on the right."""
-    encoding = figure["layer"][1]["encoding"]
-    if not is_first:
-        encoding["y"] = {**encoding["y"], "title": None}
-        encoding["y"]["axis"] = {**encoding["y"]["axis"], "labels": False, "ticks": False}
-    if not is_last:
-        encoding["color"] = {**encoding["color"], "legend": None}
-    return figure
 
 
 def _extent(surfaces: Sequence[np.ndarray]) -> tuple[int, int]:
