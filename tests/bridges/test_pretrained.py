@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from tests.residuals.streams import HEADS, LATENT, tiny
 from tests.surgery.insertion.networks import awake
 from torch import Tensor, nn
 
@@ -298,6 +299,65 @@ def test_a_shorter_language_model_is_read_without_attnlab(build, layer, tmp_path
         for cache in (True, False)
     ]
     assert all(torch.equal(told[0], other) for other in told[1:])
+
+
+def test_how_texts_are_continued_and_ended_is_saved_with_a_shorter_network(tmp_path):
+    """`generation_config.json` is a file of its own; as many tokens end a text as there are layers,
+    and they are not the layers' settings."""
+    network = llama()
+    network.config.eos_token_id = [3, 4, 5, 6]
+    network.generation_config = transformers.GenerationConfig(
+        eos_token_id=[3, 4, 5, 6], pad_token_id=0, repetition_penalty=1.7, max_new_tokens=5
+    )
+    short, _ = attnlab.shorten(network, ["model.layers.1"], example=IDS)
+    short.save_pretrained(tmp_path)
+    plain = transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    assert plain.config.eos_token_id == [3, 4, 5, 6]
+    assert plain.generation_config.to_diff_dict() == network.generation_config.to_diff_dict()
+    tokens = torch.arange(12)[None] % 7 + 7
+    assert torch.equal(plain.generate(tokens), short.generate(tokens))
+
+
+def qwen3_next() -> nn.Module:
+    """Of which transformers keeps some parameters in float32 whatever the others are."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3NextConfig(
+        **LANGUAGE, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+        shared_expert_intermediate_size=8, linear_key_head_dim=8, linear_value_head_dim=8,
+        linear_num_key_heads=2, linear_num_value_heads=4,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    )  # fmt: skip
+    return transformers.Qwen3NextForCausalLM(config)
+
+
+@pytest.mark.parametrize("build", [llama, qwen3_next])
+def test_a_shorter_network_in_half_precision(build, tmp_path):
+    """As it is read: rotary frequencies stay in float32, which `.to(bfloat16)` would round."""
+    build().to(torch.bfloat16).save_pretrained(tmp_path / "whole")
+    whole = type(build()).from_pretrained(tmp_path / "whole", dtype=torch.bfloat16).eval()
+    types = {name: tensor.dtype for name, tensor in whole.named_buffers()}
+    assert torch.float32 in types.values()
+    short, _ = attnlab.shorten(whole, ["model.layers.1"], example=IDS)
+    short.save_pretrained(tmp_path / "short")
+    plain = type(whole).from_pretrained(tmp_path / "short", dtype="auto").eval()
+    assert plain.dtype == torch.bfloat16
+    assert torch.equal(answer(plain, IDS), answer(short, IDS))
+
+
+def test_a_layer_that_hands_on_more_than_its_state(tmp_path):
+    """HY-V4's: four streams, added in float32, and what its attention chose, which the next layer
+    may read. The third layer reads it of the second, and nobody reads that of the third."""
+    network = tiny("hy_v4", **LATENT, **HEADS, n_group=1, topk_group=1, num_hidden_layers=3)
+    short, _ = attnlab.shorten(network, ["model.layers.2"], example=IDS)
+    assert list(short.model.layers[2].parameters()) == []
+    short.save_pretrained(tmp_path / "short")
+    plain = transformers.HYV4ForCausalLM.from_pretrained(tmp_path / "short").eval()
+    assert plain.config.num_hidden_layers == 2
+    assert torch.equal(answer(plain, IDS), answer(short, IDS))
+    second, _ = attnlab.shorten(network, ["model.layers.1"], example=IDS)
+    with pytest.raises(SiteError, match=r"read more of 'model.layers.1' than its state"):
+        second.save_pretrained(tmp_path / "second")
+    assert not (tmp_path / "second").exists()
 
 
 def test_a_layer_with_other_settings_is_not_written(tmp_path):

@@ -128,7 +128,7 @@ def qwen3_next() -> nn.Module:
     )
 
 
-_LATENT = {
+LATENT = {
     "n_routed_experts": 4,
     "q_lora_rank": 16,
     "qk_rope_head_dim": 8,
@@ -140,18 +140,18 @@ _LATENT = {
 
 def deepseek_v4() -> nn.Module:
     """Four streams that a matrix mixes, a mixture of experts in every layer."""
-    return tiny("deepseek_v4", **_LATENT, o_lora_rank=16, o_groups=2, sliding_window=8)
+    return tiny("deepseek_v4", **LATENT, o_lora_rank=16, o_groups=2, sliding_window=8)
 
 
-_HEADS = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "v_head_dim": 8}
+HEADS = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "v_head_dim": 8}
 
 
 def hy_v4() -> nn.Module:
     """Four streams that go on as they are, gated attention."""
-    return tiny("hy_v4", **_LATENT, **_HEADS, n_group=1, topk_group=1)
+    return tiny("hy_v4", **LATENT, **HEADS, n_group=1, topk_group=1)
 
 
 def minicpm3(**settings: object) -> nn.Module:
     """A constant factor on every branch."""
     latent = {"q_lora_rank": 16, "qk_rope_head_dim": 8, "num_key_value_heads": 4}
-    return tiny("minicpm3", **latent, **_HEADS, **settings)
+    return tiny("minicpm3", **latent, **HEADS, **settings)

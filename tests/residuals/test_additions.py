@@ -31,6 +31,24 @@ def found(model, example=IMAGES):
     return [f"{step.owner} {step.kind}" for step in attnlab.steps(model.eval(), example)]
 
 
+class Branch1d(nn.Sequential):
+    """A branch that reads the last axis."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+
+class Adds(nn.Module):
+    """One step."""
+
+    def __init__(self, branch: nn.Module | None = None) -> None:
+        super().__init__()
+        self.branch = branch or Branch1d(8)
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
 # --- sums that are no steps
 
 
@@ -199,6 +217,110 @@ def test_the_terms_of_a_sum_of_several_updates():
 
     model = nn.Sequential(nn.Conv2d(3, 8, 1), Parallel())
     assert found(model) == ["1 identity", "1 identity"]
+
+
+class Late(nn.Module):
+    """LongCat's layer: what `f` makes of the state is added two steps later."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.f, self.g, self.h = (Branch1d(width) for _ in range(3))
+
+    def forward(self, x):
+        late = self.f(self.norm(x))
+        x = x + self.g(x)
+        x = x + self.h(x)
+        return x + late
+
+
+TOKENS = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_branch_may_be_added_after_other_steps():
+    model = nn.Sequential(nn.Linear(8, 8), Late(), Late())
+    assert found(model, TOKENS) == ["1 identity"] * 3 + ["2 identity"] * 3
+    late = attnlab.steps(model, TOKENS)[2]
+    gated, _ = attnlab.insert(model, "rezero", where=lambda site: site.step == late, example=TOKENS)
+    with torch.no_grad():  # at its start it is zero, so that branch is away
+        x = model[0](TOKENS)
+        x = x + model[1].g(x)
+        x = x + model[1].h(x)
+        torch.testing.assert_close(gated(TOKENS), model[2](x))
+
+
+def test_what_another_module_made_of_an_earlier_state_is_not_a_late_branch():
+    """A decoder that adds, level by level, what was made of the encoder's states before."""
+
+    class Lateral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.side, self.first, self.second = Branch1d(8), Adds(), Adds()
+
+        def forward(self, x):
+            return self.second(self.first(x)) + self.side(x)
+
+    model = nn.Sequential(nn.Linear(8, 8), Lateral())
+    assert found(model, TOKENS) == ["1.first identity", "1.second identity"]
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_two_steps_of_one_state_side_by_side_are_merged(normed):
+    """As Gemma 3n's mean of attention and LAuReL: both terms carry the state on."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(8) if normed else nn.Identity()
+            self.f, self.low, self.mlp = Branch1d(8), Adds(nn.Linear(8, 8)), Adds()
+
+        def forward(self, x):
+            normed = self.norm(x)
+            one = x + self.f(normed)
+            return self.mlp((one + self.low(normed)) / 2**0.5)
+
+    model = nn.Sequential(nn.Linear(8, 8), Mean())
+    assert sorted(found(model, TOKENS)) == ["1 identity", "1.low identity", "1.mlp identity"]
+
+
+def test_a_long_shortcut_around_steps_stays_a_step():
+    class Long(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.Sequential(Adds(), Adds())
+
+        def forward(self, x):
+            return x + self.blocks(torch.tanh(x))
+
+    model = nn.Sequential(nn.Linear(8, 8), Adds(), Long())
+    inner = [f"2.blocks.{k} identity" for k in range(2)]
+    assert found(model, TOKENS) == ["1 identity", *inner, "2 identity"]
+
+
+class Streams(nn.Module):
+    """A step of a state (inputs, tokens, streams, channels) that a matrix mixes first: AltUp's,
+    from a router, or attention over streams without values of its own."""
+
+    def __init__(self, attends: bool) -> None:
+        super().__init__()
+        self.attends, self.f = attends, Branch1d(8)
+        self.router = nn.Linear(8, 9)
+        self.queries, self.keys = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        if self.attends:
+            matrix = torch.softmax(self.queries(x) @ self.keys(x).transpose(-1, -2), -1)
+        else:
+            matrix = torch.tanh(self.router(x[:, :, 0])).unflatten(-1, (3, 3))
+        x = matrix @ x + x
+        return x + self.f(x)
+
+
+@pytest.mark.parametrize("attends", [False, True])
+def test_a_matrix_of_its_own_carries_streams_and_updates_nothing(attends):
+    streams = torch.randn(2, 5, 3, 8, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(8, 8), Streams(attends))
+    assert found(model, streams) == ["1 identity"] * (2 if attends else 1)
 
 
 def test_a_branch_may_go_through_a_lower_resolution():

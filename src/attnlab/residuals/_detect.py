@@ -8,6 +8,7 @@ from a merge.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -17,6 +18,7 @@ from attnlab.residuals._arms import (
     is_part_of_a_cell,
     passes_lower_resolution,
     projection,
+    weigh,
 )
 from attnlab.residuals._update import (
     begins_with_slices,
@@ -30,6 +32,7 @@ from attnlab.residuals._update import (
     is_read_elsewhere,
     is_replacement,
     made_in,
+    mixes_streams,
     parts,
     positions,
     twins,
@@ -65,24 +68,39 @@ class _Detection:
         self.twins = twins(graph)
         found = [node for node in graph.nodes if node.data and _adds_features(graph, node)]
         self.partial_sums = _partial_sums(graph, {node.index for node in found})
-        self.steps: dict[int, int] = {}
-        """The state of each step that was found."""
+        self.steps: dict[int, Addition] = {}
+        """The steps that were found, by the sum."""
         self.additions: list[Addition] = []
         for node in found:
-            addition = (
-                self._identity(node)
-                or self._projection(node)
-                or self._carried(node)
-                or _merge(node)
-            )
+            addition = self._step(node) or _merge(node)
             self.additions.append(addition)
             if addition.kind != "merge":
-                self.steps[node.index] = addition.state
+                self.steps[node.index] = addition
         self.additions = [self._coupled(each) or each for each in self.additions]
         inner = [each for each in self.additions if self._feeds_through(each)]
         self.additions = [
             _merge(graph.nodes[each.node]) if each in inner else each for each in self.additions
         ]
+
+    def _step(self, node: Node) -> Addition | None:
+        if self._adds_two_steps(node):
+            return None
+        ways = (self._identity, self._projection, self._carried, self._late)
+        return next((found for way in ways if (found := way(node)) is not None), None)
+
+    def _adds_two_steps(self, node: Node) -> bool:
+        """Whether the operands are two steps of one state, or of it and its norm, side by side:
+        both `x + f(x)` and `n(x) + g(n(x))` carry x on, so their sum or mean (Gemma 3n's, of
+        attention and LAuReL) is a merge of two trajectories."""
+        graph = self.graph
+        found = [self.steps.get(graph.before_layout(index)) for index in node.data_inputs]
+        if len(found) != 2 or None in found:
+            return False
+        one, other = sorted((each for each in found if each), key=lambda each: each.state)
+        return one.state == other.state or (
+            graph.computed_from(other.state, one.state)
+            and weigh(graph.between(one.state, other.state)).weight == 0
+        )
 
     def _identity(self, node: Node) -> Addition | None:
         for shortcut, branch in _roles(self.graph, node):
@@ -117,8 +135,29 @@ class _Detection:
             and not (is_part and begins_with_slices(state, path))
             and not is_query(graph, state, path)
             and not is_replacement(graph, state, branch)
+            and not mixes_streams(graph, state, branch)
             and not self._has_other_states(node, state, path)
         )
+
+    def _late(self, node: Node) -> Addition | None:
+        """The step whose branch was made from an earlier state of the same block, and is added
+        after other steps: LongCat's experts read the state in front of an MLP and an attention."""
+        for shortcut, branch in _roles(self.graph, node):
+            if is_read_elsewhere(self.graph, branch, node.index):
+                continue
+            for term in _terms(self.graph, shortcut, self.partial_sums):
+                for state in self._earlier(node, term):
+                    if self._is_update(node, state, branch):
+                        return Addition(node.index, "identity", state, shortcut, branch)
+        return None
+
+    def _earlier(self, node: Node, index: int) -> Iterator[int]:
+        """The states that steps of the same call of a module as `node` carried on to `index`."""
+        while (step := self.steps.get(index)) is not None:
+            if step.kind != "identity" or self.graph.nodes[index].inside != node.inside:
+                return
+            index = step.state
+            yield index
 
     def _projection(self, node: Node) -> Addition | None:
         if len(node.data_inputs) != 2:
@@ -230,7 +269,7 @@ class _Detection:
 
         def another(each: Node) -> bool:
             inner = self.steps.get(each.index)
-            return inner is not None and (inner not in made or positions(each) != own)
+            return inner is not None and (inner.state not in made or positions(each) != own)
 
         return has_cut(state, path, another)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import permutations
 from math import prod
 
 from attnlab.residuals import operations
@@ -152,6 +153,25 @@ def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     elif node.operation != "sub":
         return False
     return graph.before_layout(taken.index) == graph.before_layout(state)
+
+
+def mixes_streams(graph: Graph, state: int, branch: int) -> bool:
+    """Whether the branch is the state itself times a square matrix of its own for each token, as
+    AltUp predicts its streams: `x + A x` carries them on by I + A, and adds no function of them.
+    The matrix of an attention, which may mix the state itself too, multiplies queries by keys."""
+    mixed = graph.nodes[graph.before_layout(branch)]
+    if mixed.operation != "matmul" or len(mixed.data_inputs) != 2:
+        return False
+    for matrix, streams in permutations(mixed.data_inputs):
+        sizes = graph.nodes[matrix].shape
+        if (
+            graph.before_layout(streams) == graph.before_layout(state)
+            and len(sizes) >= 4
+            and sizes[-1] == sizes[-2]
+        ):
+            made = graph.between(state, matrix)
+            return not any(n.kind == "matmul" and len(n.data_inputs) > 1 for n in made)
+    return False
 
 
 def forms(graph: Graph, twins: Mapping[int, list[int]], index: int) -> list[int]:

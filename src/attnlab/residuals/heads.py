@@ -22,7 +22,6 @@ from attnlab.residuals.graph import Graph, Node, Ref
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import Step
 
-_CASTS = frozenset(("to", "float", "half", "bfloat16", "double", "type", "type_as"))
 _FUSED = "multi_head_attention_forward"
 
 
@@ -201,7 +200,7 @@ def _count(path: Sequence[Node], given: Node) -> int:
     numbers = torch.arange(prod(leading), dtype=torch.float64).view(*leading, 1, 1)
     numbers = numbers.expand(attention.shape)
     for before, node in itertools.pairwise(path):
-        if node.kind == "layout" and node.operation not in _CASTS:
+        if node.kind == "layout" and node.operation not in operations.CASTS:
             numbers = _rearranged(node, before, numbers)
     rows = numbers.reshape(-1, given.shape[-1]) if numbers.shape == given.shape else None
     if rows is None or not len(rows):

@@ -51,6 +51,7 @@ LAYOUT = _names(
     type_as reshape_as expand_as T mT feature_dropout alpha_dropout dropout1d dropout2d dropout3d
     as_tensor"""
 )
+CASTS = _names("to float half bfloat16 double type type_as")
 READS_FIRST_ONLY = _names("view_as type_as reshape_as expand_as")
 SHAPE_ONLY = _names(
     """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty

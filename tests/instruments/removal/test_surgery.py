@@ -10,7 +10,7 @@ import torch
 import torchvision
 from tests.instruments.removal.by_hand import answer, zeroed
 from tests.surgery.folding.networks import relative, stir, stir_gates
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import attnlab
@@ -329,3 +329,45 @@ def test_goes_to_onnx(tmp_path) -> None:
 
     shorter, _ = attnlab.shorten(made(AfterNorm), ["blocks.0"], example=SMALL)
     assert export_onnx(shorter, SMALL, tmp_path / "shorter.onnx") < 1e-4
+
+
+class Chooses(nn.Module):
+    """A block that hands on what it chose beside its state, which it adds in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x.float() + self.branch(x).float()).to(x.dtype), x.argsort(-1)
+
+
+class Chain(nn.Module):
+    """Blocks of which the last reads what the one before chose."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Chooses() for _ in range(3))
+        self.reads = reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x, chosen = block(x)
+            if self.reads and number == 1:
+                x = x.gather(-1, chosen)
+        return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_that_hands_on_more_than_its_state_goes_if_nobody_reads_that(dtype) -> None:
+    torch.manual_seed(0)
+    network, x = Chain(reads=False).to(dtype), torch.randn(2, 5, 6).to(dtype)
+    shorter, _ = attnlab.shorten(network, ["blocks.1", "blocks.2"], example=x)
+    assert not any(isinstance(block, Chooses) for block in shorter.blocks[1:])
+    assert torch.equal(shorter(x), network.blocks[0](x)[0])
+    reading = Chain(reads=True).to(dtype)
+    shorter, _ = attnlab.shorten(reading, ["blocks.1", "blocks.2"], example=x)
+    assert [isinstance(block, Chooses) for block in shorter.blocks] == [True, True, False]
+    with torch.no_grad():
+        state = reading.blocks[0](x)[0]
+        torch.testing.assert_close(shorter(x), state.gather(-1, state.argsort(-1)))

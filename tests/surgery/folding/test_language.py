@@ -197,6 +197,40 @@ def test_every_expert_takes_the_gate_or_none() -> None:
         attnlab.fold(gated, example=few)
 
 
+class RoutedByMask(nn.Module):
+    """The same by a mask, with an expert that hands its rows on (LongCat's identities): no
+    parameter of it could take a gate. The mask has a class that is never chosen, as
+    transformers' masks have."""
+
+    def __init__(self, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, experts + 1)
+        self.experts = nn.ModuleList([*(nn.Linear(6, 6) for _ in range(experts)), nn.Identity()])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        chosen = self.router(tokens).topk(1).indices[:, 0]
+        mask = nn.functional.one_hot(chosen, num_classes=len(self.experts) + 1)
+        total = torch.zeros_like(tokens)
+        for number in mask.sum(0).nonzero()[:, 0].tolist():
+            rows = mask[:, number].nonzero()[:, 0]
+            total.index_add_(0, rows, self.experts[number](tokens[rows]))
+        return tokens + total
+
+
+def test_an_expert_without_parameters_that_the_example_does_not_reach() -> None:
+    torch.manual_seed(0)
+    network = RoutedByMask(2).double()
+    tokens = torch.randn(60, 6).double()
+    chosen = network.router(tokens).argmax(-1)
+    assert set(chosen.tolist()) == {0, 1, 2}
+    few = tokens[chosen != 2]  # on these all parameters are read, and a fold of them is exact
+    gated, _ = attnlab.insert(network, "asr:se", example=few)
+    with pytest.raises(FoldError, match="the example reaches only some experts of the network"):
+        attnlab.fold(gated, example=few)
+    with pytest.raises(FoldError, match="is also read by"):  # x goes to the router as well
+        attnlab.fold(gated, example=tokens)
+
+
 @pytest.mark.parametrize("implementation", ["eager", "batched_mm"])
 def test_experts_of_mixtral_fold(implementation) -> None:
     torch.manual_seed(0)

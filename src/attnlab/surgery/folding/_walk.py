@@ -9,8 +9,8 @@ they are tried in turn.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -132,10 +132,16 @@ class _Attempt:
             alike = re.compile(re.escape(prefix) + pattern)
             others = {each for each in self.foldable if alike.fullmatch(each)}
             if bool((ids == NOT_READ).any()) or others - self.parameters.keys():
-                raise Refusal(
-                    f"the example reaches only some experts of {named}; pass one with more "
-                    f"tokens: example=..."
-                )
+                raise _too_few_tokens(named)
+        if self._has_more_experts(router):
+            raise _too_few_tokens(named)
+
+    def _has_more_experts(self, router: str) -> bool:
+        """Whether the router chose among more experts than ran: those without parameters (the
+        identities of LongCat) cannot take a gate, and nothing but their scores tells of them."""
+        own = [n for n in self.flow.nodes if n.owner == router and n.operation == "index_add"]
+        ran = Counter(node.call for node in own)
+        return any(ran[node.call] < _scores(self.flow.nodes, node) for node in own)
 
     def next_choices(self) -> bool:
         """Turn to the next way at the last node that has one left; False if none has."""
@@ -246,6 +252,32 @@ class _Attempt:
         if isinstance(reason, _Located):
             return reason
         return _Located(f"{described(node)} {reason}", reason.norm, node)
+
+
+def _scores(nodes: Sequence[Node], added: Node) -> int:
+    """How many scores the rows that `added` adds were chosen by: the last axis of what `topk` or
+    `argmax` saw. A mask of the choice may have one class more, as in transformers. 0 unless the
+    rows are those `where` one expert was chosen: JetMoE sorts all rows, and adds them at once."""
+    waiting = [i for i in added.data_inputs if not nodes[i].floating]
+    seen, scores, of_one = set(waiting), 0, False
+    while waiting:
+        node = nodes[waiting.pop()]
+        if node.operation in ("topk", "argmax"):
+            scores = nodes[node.data_inputs[0]].shape[-1]
+            continue
+        of_one |= node.operation in ("where", "nonzero")
+        for i in node.data_inputs:
+            chooses = nodes[i].operation in ("topk", "argmax")
+            if i not in seen and (chooses or not nodes[i].floating):
+                seen.add(i)
+                waiting.append(i)
+    return scores if of_one else 0
+
+
+def _too_few_tokens(named: str) -> Refusal:
+    return Refusal(
+        f"the example reaches only some experts of {named}; pass one with more tokens: example=..."
+    )
 
 
 class _Located(Refusal):

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from attnlab._errors import SiteError
 from attnlab.residuals.classes import own_class
-from attnlab.residuals.example import evaluating, example_input
+from attnlab.residuals.example import Example, call, evaluating, example_input
+from attnlab.residuals.watching import Observer, SeenStep, watching
 
 
 def shorter_network(network: nn.Module, replaced: Mapping[str, str]) -> nn.Module:
@@ -26,19 +27,21 @@ def shorter_network(network: nn.Module, replaced: Mapping[str, str]) -> nn.Modul
         raise _refused(network, f"its configuration has no number for the {count} of {layers!r}")
     config.num_hidden_layers = count - len(gone)
     for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == count:  # layer_types and its like
+        if _has_one_per_layer(name, value, count):
             setattr(config, name, [each for i, each in enumerate(value) if i not in gone])
         elif _are_numbers_of_layers(name, value, count):
             stays = [i for i in range(count) if i not in gone]
             setattr(config, name, [stays.index(i) for i in value if i in stays])
     plain: nn.Module = own_class(network)(config)
-    parameter = next(network.parameters())
-    plain.to(parameter.device, parameter.dtype).train(network.training)
+    plain.train(network.training)
+    _give_types(plain, _renumbered(_tensors(network), layers, gone))
     try:
         plain.load_state_dict(_renumbered(network.state_dict(), layers, gone))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise _refused(network, f"a network of fewer layers has other weights: {reason}") from error
+    if hasattr(network, "generation_config"):  # sampling, ends, penalties: a file of their own
+        plain.generation_config = copy.deepcopy(network.generation_config)
     _check_settings(network, plain, layers, gone)
     if not _same_answers(network, plain):
         raise _refused(network, "the network of fewer layers answers otherwise")
@@ -58,6 +61,26 @@ def check_own_weights(network: nn.Module, given: Mapping[str, Tensor] | None) ->
             f"the network's own weights, and was given others as state_dict=. Load them first, "
             f"network.load_state_dict(...), and leave state_dict= out."
         )
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    return dict([*network.named_parameters(), *network.named_buffers()])
+
+
+def _give_types(plain: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Let each tensor of `plain` have the type and device that it has in the network: of one in
+    bfloat16, transformers keeps rotary frequencies, routers and states in float32."""
+    for prefix, module in plain.named_modules():
+        for name, own in [*module._parameters.items(), *module._buffers.items()]:
+            there = tensors.get(f"{prefix}.{name}".lstrip("."))
+            if own is not None and there is not None:
+                own.data = own.data.to(there.device, there.dtype)
+
+
+def _has_one_per_layer(name: str, value: object, count: int) -> bool:
+    """Whether a setting lists something for each layer, as `layer_types`. The numbers of several
+    tokens that end a text may be as many as the layers are."""
+    return isinstance(value, list) and len(value) == count and "token" not in name
 
 
 def _are_numbers_of_layers(name: str, value: object, count: int) -> bool:
@@ -121,11 +144,37 @@ def _layers(network: nn.Module, replaced: Mapping[str, str]) -> tuple[str, set[i
     if not whole or len(lists) != 1:
         first = next(iter(replaced))
         around = re.match(r"(.*\.\d+)\.", first)
+        if around and not _takes_steps(network, around[1]):
+            raise _refused(
+                network,
+                f"other layers read more of {around[1]!r} than its state, so that modules of it "
+                f"stayed",
+            )
         nearest = f" (the nearest whole layer: remove=[{around[1]!r}])" if around else ""
         raise _refused(
             network, f"{first!r} is only a part of a layer, or not one of a list{nearest}"
         )
     return lists.pop(), {int(name.rpartition(".")[2]) for name in replaced}
+
+
+def _takes_steps(network: nn.Module, layer: str) -> bool:
+    """Whether a layer of which parts are gone still adds anything but zeros to its state."""
+    example, added = _inputs(network), _Added(layer)
+    with evaluating(network), watching(network, added, example):
+        call(network, example)
+    return added.anything
+
+
+class _Added(Observer):
+    """Notes whether a step of a layer adds anything."""
+
+    def __init__(self, layer: str) -> None:
+        self.layer = layer
+        self.anything = False
+
+    def step_seen(self, seen: SeenStep) -> None:
+        own = f"{seen.step.owner}.".startswith(f"{self.layer}.")
+        self.anything |= own and bool(seen.branch.any())
 
 
 def _renumbered(state: Mapping[str, Tensor], layers: str, gone: set[int]) -> dict[str, Tensor]:
@@ -147,13 +196,16 @@ def _same_answers(network: nn.Module, plain: nn.Module) -> bool:
     answers = []
     for each in (network, plain):
         with evaluating(each):
-            if getattr(each, "main_input_name", "") == "pixel_values":
-                output: Any = each(example_input(each))
-            else:
-                inputs: Any = getattr(each, "dummy_inputs", {})
-                output = each(**inputs)
+            output: Any = call(each, _inputs(each))
         answers.append(output[0])
     return torch.equal(answers[0], answers[1])
+
+
+def _inputs(network: nn.Module) -> Example:
+    """What a network of transformers is tried on."""
+    if getattr(network, "main_input_name", "") == "pixel_values":
+        return example_input(network)
+    return dict(getattr(network, "dummy_inputs", {}))
 
 
 def _refused(network: nn.Module, reason: str) -> SiteError:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import ShortenError
 from attnlab.gates import StageGate
-from attnlab.residuals import Step, Watchable, watchable
+from attnlab.residuals import Step, Watchable, operations, watchable
 from attnlab.residuals.example import Example, call, evaluating
 from attnlab.residuals.graph import Graph, Node, Ref
 from attnlab.surgery.insertion import attachments, remove_attachments
@@ -120,20 +120,31 @@ def _is_block(name: str, block: str) -> bool:
 
 def _word(graph: Graph, name: str, shortcuts: Mapping[int, int]) -> str | None:
     inside = {node.index for node in graph.nodes if (name, 0) in node.inside and node.data}
-    output = next((n for n in graph.nodes if (name, 0) in n.produced_by), None)
+    output = _only_output(graph, name, inside)
     if output is None or output.index not in inside or _leaks(graph, inside, output):
         return None
-    last = _followed(output.index, shortcuts)
+    last = _followed(graph, inside, output.index, shortcuts)
     if last not in inside:
         return "identity" if _is_first(graph, name, last) else None
     node = graph.nodes[last]
     if node.operation != "relu" or len(node.data_inputs) != 1:
         return None
-    given = _followed(node.data_inputs[0], shortcuts)
+    given = _followed(graph, inside, node.data_inputs[0], shortcuts)
     if given in inside or not _is_first(graph, name, given):
         return None
     # relu(relu(x)) is relu(x), to the last bit.
     return "identity" if _not_negative(graph, given) else "relu"
+
+
+def _only_output(graph: Graph, name: str, inside: set[int]) -> Node | None:
+    """The tensor that a module returned; of several, the one that anything outside reads (the state
+    of HY-V4's layers, which hand on what their attention chose as well)."""
+    returned = next((n for n in graph.nodes if (name, 0) in n.produced_by), None)
+    if returned is not None:
+        return returned
+    outputs = set(graph.outputs)
+    read = [i for i in inside if i in outputs or not inside.issuperset(graph.readers(i))]
+    return graph.nodes[read[0]] if len(read) == 1 else None
 
 
 def _is_first(graph: Graph, name: str, given: int) -> bool:
@@ -149,10 +160,17 @@ def _leaks(graph: Graph, inside: set[int], output: Node) -> bool:
     )
 
 
-def _followed(index: int, shortcuts: Mapping[int, int]) -> int:
-    """What an addition is when its branch is left out."""
-    while index in shortcuts:
-        index = shortcuts[index]
+def _followed(graph: Graph, inside: set[int], index: int, shortcuts: Mapping[int, int]) -> int:
+    """What an addition `inside` a module is when its branch is left out, but for casts: a state
+    that is added in float32 comes out as it was. What the module was given is not looked into."""
+    while index in inside:
+        node = graph.nodes[index]
+        if index in shortcuts:
+            index = shortcuts[index]
+        elif node.operation in operations.CASTS and len(node.data_inputs) == 1:
+            index = node.data_inputs[0]
+        else:
+            break
     return index
 
 
@@ -259,7 +277,10 @@ def _replaced(
     for step in chosen:
         block = empty_block(graph, step, chosen)
         if block is not None:
-            replaced[block[0]] = block[1]
+            name, word = block
+            if not any((name, 0) in node.produced_by for node in graph.nodes):
+                word = _passing(network, [name], example)[name]
+            replaced[name] = word
             continue
         nodes = branch_nodes(graph, step)
         reason = _stuck(graph, step, nodes)
