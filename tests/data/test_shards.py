@@ -6,7 +6,10 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import fsspec
 import pytest
@@ -219,6 +222,14 @@ def test_wrong_shards_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     double = archive_of(("a.jpg", image), ("a.png", image), ("a.cls", b"1"))
     assert wrong(tmp_path, double) == "'DIR/train-0.tar' has two images of the key 'a'."
+    twice = archive_of(("a.jpg", image), ("a.cls", b"1"), ("a.cls", b"2"))
+    assert wrong(tmp_path, twice) == "'DIR/train-0.tar' has two classes of the key 'a'."
+    unread = archive_of(("a.jpg", image), ("a.cls", b"1"), ("b.heic", b"?"), ("b.cls", b"2"))
+    assert wrong(tmp_path, unread) == (
+        "'DIR/train-0.tar': 1 of 2 classes have no image: b. Expected beside each a member that "
+        "ends in .jpg, .jpeg, .png, .bmp, .webp, .ppm, .pgm, .tif, .tiff and is no link: convert "
+        "the images that end otherwise, or take the classes out."
+    )
     whole = shard(0, 4)
     end = len(whole) - len(whole.rstrip(b"\0"))
     at_member = archive_of(("a.jpg", image), ("a.cls", b"1"))
@@ -228,6 +239,30 @@ def test_wrong_shards_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     assert "is not a whole tar archive" in wrong(tmp_path, whole[: (len(whole) - end) // 2])
     assert "is not a whole tar archive" in wrong(tmp_path, b"\x1f\x8b" + os.urandom(600))
+
+
+def test_an_archive_that_is_damaged_inside_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's reader takes what it cannot read for the end, and so would half of the images."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    whole = shard(0, 4)
+    with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
+        header = archive.getmember("00002.cls").offset
+    damaged = bytearray(whole)
+    damaged[header + 150] ^= 1  # in the checksum of the header
+    with tarfile.open(fileobj=io.BytesIO(damaged)) as archive:
+        assert len(archive.getnames()) == 6  # of 12, without a word
+    assert wrong(tmp_path, bytes(damaged)) == (
+        f"'DIR/train-0.tar' is damaged at byte {header}: there is neither a member nor the end of "
+        f"the archive. Write it anew."
+    )
+    end = len(whole.rstrip(b"\0"))
+    assert wrong(tmp_path, whole + shard(4, 3)) == (
+        f"'DIR/train-0.tar' goes on after its end at byte {-(-end // 512) * 512}, as archives do "
+        f"that were written one after the other into one file. What comes there would not be read: "
+        f"write them to files of their own."
+    )
 
 
 def test_wrong_options_and_addresses(local: str) -> None:
@@ -251,8 +286,76 @@ def test_a_shard_that_is_cut_off_while_it_is_used_is_named(local: str) -> None:
     found = shards.find_shards(config(local)).train
     file = Path(local) / "train-000.tar"
     file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(InputError, match="is not the file that it was when the training began"):
+        found.read([3])
+
+
+def test_a_shard_at_an_address_that_is_cut_off_while_it_is_used_is_named(address: str) -> None:
+    found = shards.find_shards(config(address)).train
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/shards-of-a-test/train-000.tar", FILES["train-000.tar"][:1000])
     with pytest.raises(InputError, match="is shorter than when the training began"):
         found.read([3])
+
+
+def test_a_shard_that_is_written_anew_while_it_is_used_is_refused(local: str) -> None:
+    """As large as before and whole, with other images in the same places."""
+    bitmaps = [encoded(photograph(each), "BMP") for each in (1, 2)]
+
+    def of(*order: int) -> bytes:
+        members = [((f"{n}.bmp", bitmaps[k]), (f"{n}.cls", b"%d" % k)) for n, k in enumerate(order)]
+        return archive_of(*(member for pair in members for member in pair))
+
+    file = Path(local) / "train-000.tar"
+    file.write_bytes(of(0, 1))
+    found = shards.find_shards(config(local)).train
+    assert found.read([0, 1]) == bitmaps
+    file.write_bytes(of(1, 0))
+    with pytest.raises(InputError) as error:
+        found.read([0, 1])
+    assert str(error.value) == (
+        f"{str(file)!r} is not the file that it was when the training began: it was written anew. "
+        f"Do not change data while they are used; start again, which looks through them."
+    )
+
+
+def test_what_lies_at_an_address_of_http_is_looked_at_again_when_it_changes(local: str) -> None:
+    """Of such an address fsspec's own key is the address alone."""
+    handler = partial(SimpleHTTPRequestHandler, directory=local)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        there = config(f"http://127.0.0.1:{server.server_port}/")
+        before = shards.find_shards(there).train.labels[:7]
+        changed = shard(0, 7, classes=2)
+        assert len(changed) == len(FILES["train-000.tar"])
+        file = Path(local) / "train-000.tar"
+        file.write_bytes(changed)
+        os.utime(file, (2e9, 2e9))  # a server tells times in whole seconds
+        after = shards.find_shards(there).train.labels[:7]
+        server.shutdown()
+    assert before.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert after.tolist() == [0, 1, 0, 1, 0, 1, 0]
+
+
+def test_what_is_left_of_a_set_is_refused(local: str) -> None:
+    root = Path(local)
+    for number, of in ((0, 3), (1, 3), (2, 3)):
+        old, new = f"train-{number:03d}.tar", f"train-{number:05d}-of-{of:05d}.tar"
+        (root / old).rename(root / new)
+    assert len(shards.find_shards(config(local)).train) == 18
+    first = {"train": "train-00000-of*"}
+    assert len(shards.find_shards(config(local, options=first)).train) == 7
+    (root / "train-00001-of-00003.tar").unlink()
+    for options in ({}, first):
+        with pytest.raises(InputError) as error:
+            shards.find_shards(config(local, options=options))
+        assert str(error.value) == (
+            f"{local!r} has 2 of the 3 files 'train-…-of-00003…', and not number 1. Get the "
+            f"others, or rename those that are there if they are all you want."
+        )
+    (root / "train-00000-of-00003.tar").rename(root / "train-00003-of-00003.tar")
+    with pytest.raises(InputError, match=r"has 2 of the 3 files .*, and not number 1\."):
+        shards.find_shards(config(local))
 
 
 def test_a_lost_connection_is_an_error_and_not_an_image(

@@ -29,7 +29,10 @@ from attnlab.data.samples import PartSamples, addresses
 _READ_AHEAD = 8 * 2**20
 """Bytes of one request while an archive at an address is gone through."""
 _END = 512
-"""An archive ends in blocks of zeros; one that does not was cut off."""
+"""An archive ends in blocks of zeros; one that does not was cut off, or is damaged there: Python's
+reader takes a header that it cannot read for the end of the archive."""
+_PADDING = 2**20
+"""Bytes that are read at a time of what comes after the end."""
 
 
 class _Shard(NamedTuple):
@@ -65,7 +68,9 @@ def read_archives(
 
 def _shard(system: FileSystem, file: str, label: str) -> _Shard:
     """The images of one shard, gone through once as long as it does not change."""
-    key = hashlib.sha256(f"1 {system.ukey(file)} {file} {label}".encode()).hexdigest()
+    # Not `ukey`, which of an address of http is the address alone, whatever lies there by now.
+    stamp = sorted((name, str(value)) for name, value in system.info(file).items())
+    key = hashlib.sha256(f"2 {stamp} {file} {label}".encode()).hexdigest()
     kept = cache_folder() / "shards" / f"{key}.npz"
     damaged = OSError, KeyError, ValueError, zipfile.BadZipFile
     with contextlib.suppress(*damaged), np.load(kept, allow_pickle=False) as found:
@@ -107,6 +112,13 @@ def _gone_through(system: FileSystem, file: str, label: str) -> _Shard:
             f"{file!r}: {len(lonely)} of {len(images)} images have no member .{label} with the "
             f"number of their class: {listed(lonely)}. data.options.label says how it ends."
         )
+    without = [key for key in labels if key not in images]
+    if without:
+        raise InputError(
+            f"{file!r}: {len(without)} of {len(labels)} classes have no image: {listed(without)}. "
+            f"Expected beside each a member that ends in {', '.join(SUFFIXES)} and is no link: "
+            f"convert the images that end otherwise, or take the classes out."
+        )
     names = list(images)
     starts, sizes = (np.array([images[n][i] for n in names], np.int64) for i in (0, 1))
     return _Shard(names, np.array([labels[n] for n in names], np.int64), starts, sizes)
@@ -126,18 +138,39 @@ def _members(
             if not member.isfile() or not stem:
                 continue
             if ending.lower() == label:
+                if key in labels:
+                    raise InputError(f"{file!r} has two classes of the key {key!r}.")
                 labels[key] = _class(archive, member, file)
             elif f".{ending.lower()}" in SUFFIXES:
                 if key in images:
                     raise InputError(f"{file!r} has two images of the key {key!r}.")
                 images[key] = member.offset_data, member.size
         end = archive.offset
+    _check_end(opened_file, end, file)
+    return images, labels
+
+
+def _check_end(opened_file: IO[bytes], end: int, file: str) -> None:
+    """Refuse an archive that goes on, or does not end, where its members seem to."""
     opened_file.seek(end)
-    if len(opened_file.read(_END)) < _END:
+    block = opened_file.read(_END)
+    if len(block) < _END:
         raise InputError(
             f"{file!r} does not end as a tar archive does: it was cut off, or is still written."
         )
-    return images, labels
+    if any(block):
+        raise InputError(
+            f"{file!r} is damaged at byte {end}: there is neither a member nor the end of the "
+            f"archive. Write it anew."
+        )
+    while block:
+        block = opened_file.read(_PADDING)
+        if any(block):
+            raise InputError(
+                f"{file!r} goes on after its end at byte {end}, as archives do that were written "
+                f"one after the other into one file. What comes there would not be read: write "
+                f"them to files of their own."
+            )
 
 
 def _class(archive: tarfile.TarFile, member: tarfile.TarInfo, file: str) -> int:

@@ -20,7 +20,7 @@ from attnlab._address import FileSystem
 from attnlab._errors import InputError, OptionError, nearest
 from attnlab._extras import needs
 from attnlab._words import listed
-from attnlab.data.samples import ShardSamples, addresses, read_first
+from attnlab.data.samples import ShardSamples, Stamp, addresses, check_unchanged, read_first
 
 ENDING = ".parquet"
 TOGETHER = 8
@@ -97,6 +97,7 @@ class _Table:
     ) -> None:
         self.files, self.groups, self.sizes = files, groups, sizes
         self._image, self._together = image, together
+        self._stamps = [Stamp.of(file) for file in files]
         self._kept: OrderedDict[int, Any] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,6 +124,7 @@ class _Table:
         # Made anew in each process: connections do not survive a fork. fsspec remembers it.
         system, path = fsspec.core.url_to_fs(file)
         try:
+            check_unchanged(file, self._stamps[group.file], Stamp.of(file))
             with system.open(path, "rb") as opened_file:
                 table = pq.ParquetFile(opened_file, pre_buffer=True).read_row_group(
                     group.number, columns=[self._image], use_threads=False

@@ -4,6 +4,7 @@ larger files, on this machine or at an address of fsspec (`s3://bucket/folder`).
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -110,12 +111,39 @@ def _content(path: str) -> bytes:
         ) from error
 
 
+class Stamp(NamedTuple):
+    """What is another if a file of this machine is written anew."""
+
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, file: str | int) -> Stamp | None:
+        """What the system says of a file, or of one that is open; None if it is at an address."""
+        if isinstance(file, str) and "://" in file:
+            return None
+        status = os.stat(file)
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+def check_unchanged(file: str, before: Stamp | None, now: Stamp | None) -> None:
+    """Refuse a file that was written anew: other images may lie in the same places, of the same
+    sizes, which no reader would notice."""
+    if now != before:
+        raise InputError(
+            f"{file!r} is not the file that it was when the training began: it was written anew. "
+            f"Do not change data while they are used; start again, which looks through them."
+        )
+
+
 class Extent(NamedTuple):
     """Where the content of an image lies."""
 
     file: str
     start: int
     size: int
+    stamp: Stamp | None
+    """Of the file, when it was found; None if it is at an address."""
 
 
 class ShardSamples(Samples):
@@ -152,6 +180,7 @@ class PartSamples(ShardSamples):
         """`places` has a row for every image: the number of its file, its start, its size."""
         self._names, self.labels, self._files = Packed(names), labels, list(files)
         self.places = places
+        self._stamps = [Stamp.of(file) for file in self._files]
 
     def name(self, number: int) -> str:
         return f"{self._files[int(self.places[number, 0])]}:{self._names[number]}"
@@ -161,7 +190,9 @@ class PartSamples(ShardSamples):
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         rows = self.places[list(numbers)].tolist()
-        places = [Extent(self._files[file], start, size) for file, start, size in rows]
+        places = [
+            Extent(self._files[file], start, size, self._stamps[file]) for file, start, size in rows
+        ]
         found = read_places(places)
         for place, content in zip(places, found, strict=True):
             if len(content) != place.size:
@@ -209,13 +240,16 @@ def read_places(places: Sequence[Extent]) -> list[bytes]:
 def _part(place: Extent) -> bytes:
     try:
         with open(place.file, "rb") as file:
+            now = Stamp.of(file.fileno())
             file.seek(place.start)
-            return file.read(place.size)
+            content = file.read(place.size)
     except OSError as error:
         raise InputError(
             f"{place.file!r} cannot be read ({error.strerror}), and was there when the training "
             f"began."
         ) from error
+    check_unchanged(place.file, place.stamp, now)
+    return content
 
 
 def addresses(system: FileSystem, files: Sequence[str]) -> list[str]:

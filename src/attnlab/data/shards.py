@@ -3,6 +3,7 @@ archives of WebDataset or Parquet files of the Hugging Face hub, told apart by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ _TRAIN = ("train*.tar", f"train*{ENDING}")
 _TEST = ("val*.tar", f"test*{ENDING}", f"val*{ENDING}")
 """Names that are looked for where none are given, the first that there are: as WebDataset's are
 usually called, and those of the hub."""
+_NUMBERED = re.compile(r"(?P<name>.*)-(?P<number>\d+)-of-(?P<of>\d+)\b.*")
 
 
 class FoundShards(NamedTuple):
@@ -144,6 +146,7 @@ def _part(
             f"{listed(names) or 'nothing'}. Expected tar archives or Parquet files; "
             f"data.options.train and test say how they are called."
         )
+    _check_complete([file.rpartition("/")[2] for file in files], names, root)
     rows = [file for file in files if file.endswith(ENDING)]
     if not rows:
         return read_archives(system, files, label, image)
@@ -154,6 +157,25 @@ def _part(
             f"either; data.options.train and test say how they are called."
         )
     return read_row_groups(system, files, label, image, together)
+
+
+def _check_complete(chosen: Sequence[str], there: Sequence[str], root: str) -> None:
+    """Refuse what is left of a set of shards if their names say of how many it is. Which of them
+    are used is for whoever names them to say."""
+    used = {match.group("name", "of") for match in map(_NUMBERED.fullmatch, chosen) if match}
+    found: dict[tuple[str, ...], set[int]] = {}
+    for match in filter(None, map(_NUMBERED.fullmatch, there)):
+        found.setdefault(match.group("name", "of"), set()).add(int(match["number"]))
+    for name, of in sorted(used):
+        numbers = found[name, of]
+        begin = min(*numbers, 1)  # they are counted from 0 or from 1
+        missing = [each for each in range(begin, begin + int(of)) if each not in numbers]
+        if missing:
+            raise InputError(
+                f"{root!r} has {len(numbers)} of the {int(of)} files '{name}-…-of-{of}…', and not "
+                f"number {listed(missing)}. Get the others, or rename those that are there if "
+                f"they are all you want."
+            )
 
 
 def _listing(system: FileSystem, path: str, root: str) -> Sequence[str]:
