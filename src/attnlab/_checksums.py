@@ -54,8 +54,13 @@ def files_checksum(folder: str | Path, files: Iterable[str | Path]) -> str:
     if not paths:
         raise InputError(f"Expected files in {str(folder)!r} to take a checksum of but got none.")
     names = [_name(path, Path(folder)) for path in paths]
+    return names_checksum(zip(names, _checksums(paths), strict=True))
+
+
+def names_checksum(files: Iterable[tuple[bytes, str]]) -> str:
+    """The same of names and the SHA-256 of their content."""
     whole = hashlib.sha256()
-    for name, checksum in sorted(zip(names, _checksums(paths), strict=True)):
+    for name, checksum in sorted(files):
         escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
         mark = b"" if escaped == name else b"\\"
         whole.update(mark + checksum.encode() + b"  " + escaped + b"\n")
@@ -63,11 +68,14 @@ def files_checksum(folder: str | Path, files: Iterable[str | Path]) -> str:
 
 
 def _name(path: Path, folder: Path) -> bytes:
-    """Composed (NFC): some file systems hand out ü as one character, some as two."""
     try:
-        name = path.relative_to(folder).as_posix()
+        return composed(path.relative_to(folder).as_posix())
     except ValueError:
         raise InputError(f"Expected files inside {str(folder)!r} but got {str(path)!r}.") from None
+
+
+def composed(name: str) -> bytes:
+    """Composed (NFC): some file systems hand out ü as one character, some as two."""
     return unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
 
 

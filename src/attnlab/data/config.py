@@ -126,8 +126,8 @@ class DataConfig(Strict):
     Parquet, `image`, that of the images, `together`, of how many shards images are shuffled at a
     time (of all when it is not given), or of how many row groups of Parquet (8)."""
     root: str | None = None
-    """Folder of torchvision's data sets, of `folder`, of those with boxes and of `photos`
-    (scikit-learn's two sample photographs when None), folder or address (`s3://bucket/folder`) of
+    """Folder of torchvision's data sets, of those with boxes and of `photos` (scikit-learn's two
+    sample photographs when None), folder or address (`s3://bucket/folder`) of `folder` and
     `shards`, file of `npz`, name or folder of `hf` and `hf-masks`, file or folder of `text`, folder
     of `tokens`."""
     download: bool = False

@@ -1,46 +1,52 @@
-"""Folders of photographs, one per class: read into memory where they fit, else as they are used."""
+"""Folders of photographs, one per class, on disk or at an address of fsspec: read into memory where
+they fit, else as they are used."""
 
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from attnlab._checksums import files_checksum
+from attnlab._checksums import composed, files_checksum, names_checksum
 from attnlab._errors import InputError, OptionError
 from attnlab._spread import evenly_spread
 from attnlab._words import listed
 from attnlab.data.batches import Data, Facts
 from attnlab.data.config import DataConfig
+from attnlab.data.decoding import whole_picture
 from attnlab.data.memory import MemoryData, Pixels, commonest_share, lacking_classes
 from attnlab.data.pictures import (
     SUFFIXES,
     FoundImages,
     decoded,
-    find_images,
+    images_among,
     left_out,
+    opened,
     verify,
 )
-from attnlab.data.samples import FileSamples, read_first, sampled_note
+from attnlab.data.samples import FileSamples, read_files, read_first, sampled_note
 from attnlab.data.stream import StreamData, fitted, test_fit
+from attnlab.data.trees import Tree, tree_at
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing
 
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of pixels up to which a folder is read into memory."""
 
+_AT_A_TIME = 64
+"""Files that are asked for together at an address."""
 _File = tuple[Path, int]
 
 
 class FolderFiles(NamedTuple):
     """The files that `config` chooses, and the names of the classes."""
 
-    root: Path
+    tree: Tree
     train: list[_File]
     test: list[_File]
     classes: list[str]
@@ -51,15 +57,48 @@ class FolderFiles(NamedTuple):
         """Return a checksum of the names below the folder, which tell the class, and of all
         content; of many images, of all names and sizes and of some content."""
         read = [path for path, _ in read_first(self.all, every)]
-        found = files_checksum(self.root, read)
+        if self.tree.on_disk:
+            found = files_checksum(self.tree.root, read)  # which remembers what it has read
+        else:
+            hashes = (hashlib.sha256(content).hexdigest() for _, content in self._contents(read))
+            found = names_checksum(zip(map(self._name, read), hashes, strict=True))
         if len(read) == len(self.all):
             return found
         whole = hashlib.sha256(found.encode())
         for path, _ in sorted(self.all):
-            name = unicodedata.normalize("NFC", path.relative_to(self.root).as_posix())
-            line = f"{name}\t{path.stat().st_size}\n"
-            whole.update(line.encode("utf-8", "surrogateescape"))
+            whole.update(self._name(path) + f"\t{self.tree.size(path)}\n".encode())
         return whole.hexdigest()
+
+    def _name(self, path: Path) -> bytes:
+        return composed(path.relative_to(self.tree.root).as_posix())
+
+    def _contents(self, paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+        """Of each file where it is and what is in it; an address is asked for some at a time."""
+        places = [self.tree.place(path) for path in paths]
+        for start in range(0, len(places), _AT_A_TIME):
+            some = places[start : start + _AT_A_TIME]
+            yield from zip(some, read_files(some), strict=True)
+
+    def look_into(self, paths: Sequence[Path]) -> None:
+        """Open each file; the first that is not an image is an error."""
+        if self.tree.on_disk:
+            verify(paths)  # which reads no more than it needs
+            return
+        for place, content in self._contents(paths):
+            opened(content, lambda image: image.verify(), place)
+
+    def pictures(self, part: Sequence[_File]) -> Iterator[Image.Image]:
+        """The decoded images of a part, in order."""
+        paths = [path for path, _ in part]
+        if self.tree.on_disk:
+            yield from map(decoded, paths)
+            return
+        for place, content in self._contents(paths):
+            yield whole_picture(content, place)
+
+    def samples(self, part: Sequence[_File]) -> FileSamples:
+        """The images of a part, to be read while they are used."""
+        return FileSamples([(self.tree.place(path), label) for path, label in part])
 
     @property
     def all(self) -> list[_File]:
@@ -77,7 +116,7 @@ def load_folder(
     augmentation = config.augmentation
     single = augmentation.crop == "resized" or augmentation.policy is not None
     if not single and needed <= MEMORY_LIMIT:
-        parts = [_read(part, known) for part in (files.train, files.test)]
+        parts = [_read(files, part, known) for part in (files.train, files.test)]
         outputs, statistics = len(files.classes), (known.mean, known.std)
         return MemoryData(
             config.title,
@@ -90,7 +129,7 @@ def load_folder(
             notes=files.notes,
         )
     looked = read_first(files.all, config.hash_all)
-    verify([path for path, _ in looked])
+    files.look_into([path for path, _ in looked])
     counts = len(files.train), len(files.test)
     facts = Facts(
         config.title,
@@ -104,37 +143,39 @@ def load_folder(
         notes=(*files.notes, *sampled_note(len(files.all), len(looked))),
         chance=commonest_share(_labels(files.test)),
     )
-    train, test = (FileSamples(part) for part in (files.train, files.test))
+    train, test = (files.samples(part) for part in (files.train, files.test))
     return StreamData(facts, train, test, config.augmentation, test_fit(known, config.augmentation))
 
 
 def find_files(config: DataConfig) -> FolderFiles:
     """The files of the folder, none of them opened."""
-    root = config.folder()
+    tree = tree_at(config.root)
     _size(config)
-    testing = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-    if not (root / "train").is_dir() or testing is None:
-        found = ", ".join(sorted(p.name for p in root.iterdir() if p.is_dir())) or "no folder"
+    _, folders, _ = next(tree.walk(tree.root))
+    testing = next((name for name in ("test", "val") if name in folders), None)
+    if "train" not in folders or testing is None:
+        found = ", ".join(sorted(folders)) or "no folder"
         raise InputError(
-            f"Expected folders train and test (or val) in {str(root)!r}, each with one folder per "
+            f"Expected folders train and test (or val) in {tree.shown!r}, each with one folder per "
             f"class, but found {found}."
         )
-    training, tested = _look_through(root, "train"), _look_through(root, testing.name)
+    training, tested = _look_through(tree, "train"), _look_through(tree, testing)
     classes = sorted(training.images)
     # A folder that is empty in both parts is not a class; one that only testing has is a mistake.
     both_empty = {*training.empty} & {*tested.empty}
     unknown = sorted({*tested.images, *tested.empty} - {*classes} - both_empty)
     if unknown:
         raise InputError(
-            f"{str(testing)!r} has classes that the training images do not have: "
-            f"{', '.join(unknown[:5])}. Expected the folders {', '.join(classes[:5])}, …"
+            f"{tree.place(tree.root / testing)!r} has classes that the training images do not "
+            f"have: {', '.join(unknown[:5])}. Expected the folders {', '.join(classes[:5])}, …"
         )
-    train = _files(root / "train", training, classes, config.train_subset)
-    test = _files(testing, tested, classes, config.test_subset)
+    train = _files(tree, "train", training, classes, config.train_subset)
+    test = _files(tree, testing, tested, classes, config.test_subset)
     subsets = config.train_subset, config.test_subset
     lacking = lacking_classes(_labels(train), _labels(test), classes, subsets)
-    notes = (*_notes(root, testing, training, tested), *lacking)
-    return FolderFiles(root, train, test, classes, notes)
+    unused = testing != "val" and "val" in folders
+    notes = (*_notes(unused, training, tested), *lacking)
+    return FolderFiles(tree, train, test, classes, notes)
 
 
 def class_names(config: DataConfig, number: int) -> tuple[str, ...]:
@@ -144,13 +185,13 @@ def class_names(config: DataConfig, number: int) -> tuple[str, ...]:
     return tuple(str(each) for each in range(number))
 
 
-def _notes(root: Path, testing: Path, training: _Classes, tested: _Classes) -> list[str]:
+def _notes(unused: bool, training: _Classes, tested: _Classes) -> list[str]:
     """What is in the folder and is not used."""
     notes = [*training.notes, *tested.notes]
     if training.empty:
         empty = listed([f"train/{name}" for name in training.empty])
         notes.append(f"Without a file, so not a class: {empty}.")
-    if testing.name != "val" and (root / "val").is_dir():
+    if unused:
         notes.append("The folder val is not used: testing is on the folder test.")
     return notes
 
@@ -171,45 +212,48 @@ class _Classes(NamedTuple):
     notes: list[str]
 
 
-def _look_through(root: Path, part: str) -> _Classes:
-    folder = root / part
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    found = {name: find_images(folder / name) for name in names}
+def _look_through(tree: Tree, part: str) -> _Classes:
+    folder = tree.root / part
+    _, folders, files = next(tree.walk(folder))
+    names = sorted(name for name in folders if not name.startswith("."))
+    found = {name: images_among(tree.walk(folder / name)) for name in names}
     for name, each in found.items():
         if each.unread and not each.images:
             raise InputError(
-                f"{str(folder / name)!r} has no image that is read: its files are "
+                f"{tree.place(folder / name)!r} has no image that is read: its files are "
                 f"{listed(sorted(each.unread))}. Expected files that end in {', '.join(SUFFIXES)}: "
                 f"convert them, or take the folder out."
             )
     empty = [name for name, each in found.items() if not each.images]
-    hidden = [p for p in folder.iterdir() if p.is_dir() and p.name.startswith(".")]
-    loose = [p.name for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES]
-    notes = left_out(root, part, [FoundImages([], Counter(), hidden), *found.values()])
+    hidden = [folder / name for name in folders if name.startswith(".")]
+    loose = [name for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES]
+    notes = left_out(tree.root, part, [FoundImages([], Counter(), hidden), *found.values()])
     if loose:
         notes.append(f"In {part} but in no class, so left out: {listed(loose)}.")
     images = {name: each.images for name, each in found.items() if each.images}
     return _Classes(images, empty, notes)
 
 
-def _files(folder: Path, part: _Classes, classes: Sequence[str], limit: int | None) -> list[_File]:
+def _files(
+    tree: Tree, name: str, part: _Classes, classes: Sequence[str], limit: int | None
+) -> list[_File]:
     found = [
-        (path, number) for number, name in enumerate(classes) for path in part.images.get(name, ())
+        (path, number) for number, each in enumerate(classes) for path in part.images.get(each, ())
     ]
     if not found:
         raise InputError(
-            f"There is no image in {str(folder)!r}. Expected one folder per class with files that "
-            f"end in {', '.join(SUFFIXES)}."
+            f"There is no image in {tree.place(tree.root / name)!r}. Expected one folder per class "
+            f"with files that end in {', '.join(SUFFIXES)}."
         )
     # Evenly spread, which is the same share of every class: they are sorted by class.
     return [found[i] for i in evenly_spread(len(found), limit)]
 
 
-def _read(files: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
+def _read(files: FolderFiles, part: Sequence[_File], preprocessing: Preprocessing) -> Pixels:
     _, height, width = preprocessing.size
     fit = fitted((height, width), preprocessing.short_side, preprocessing.interpolation)
-    images = torch.stack([fit(decoded(path)) for path, _ in files])
-    return Pixels(images, _labels(files))
+    images = torch.stack([fit(picture) for picture in files.pictures(part)])
+    return Pixels(images, _labels(part))
 
 
 def _labels(files: Sequence[_File]) -> Tensor:

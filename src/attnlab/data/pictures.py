@@ -6,7 +6,7 @@ import io
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor
 from attnlab._errors import InputError
 from attnlab._words import counted, listed
 from attnlab.data.orientation import orientation
+from attnlab.data.trees import Walked
 
 Looked = TypeVar("Looked")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -57,10 +58,14 @@ class FoundImages(NamedTuple):
 
 
 def find_images(folder: Path) -> FoundImages:
-    """Look through a folder and all that is below it; no file is opened."""
+    """Look through a folder of this machine and all that is below it; no file is opened."""
+    return images_among((Path(place), inside, files) for place, inside, files in os.walk(folder))
+
+
+def images_among(walked: Iterable[Walked]) -> FoundImages:
+    """The images of all folders that are walked through."""
     found = FoundImages([], Counter(), [])
-    for place, folders, files in os.walk(folder):
-        here = Path(place)
+    for here, folders, files in walked:
         found.hidden.extend(here / name for name in folders if name.startswith("."))
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:

@@ -89,17 +89,37 @@ class Samples(ABC):
 
 
 class FileSamples(Samples):
-    """One file for each image."""
+    """One file for each image, by path or address."""
 
-    def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
+    def __init__(self, files: Sequence[tuple[str, int]]) -> None:
         self.labels = torch.tensor([label for _, label in files])
-        self._paths = Packed([str(path) for path, _ in files])
+        self._paths = Packed([path for path, _ in files])
 
     def name(self, number: int) -> str:
         return self._paths[number]
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        return [_content(self._paths[number]) for number in numbers]
+        return read_files([self._paths[number] for number in numbers])
+
+
+def read_files(paths: Sequence[str]) -> list[bytes]:
+    """The content of whole files, asked for at the same time if they are at an address."""
+    if not paths or "://" not in paths[0]:
+        return [_content(path) for path in paths]
+    import fsspec
+
+    # Made anew in each process: connections do not survive a fork. fsspec remembers it.
+    system, _ = fsspec.core.url_to_fs(paths[0])
+    inside = [system._strip_protocol(path) for path in paths]
+    found = system.cat(inside, on_error="return")
+    contents = [found.get(path, FileNotFoundError("it is not there")) for path in inside]
+    for path, content in zip(paths, contents, strict=True):
+        if isinstance(content, BaseException):
+            raise InputError(
+                f"{path!r} cannot be read ({content}), and was there when the training began. The "
+                f"run can be taken up when it can be."
+            ) from content
+    return [bytes(content) for content in contents]
 
 
 def _content(path: str) -> bytes:
