@@ -4,14 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo tour test quick docs setup lint types clean
+.PHONY: demo tour test quick docs setup installs lint types clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check
 	touch $@
 
 demo: setup
@@ -26,6 +28,10 @@ test: setup lint types
 # Lint, types and the tests of the rooms that a change reaches; `make quick BASE=main` for a branch.
 quick: setup lint types
 	$(BIN)/python -m tests.tools.quick $(BASE)
+
+# What users install, each in an environment with nothing else: the package, `study`, `study` with `ray`.
+installs: setup
+	$(BIN)/python -m tests.tools.installs
 
 docs: setup
 	$(BIN)/zensical build --clean --strict
