@@ -35,6 +35,7 @@ COMMANDS = {
     "loader-memory": "loaders:loader_memory",
     "studies": "studies:studies",
     "studies-part": "studies:studies_part",
+    "clusters": "clusters:clusters",
 }
 if find_spec("triton") is not None:  # torch brings it on Linux only
     COMMANDS["triton"] = "triton_kernels:triton_kernels"

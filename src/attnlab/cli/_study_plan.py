@@ -65,6 +65,8 @@ def plan_command(action: PlanStudy) -> None:
     if plan.left and plan.seconds_left is not None:
         where = "this machine" if table is None else table.device
         how = "a step of each network in a small batch" if table is None else "the table's steps"
+        if found.devices > 1:
+            how = f"{how} on one of the {found.devices} devices that a run has"
         print(
             f"about {duration(plan.seconds_left)} one after the other on {where} (an "
             f"estimate: {how}, times the number of images)"

@@ -63,9 +63,9 @@ class RunStudy:
     of the study's file if left out, else OMP_NUM_THREADS, else those of its last plan, else the
     cores divided among the slots; on ray and slurm --cpus."""
     cpus: int = 1
-    """ray, slurm: per run."""
+    """ray, slurm: per run, of a study with devices per device."""
     gpus: int = 0
-    """ray, slurm: per run."""
+    """ray, slurm: likewise."""
     address: str | None = None
     """ray: of the cluster; RAY_ADDRESS, or this machine, if left out."""
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
@@ -178,7 +178,7 @@ def _with_executor(action: RunStudy, found: Study) -> tuple[Study, Executor]:
     from attnlab.lab.study.run import with_threads_of
 
     found = found if action.threads is None else found.with_threads(action.threads)
-    executor = _executor(action)
+    executor = _executor(action, found.devices)
     return with_threads_of(found, Store.at(action.out), executor), executor
 
 
@@ -207,7 +207,7 @@ def _say_other_threads(found: Study, out: str, status: StudyStatus) -> None:
         )
 
 
-def _executor(action: RunStudy) -> Executor:
+def _executor(action: RunStudy, devices: int) -> Executor:
     from attnlab._errors import OptionError
     from attnlab.lab.study import LocalExecutor, RayExecutor, SlurmExecutor
 
@@ -228,4 +228,4 @@ def _executor(action: RunStudy) -> Executor:
         # What submitit itself writes needs a folder that the nodes share, wherever the results are.
         folder = Path("runs") if is_address(action.out) else local_path(action.out)
         return SlurmExecutor(folder / "slurm", action.cpus, action.gpus, parameters)
-    return LocalExecutor(action.slots)
+    return LocalExecutor(action.slots, devices=devices)

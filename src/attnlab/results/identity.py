@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from attnlab._strict import Strict
 
@@ -30,8 +30,16 @@ class Identity(Strict):
     """The number of threads of each process that trains it."""
     weights: str | None = None
     """The checksum of the file of weights that the backbone starts from."""
+    devices: PositiveInt = 1
+    """Among how many devices its batches are divided: batch norms see the part of their own."""
     sources: dict[str, str] = {}
     """The checksums of the user's own classes, by what they are: `{"gate my_gates.MyGate": …}`."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """As it was written before runs could have several devices, if this one has one."""
+        found: dict[str, object] = handler(self)
+        return {k: v for k, v in found.items() if (k, v) != ("devices", 1)}
 
     @property
     def run_id(self) -> str:
@@ -49,6 +57,8 @@ class Identity(Strict):
                 found.append(f"the {kind}'s source changed ({name})")
         if self.threads != now.threads:
             found.append(f"threads per process were {self.threads}, are {now.threads}")
+        if self.devices != now.devices:
+            found.append(f"devices were {self.devices}, are {now.devices}")
         before, after = dict(flat_settings(self.settings)), dict(flat_settings(now.settings))
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):

@@ -20,7 +20,7 @@ from tests.lab.study._small import small_study
 
 from attnlab.lab.study import LocalExecutor, Store, planned_runs, run_study
 from attnlab.lab.study.executors import _forks
-from attnlab.lab.study.executors.local import RunProcess, _gpu
+from attnlab.lab.study.executors.local import RunProcess, _gpus
 from attnlab.lab.study.lock import claim, is_claimed, is_left_behind
 from attnlab.lab.study.plan import write_plan
 from attnlab.lab.study.run import study_jobs
@@ -109,9 +109,26 @@ def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 2)
     assert (LocalExecutor().slots, LocalExecutor().threads) == (2, 4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [_gpu(slot, 2) for slot in range(3)] == ["0", "1", "0"]
+    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["0", "1", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert [_gpu(slot, 2) for slot in range(3)] == ["4", "7", "4"]
+    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["4", "7", "4"]
+
+
+def test_a_run_on_several_devices_has_as_many_cores_and_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for module in ("executors.local", "threads"):
+        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
+    executor = LocalExecutor(devices=2)
+    assert (executor.slots, executor.threads) == (4, 1)
+    assert LocalExecutor(slots=2, devices=2).threads == 2
+    assert LocalExecutor(devices=16).slots == 1
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 4)
+    assert LocalExecutor(devices=2).slots == 2
+    assert [_gpus(slot, 4, 2) for slot in range(3)] == ["0,1", "2,3", "0,1"]
+    assert _gpus(0, 4, 8) == "0,1,2,3"
 
 
 def test_a_run_has_its_threads_and_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,15 @@ def test_the_id_is_the_same_on_every_machine() -> None:
     assert run_id(attention="se", recipe=recipe) == "90522158f04d"
 
 
+def test_several_devices_make_another_run_and_one_the_same_as_ever() -> None:
+    one, two = (identify(config(), threads=1, devices=number) for number in (1, 2))
+    assert "devices" not in one.model_dump(mode="json")
+    assert Identity(**one.model_dump(mode="json")) == one
+    assert Identity(**two.model_dump(mode="json")) == two
+    assert one.run_id != two.run_id
+    assert one.differences(two) == ["devices were 1, are 2"]
+
+
 def test_the_id_ignores_labels_and_places() -> None:
     plain = config(data={"name": "cifar10"}, recipe="digits")
     elsewhere = config(data={"name": "cifar10", "root": "/data", "download": True})

@@ -113,6 +113,9 @@ class Axes(Strict):
     threads: PositiveInt | None = None
     """Threads of each process that trains; part of every run. Those of the last plan if left out,
     or as `attnlab study run` has them."""
+    devices: PositiveInt = 1
+    """How many devices of one machine each run divides its batches among; part of every run,
+    because batch norms see the part of their own device."""
     equivalence: EquivalenceConfig | None = None
     """Which row the others are to be as good as, and within what; for each group."""
 

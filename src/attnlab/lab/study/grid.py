@@ -26,13 +26,14 @@ class PlannedRun:
     cell: StudyCell
     config: RunConfig
     threads: int
+    devices: int = 1
     checksums: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Of data that were looked at for other runs of the same plan."""
 
     @cached_property
     def identity(self) -> Identity:
         """What it is made from now; data, weights and classes must be there."""
-        return identify(self.config, self.checksums, threads=self.threads)
+        return identify(self.config, self.checksums, threads=self.threads, devices=self.devices)
 
     @property
     def run_id(self) -> str:
@@ -53,7 +54,7 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     threads = study.threads or default_threads()
     checksums: dict[str, str] = {}
     first = [
-        PlannedRun(cell, config, threads, checksums)
+        PlannedRun(cell, config, threads, study.devices, checksums)
         for data in study.data
         for backbone in study.backbone
         for row, entry, where in _rows(study)

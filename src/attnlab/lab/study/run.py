@@ -38,7 +38,7 @@ def run_study(
     once per call. The study's table is on disk, up to date with every run that ends.
     """
     check_trackers(study.track)
-    store, executor = Store.at(out), executor or LocalExecutor()
+    store, executor = Store.at(out), executor or LocalExecutor(devices=study.devices)
     study = with_threads_of(extended_seeds(store, study), store, executor)
     planned = write_plan(store, study)
     return _finish(store, study, planned, executor, report)
@@ -59,7 +59,7 @@ def run_until_decided(
     """
     check_whole("most_seeds", most_seeds, 1)
     check_trackers(study.track)
-    store, executor = Store.at(out), executor or LocalExecutor()
+    store, executor = Store.at(out), executor or LocalExecutor(devices=study.devices)
     study = with_threads_of(extended_seeds(store, study), store, executor)
     outcomes: list[Outcome] = []
     while True:
@@ -157,6 +157,7 @@ def study_jobs(store: Store, study: Study, entries: Sequence[RunEntry]) -> list[
             track,
             study.name,
             store.mirror.address if store.mirror else "",
+            run.devices,
         )
         for run, entry in zip(planned_runs(study), entries, strict=True)
     ]

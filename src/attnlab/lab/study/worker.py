@@ -54,6 +54,8 @@ class Job:
     address: str = ""
     """Of the results; `directory` is that of their mirror on the machine that made the job. Empty
     where they are in a folder that all machines share."""
+    devices: int = 1
+    """Processes of the run, each with a device of its own."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -127,20 +129,18 @@ def _train_and_measure(job: Job, directory: Path) -> None:
         stored.check("result.json", "config.json", "identity.json")
     else:
         config = RunConfig.from_json(job.config)
-        now = identify(config, threads=job.threads).run_id
+        now = identify(config, threads=job.threads, devices=job.devices).run_id
         if now != job.run_id:
             raise InputError(
                 f"{job.label} was planned as run {job.run_id} and is {now} now: its data, weights "
                 f"or classes changed meanwhile. Run the study again, which plans it anew."
             )
         every_epoch = EpochMeasure(measure) if measure.every_epoch else None
-        train_source = partial(train, threads=job.threads, each_epoch=every_epoch)
-        source = _finish_source(config, directory, train_source, job.threads)
-        train(
+        placed = partial(train, threads=job.threads, devices=job.devices, each_epoch=every_epoch)
+        source = _finish_source(config, directory, placed, job)
+        placed(
             config,
             directory,
-            threads=job.threads,
-            each_epoch=every_epoch,
             source=source,
             track=[TrackConfig(**each) for each in json.loads(job.track)],
             group=job.study,
@@ -149,7 +149,7 @@ def _train_and_measure(job: Job, directory: Path) -> None:
 
 
 def _finish_source(
-    config: RunConfig, directory: Path, train: Callable[..., RunResult], threads: int
+    config: RunConfig, directory: Path, train: Callable[..., RunResult], job: Job
 ) -> Path | None:
     """The directory of the run that has to be there before: the one that is measured, of a `where`
     that asks for it, or that this one starts from. It is trained here unless it is finished; it may
@@ -160,7 +160,8 @@ def _finish_source(
     first = source_config(config) or config.pretraining
     if first is None:
         return None
-    source = directory.parent / identify(first, threads=threads).run_id
+    known = identify(first, threads=job.threads, devices=job.devices)
+    source = directory.parent / known.run_id
     while not is_finished(source):
         with claim(source) as claimed:
             if claimed and not is_finished(source):

@@ -2,9 +2,10 @@
 
 Its id covers what decides its weights and nothing else: the settings that differ from their
 defaults, the content of the data, of a file of weights and of the files of a task, the source of
-every class that came in by a dotted path, and the threads per process, which decide in which order
-sums are taken. A new setting with a default, another place of the
-data or another label give the same id; an edited gate or one image more give another.
+every class that came in by a dotted path, the threads per process, which decide in which order
+sums are taken, and the number of processes, whose batch norms see a part of each batch. A new
+setting with a default, another place of the data or another label give the same id; an edited gate
+or one image more give another.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ _REMEDY = "Remove the run's folder to train it anew, or use another directory."
 
 
 def identify(
-    config: RunConfig, checksums: dict[str, str] | None = None, *, threads: int | None = None
+    config: RunConfig,
+    checksums: dict[str, str] | None = None,
+    *,
+    threads: int | None = None,
+    devices: int = 1,
 ) -> Identity:
     """The identity of a run; data, weights and classes must be there. `checksums` remembers those
-    of data for the next call; `threads` are as they are now when None."""
+    of data for the next call; `threads` are as they are now when None; `devices` are those among
+    which its batches are divided."""
     settings = config.model_dump(mode="json", exclude_defaults=True)
     for recipe in ("recipe", "pretrain"):
         settings.get(recipe, {}).pop("name", None)
@@ -50,6 +56,7 @@ def identify(
         data=_data(config, {} if checksums is None else checksums),
         threads=_threads_now() if threads is None else threads,
         weights=weights,
+        devices=devices,
         sources={
             **{f"{kind} {path}": source_digest(path) for kind, path in own_classes_of(config)},
             **_own_description(config),

@@ -79,7 +79,8 @@ def train(
 
     A directory with checkpoints is taken up where it stands, one with a result is not trained
     again. On the CPU the same config, with the same number of threads, gives the same weights to
-    the bit, however often it was stopped. One that was begun with other threads is refused.
+    the bit, however often it was stopped. One that was begun with other threads or devices is
+    refused.
     A run that is asked to stop (SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, Ctrl-C) saves after the step
     that is under way, and ends.
 
@@ -126,7 +127,7 @@ def train(
     trackers = chosen(track)
     check_trackers(trackers)
     threads = torch.get_num_threads() if threads is None else threads
-    identity = identify(config, threads=threads)
+    identity = identify(config, threads=threads, devices=devices)
     if StoredRun(folder).has_result:
         check_stored(folder, config, identity)
         return StoredRun(folder, identity.run_id).result
@@ -247,16 +248,19 @@ def _launch(job: _Job, devices: int) -> RunResult:
     """Train in as many processes as there are devices."""
     with needs("study"):
         from lightning_fabric import Fabric  # takes seconds, so not where it is not needed
+        from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
+    spawned = devices > 1 and not _launched()
     fabric = Fabric(
         accelerator="auto",
         devices=devices,
         # Processes of torchrun and srun are there already; others are started here.
-        strategy="auto" if devices == 1 else "ddp" if _launched() else "ddp_spawn",
+        strategy="auto" if devices == 1 else "ddp_spawn" if spawned else "ddp",
         precision=job.config.recipe.precision,
+        # Else, in a job of Slurm, Fabric would count on as many tasks of it as there are devices.
+        plugins=LightningEnvironment() if spawned else None,
     )
     launched: Any = _run  # Fabric hands on the arguments, though its annotation does not say so
-    spawned = devices > 1 and not _launched()
     with forwarding() if spawned else nullcontext():
         result: RunResult = fabric.launch(launched, job)
     return result

@@ -7,7 +7,6 @@ that the network itself draws, of every process.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from attnlab.lab.training.evaluate import summed_over_processes
-from attnlab.results.checkpoints import CheckpointWarning
 from attnlab.tasks.task import Loss
 
 if TYPE_CHECKING:
@@ -90,29 +88,16 @@ class Midway:
         }
 
     @classmethod
-    def read(cls, saved: Mapping[str, Any], rank: int, processes: int) -> Midway:
-        """Return what `saved` returned, for one of the processes. With another number of them than
-        before the run goes on, but not to the bit."""
+    def read(cls, saved: Mapping[str, Any], rank: int) -> Midway:
+        """Return what `saved` returned, for one of the processes, of which there are as many as
+        before: their number is part of what a run is."""
         part = dict(saved)
         everyones: list[Saved] = part.pop("processes")
-        if len(everyones) == processes:
-            own = everyones[rank]
-        else:
-            if rank == 0:
-                warnings.warn(
-                    f"The run was stopped inside an epoch by {len(everyones)} processes and goes "
-                    f"on with {processes}: what its network draws at random is not what it would "
-                    f"have been.",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
-            own = _shared(everyones, rank)
-        return cls(own=own, **part)
+        return cls(own=everyones[rank], **part)
 
     def restore_random(self, device: torch.device) -> None:
-        """Go on with the random numbers where they were; they stay if they are not known."""
-        if self.own["random"] is not None:
-            torch.set_rng_state(self.own["random"])
+        """Go on with the random numbers where they were."""
+        torch.set_rng_state(self.own["random"])
         if device.type == "cuda" and self.own["device_random"] is not None:
             torch.cuda.set_rng_state(self.own["device_random"], device)
 
@@ -123,12 +108,3 @@ def random_state(device: torch.device) -> Saved:
         "random": torch.get_rng_state(),
         "device_random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
-
-
-def _shared(everyones: Sequence[Saved], rank: int) -> Saved:
-    """The sums of all processes for the first one, and of nobody for the others."""
-    first = everyones[0]
-    total = torch.stack([each["sums"] for each in everyones]).sum(0)
-    seen = sum(each["seen"] for each in everyones)
-    sums, seen = (total, seen) if rank == 0 else (torch.zeros_like(total), 0)
-    return {**first, "sums": sums, "seen": seen, "random": None, "device_random": None}

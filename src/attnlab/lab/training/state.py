@@ -168,7 +168,7 @@ def resume(fabric: Fabric, state: State, folder: Path, run_id: str) -> None:
     fabric.strategy.precision.load_state_dict(content["precision"])
     state.history = [EpochRecord(**record) for record in content["history"]]
     if "midway" in content:
-        state.midway = Midway.read(content["midway"], fabric.global_rank, fabric.world_size)
+        state.midway = Midway.read(content["midway"], fabric.global_rank)
 
 
 def synchronise_buffers(fabric: Fabric, network: nn.Module) -> None:

@@ -64,22 +64,26 @@ class _Running:
 
 
 class LocalExecutor(Executor):
-    """`slots` runs at a time: one per GPU, or one per core if there is none. Threads per
-    process are `threads`, else OMP_NUM_THREADS, else the cores divided among the slots. Slot k uses
-    GPU k modulo their number. A run that a killed study
+    """`slots` runs of `devices` processes at a time: one per GPU, or one per core if there is
+    none, or as many as leave each process one. Threads per process are `threads`, else
+    OMP_NUM_THREADS, else the cores divided among the processes. Slot k uses GPU k, or as many GPUs
+    in a row as a run has devices, modulo their number. A run that a killed study
     left behind has one of the slots until it has ended."""
 
-    def __init__(self, slots: int | None = None, threads: int | None = None) -> None:
-        for name, value in (("slots", slots), ("threads", threads)):
+    def __init__(
+        self, slots: int | None = None, threads: int | None = None, devices: int = 1
+    ) -> None:
+        for name, value in (("slots", slots), ("threads", threads), ("devices", devices)):
             if value is not None:
                 check_whole(name, value, 1)
         self.gpus = number_of_gpus()
-        self.slots = slots or self.gpus or cores()
+        self.slots = slots or max(1, (self.gpus or cores()) // devices)
+        self._devices = devices
         self._threads = threads
 
     @property
     def threads(self) -> int:
-        return self._threads or default_threads(self.slots)
+        return self._threads or default_threads(self.slots * self._devices)
 
     @property
     def threads_asked(self) -> bool:
@@ -129,18 +133,19 @@ class LocalExecutor(Executor):
     def _forks(self) -> bool:
         return sys.platform == "linux" and not self.gpus
 
-    def _environment(self, slot: int, threads: int) -> dict[str, str]:
+    def _environment(self, slot: int, job: Job) -> dict[str, str]:
         """What the process of a run finds in its environment."""
-        environment = _KEPT_MEMORY | os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads))
+        threads = dict.fromkeys(_THREAD_VARIABLES, str(job.threads))
+        environment = _KEPT_MEMORY | os.environ | threads
         if self.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = _gpu(slot, self.gpus)
+            environment["CUDA_VISIBLE_DEVICES"] = _gpus(slot, self.gpus, job.devices)
         return environment
 
     def _start(self, job: Job, slot: int, servers: dict[int, ForkServer]) -> RunProcess:
         directory = Path(job.directory)
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "log.txt").open("ab") as log:
-            environment = self._environment(slot, job.threads)
+            environment = self._environment(slot, job)
             if self._forks:
                 if job.threads not in servers:
                     servers[job.threads] = ForkServer(environment)
@@ -190,8 +195,10 @@ def _stop(running: list[_Running]) -> None:
                 one.process.terminate()
 
 
-def _gpu(slot: int, number: int) -> str:
-    """The slot's GPU among those that this process may see."""
+def _gpus(slot: int, number: int, devices: int) -> str:
+    """The slot's GPUs among those that this process may see; no more than there are, so that a run
+    that asks for more is told so."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(index) for index in range(number)]
-    return names[slot % number]
+    mine = [(slot * devices + device) % number for device in range(min(devices, number))]
+    return ",".join(names[index] for index in mine)

@@ -46,6 +46,7 @@ class _Head:
 
 class RayExecutor(Executor):
     """`address` as for `ray.init`: of a cluster, `"auto"`, or None for RAY_ADDRESS or this machine.
+    `cpus` and `gpus` are for each device of a run, all of which are on one node.
 
     The directories of the runs must be on storage that all nodes share.
     """
@@ -79,13 +80,16 @@ class RayExecutor(Executor):
             with chdir(os.path.abspath(os.sep)):
                 ray.init(address=self.address, include_dashboard=False, log_to_driver=False)
         try:
-            task = ray.remote(work).options(
-                num_cpus=self.cpus,
-                num_gpus=self.gpus,
-                max_retries=_RETRIES,
-                scheduling_strategy="SPREAD",
-            )
-            pending = {task.remote(job): job for job in jobs}
+            task = ray.remote(work)
+            pending = {
+                task.options(
+                    num_cpus=self.cpus * job.devices,
+                    num_gpus=self.gpus * job.devices,
+                    max_retries=_RETRIES,
+                    scheduling_strategy="SPREAD",
+                ).remote(job): job
+                for job in jobs
+            }
             head = _Head(ray.get_runtime_context().gcs_address)
             while pending:
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_UP)

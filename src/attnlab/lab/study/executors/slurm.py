@@ -33,7 +33,8 @@ class Submission:
 class SlurmExecutor(Executor):
     """`parameters` go to submitit: `{"slurm_partition": "gpu", "timeout_min": 720}`.
 
-    `cluster` is submitit's: `"slurm"`, or `"local"` for processes on this machine, to try it out.
+    `cpus` and `gpus` are for each device of a run, all of which are on one node. `cluster` is
+    submitit's: `"slurm"`, or `"local"` for processes on this machine, to try it out.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class SlurmExecutor(Executor):
         self.cpus = cpus
         self.gpus = gpus
         self.cluster = cluster
+        self._parameters = dict(parameters or {})
         try:
             self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             self._executor.update_parameters(
@@ -78,6 +80,9 @@ class SlurmExecutor(Executor):
         check_reach(jobs)
         import submitit
 
+        for devices in {job.devices for job in jobs}:  # of one study: one number
+            needed = {"cpus_per_task": self.cpus * devices, "gpus_per_node": self.gpus * devices}
+            self._executor.update_parameters(**{**needed, **self._parameters})
         with self._executor.batch():  # one job array, not a flood of single jobs
             submitted = [self._executor.submit(Submission(job)) for job in jobs]
         belongs = {id(handle): job for handle, job in zip(submitted, jobs, strict=True)}
