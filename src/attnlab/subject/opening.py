@@ -123,7 +123,7 @@ def open(  # noqa: A001
 def check_source(source: str | Path) -> None:
     """Raise what `open` raises for a name, a file or a run that does not exist, without opening
     it."""
-    path = Path(source)
+    path = one_result(source)
     if path.is_dir():
         stored_settings(path)
     elif not path.is_file():

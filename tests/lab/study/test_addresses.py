@@ -18,6 +18,7 @@ from tests.lab.study._small import HereExecutor, small_study
 import attnlab
 from attnlab._address import is_address
 from attnlab._errors import InputError, OptionError
+from attnlab.cli import main
 from attnlab.lab.study import (
     LocalExecutor,
     Store,
@@ -433,7 +434,9 @@ def test_results_in_the_memory_of_a_process_are_for_that_process() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_its_own_is_trained_at_an_address(machines: Machines, tmp_path: Path) -> None:
+def test_a_run_of_its_own_is_trained_at_an_address(
+    machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run,) = planned_runs(small_study(attention="none", seeds=1, threads=1))
     result = train(run.config, f"{ADDRESS}/mine", threads=1, progress=lambda _: None)
     here = train(run.config, tmp_path / "mine", threads=1, progress=lambda _: None)
@@ -441,6 +444,14 @@ def test_a_run_of_its_own_is_trained_at_an_address(machines: Machines, tmp_path:
     machines.lose("a")
     machines.on("b")
     assert train(run.config, f"{ADDRESS}/mine", threads=1).seconds == result.seconds
+    capsys.readouterr()
+    main(["stiffness", f"{ADDRESS}/mine", "--limit", "16"])
+    at_address = capsys.readouterr().out.splitlines()
+    main(["stiffness", str(tmp_path / "mine"), "--limit", "16"])
+    on_disk = capsys.readouterr().out.splitlines()
+    number = next(n for n, line in enumerate(on_disk) if line.endswith(" s"))  # how long it took
+    assert on_disk[:number] == at_address[:number]
+    assert any("TNS" in line for line in on_disk[:number])
     with claim(Store.at(ADDRESS).out / "mine"):
         machines.on("c")
         with pytest.raises(InputError, match=r"memory://bucket/runs/mine is worked on by .*, proc"):
