@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from tests.lab.training.small import quiet, run, small, weights
@@ -36,6 +40,33 @@ def test_two_processes_train_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert together.values["loss"] == pytest.approx(alone.values["loss"], rel=1e-4)
     assert together.values["top1"] == alone.values["top1"]
     assert together.train_loss == pytest.approx(alone.train_loss, rel=1e-4)
+
+
+IN_TWO = """
+import sys
+from attnlab.lab.training import RunConfig, train
+
+train(RunConfig.from_json(sys.argv[1]), sys.argv[2], threads=1, devices=2)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_started_ends(tmp_path: Path) -> None:
+    """Or it would go on beside the run that takes its place."""
+    config = small(5000, {"batch_size": 16}, attention="none")
+    process = subprocess.Popen([sys.executable, "-c", IN_TWO, config.to_json(), str(tmp_path)])
+    while not (tmp_path / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) >= 2
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(started, timeout=60)
+    for each in alive:
+        each.kill()
+    assert not alive
+    assert not (tmp_path / "result.json").exists()
 
 
 def test_an_error_is_plain_before_processes_start(tmp_path: Path) -> None:
