@@ -63,7 +63,7 @@ class RunStudy:
     of the study's file if left out, else OMP_NUM_THREADS, else those of its last plan, else the
     cores divided among the slots; on ray and slurm --cpus."""
     cpus: int = 1
-    """ray, slurm: per run, of a study with devices per device."""
+    """ray, slurm: per run; for each of its devices if it has several."""
     gpus: int = 0
     """ray, slurm: likewise."""
     address: str | None = None
