@@ -173,7 +173,7 @@ def test_hooks_for_gradients(images, where):
     expected = network(images)
     seen = []
 
-    def hook(module, *gradients):
+    def hook(module, *_):
         seen.append(module)
 
     if where == "every module":
