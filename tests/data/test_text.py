@@ -184,6 +184,9 @@ def test_the_rows_of_a_data_set_are_its_text(
     holes.save_to_disk(tmp_path / "holes")
     with pytest.raises(InputError, match=r"Row 1 of column 'text' of .* is empty \(None\)"):
         load_data(rows_of(tmp_path / "holes"))
+    datasets.Dataset.from_dict({"text": ["a", "b\0c"]}).save_to_disk(tmp_path / "ends")
+    with pytest.raises(InputError, match=r"Row 1 of column 'text' of .* has the byte 0, at byte 1"):
+        load_data(rows_of(tmp_path / "ends"))
 
 
 def test_a_tokenizer_that_transformers_saved(tmp_path: Path) -> None:
@@ -218,6 +221,55 @@ def test_a_tokenizer_that_transformers_saved(tmp_path: Path) -> None:
         load_data(text(tmp_path / "a.txt", options={"tokenizer": str(tmp_path)}))
 
 
+def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tmp_path: Path) -> None:
+    """An unknown word is one token whatever it is, so that its loss says nothing of its bytes; nor
+    does that of letters without case. Numbers of added tokens may leave a gap."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"red": 0, "green": 1, "?": 2, "blue": 9}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    (tmp_path / "train").mkdir()
+    (tmp_path / "validation").mkdir()
+    (tmp_path / "train" / "a.txt").write_text("red green blue " * 4)
+    options = {"context": 2, "tokenizer": str(tmp_path / "tokenizer.json"), "pattern": "*.txt"}
+    lower = tokenizers.normalizers.Lowercase()
+    for content, normalizer, size in (
+        ("blue red ", None, 10 / 3),
+        ("blue purple ", None, None),
+        ("Blue red ", lower, None),
+        ("blue red ", lower, 10 / 3),
+    ):
+        if normalizer is not None:
+            made.normalizer = normalizer
+        made.save(str(tmp_path / "tokenizer.json"))
+        (tmp_path / "validation" / "a.txt").write_text(content)
+        facts = load_data(text(tmp_path, options=options)).facts
+        assert facts.outputs == 10
+        assert facts.bytes_per_token == size
+        assert any("does not give the validation text back" in n for n in facts.notes) != bool(size)
+
+
+def test_the_parts_are_cut_between_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("é" * 50, encoding="utf-8")
+    train, test = all_windows(text(tmp_path / "a.txt", options={"context": 1, "validation": 0.5}))
+    # 51 of the 101 bytes would end in the middle of the 26th character.
+    rows = [b"".join(w[:1] for w in part) + part[-1][1:] for part in (train, test)]
+    assert [row.decode("utf-8") for row in rows] == ["é" * 26, "é" * 24 + "\0"]
+
+
+def test_what_is_in_both_parts_is_told(tmp_path: Path) -> None:
+    long = "a line that is longer than any two texts have in common by chance, or so"
+    for part, texts in (("train", ["short", long, "x" * 80]), ("validation", ["short", long])):
+        (tmp_path / part).mkdir()
+        for number, content in enumerate(texts):
+            (tmp_path / part / f"{part}{number}.txt").write_text(content)
+    notes = load_data(text(tmp_path)).facts.notes
+    assert notes == (
+        "1 of 1 validation texts of 64 bytes or more are in the training text too: the loss is "
+        "lower for that",
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -240,6 +292,9 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"text" + b"\xff\xfe")
     with pytest.raises(InputError, match=r"is not, at byte 4\. Leave it out by a pattern"):
         load_data(text(tmp_path))
+    (tmp_path / "wide.txt").write_bytes("words of two bytes each".encode("utf-16-le"))
+    with pytest.raises(InputError, match=r"wide.txt' has the byte 0, at byte 1, .*UTF-16 looks so"):
+        load_data(text(tmp_path / "wide.txt"))
     with pytest.raises(InputError, match="needs a file or folder of text"):
         load_data(text(tmp_path / "gone"))
     with pytest.raises(OptionError, match=r"needs options = \{ vocabulary = N \}"):

@@ -36,6 +36,8 @@ _STRINGS: Final = ("string", "large_string")
 """What the column of a data set that holds text is said to be."""
 _END: Final = b"\0"
 """After every file, so that a network can know that another one begins."""
+_LONG: Final = 64
+"""Bytes of a text that is not the same as another by chance: a heading or a brace is."""
 _TYPES: Final = {"uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32}
 
 # Modules that Python 3.11 to 3.14 have as one file each, so that versions differ little. Whole
@@ -150,10 +152,28 @@ def _text(
         parts, notes = _of_rows(config, column)
     if len(parts) == 1:
         cut = math.ceil(len(parts[0]) * (1 - validation))
+        while cut < len(parts[0]) and parts[0][cut] & 0xC0 == 0x80:  # in the middle of a character
+            cut += 1
         parts = [parts[0][:cut], parts[0][cut:]]
+    else:
+        notes = (*notes, *_in_both(*parts))
     if tokenizer is not None:
         return _encoded(parts[0], parts[1], context, tokenizer, notes)
     return _of_bytes(parts[0], parts[1], context, notes)
+
+
+def _in_both(train: bytes, test: bytes) -> tuple[str, ...]:
+    """A note on texts of validation that are in training too, of those that are long enough not to
+    be so by chance."""
+    texts = [text for text in test.split(_END) if len(text) >= _LONG]
+    known = {text for text in train.split(_END) if len(text) >= _LONG}
+    again = sum(text in known for text in texts)
+    if not again:
+        return ()
+    return (
+        f"{again} of {len(texts)} validation texts of {_LONG} bytes or more are in the training "
+        f"text too: the loss is lower for that",
+    )
 
 
 def _of_files(root: str | None, pattern: str) -> list[bytes]:
@@ -201,7 +221,9 @@ def _rows(split: Any, column: str, root: str) -> bytes:
             f"Row {missing} of column {column!r} of {root!r} is empty (None). Expected text in "
             f"every row; `dataset.filter` leaves rows out."
         )
-    lines = (text.replace("\r\n", "\n").encode() for text in split[column])
+    lines = [text.replace("\r\n", "\n").encode() for text in split[column]]
+    for number, line in enumerate(lines):
+        _check_no_end(line, f"Row {number} of column {column!r} of {root!r}")
     return b"".join(line + _END for line in lines)
 
 
@@ -228,7 +250,19 @@ def _read(file: Path) -> bytes:
             f"Expected text in UTF-8 but {str(file)!r} is not, at byte {error.start}. Leave it out "
             f"by a pattern, as in options = {{ pattern = '*.txt' }}."
         ) from None
+    _check_no_end(content, repr(str(file)))
     return content.replace(b"\r\n", b"\n")
+
+
+def _check_no_end(text: bytes, what: str) -> None:
+    """Refuse a text with the byte that stands between texts: UTF-16 has it at every second place,
+    and is UTF-8 as well."""
+    place = text.find(_END)
+    if place >= 0:
+        raise InputError(
+            f"{what} has the byte 0, at byte {place}, which stands for the end of a text. Expected "
+            f"text in UTF-8: UTF-16 looks so, and files that are not text."
+        )
 
 
 def _of_bytes(train: bytes, test: bytes, context: int, notes: tuple[str, ...] = ()) -> TokenRows:
@@ -259,11 +293,29 @@ def _encoded(
         np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.uint32)
         for text in texts
     ]
-    share = len(test) / max(len(rows[1]), 1)
-    vocabulary = tokenizer.get_vocab_size()
+    share: float | None = len(test) / max(len(rows[1]), 1)
+    if not _gives_back(tokenizer, rows[1], texts[1]):
+        share = None
+        notes = (
+            *notes,
+            "the tokenizer does not give the validation text back (unknown words, letters without "
+            "case or accents): the loss is of what it keeps, and there are no bits per byte",
+        )
+    # The largest number, and not how many there are: added tokens may leave gaps.
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
     # With the vocabulary: the same tokens of a larger one are another network.
     checksum = _digest(rows, f"vocabulary {vocabulary}\n")
     return TokenRows(rows[0], rows[1], vocabulary, context, checksum, share, notes)
+
+
+def _gives_back(tokenizer: Any, tokens: np.ndarray, text: str) -> bool:
+    """Whether the text can be read off its tokens, but for spaces at its ends, and with whatever
+    the tokenizer makes of the ends of texts."""
+    end = _END.decode()
+    made = tokenizer.encode(end, add_special_tokens=False).ids
+    wanted = text.replace(end, tokenizer.decode(made, skip_special_tokens=False))
+    back = tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
+    return bool(back.strip() == wanted.strip())
 
 
 def _digest(rows: Sequence[np.ndarray], first: str = "") -> str:
