@@ -131,6 +131,24 @@ def test_a_module_run_several_times_makes_several_steps():
     assert {step.owner_calls for step in found} == {3}
 
 
+class PaddedBlock(nn.Module):
+    """A linear branch to more channels; the shortcut is padded with zeros."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.branch = nn.Conv2d(channels, channels + 2, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(nn.functional.pad(x, (0, 0, 0, 0, 0, 2)) + self.branch(x))
+
+
+def test_a_padded_shortcut_beside_a_linear_branch():
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), PaddedBlock(4), PaddedBlock(6))
+    found = attnlab.steps(network, torch.randn(1, 3, 8, 8))
+    assert plan(found) == [("1.0", "projection"), ("2.0", "projection")]
+    assert [step.branch_modules for step in found] == [("1.branch",), ("2.branch",)]
+
+
 def test_sums_that_are_no_steps():
     class Sums(nn.Module):
         def __init__(self) -> None:

@@ -51,8 +51,14 @@ class Projection:
     def is_cheap(self) -> bool:
         """Whether the shortcut is so little beside the branch that it is one."""
         light, heavy = weigh(self.shortcut_nodes), weigh(self.branch_nodes)
+        # A projection without an activation. Of 65 networks, mostly timm's, six lose steps
+        # without this rule: ResNet-20 2 of 9, DLA-34 4 of 12.
         linear = light.nonlinear == 0 and heavy.nonlinear > 0
+        # A shortcut that is only padded or laid out in another way, beside a branch that may be
+        # linear, as no branch of these networks is.
         moved = light.weight + light.norms + light.pools == 0 and heavy.layers > 0
+        # A projection of an activated state, as in DPN-68: its branches have three layers, so that
+        # a margin of three would lose 4 of its 22 steps; a margin of one finds the same in all.
         one_layer = (
             light.layers <= 1
             and light.nonlinear <= 1
