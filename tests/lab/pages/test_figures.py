@@ -17,7 +17,12 @@ from attnlab.instruments import block_figures
 from attnlab.instruments.place.section_figures import PlacedPoint, placements_figure
 from attnlab.instruments.stiffness import StiffestStep, StiffnessResult
 from attnlab.instruments.stiffness.figures import surface_multiple
-from attnlab.instruments.stiffness.section import evenness, rank_sentence, stiffest_counts
+from attnlab.instruments.stiffness.section import (
+    against_plain,
+    evenness,
+    rank_sentence,
+    stiffest_counts,
+)
 from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.page.plot import BLUE, GREY, RED, row_colours, to_svg
@@ -309,6 +314,15 @@ def test_a_module_has_one_colour_on_all_figures():
 def test_long_labels_on_one_line_do_not_cover_each_other():
     sides = label_sides([(0.0, 0.0), (0.3, 0.0), (1.0, 1.0)], ["ASR(SE), folded", "ASR(SE)", "se"])
     assert sides[0] != sides[1]
+
+
+def test_tns_that_can_only_be_zero_is_not_called_even():
+    assert against_plain({"se": 0.0, "eca": 0.0}, 0.0, " on shapes") == (
+        "TNS is 0 for every network on shapes, as it is whatever the weights where no stage counts "
+        "two steps: it does not say how even they are."
+    )
+    found = against_plain({"se": 0.1}, 0.0)
+    assert found == "Against the plain network (TNS 0), the steps are less even with se 0.1."
 
 
 def test_steps_of_the_same_figure_are_as_even():

@@ -66,12 +66,22 @@ def _stiffness_answer(record: StudyRecord) -> str:
         means = {row.label: row.tns.mean for row in group.rows if row.tns and not row.plain}
         on = f" on {record.name_of(group)}" if len(record.table.groups) > 1 else ""
         if means:
-            return (
-                f"Against the plain network (TNS {plain.tns.mean:.3g}){on}, "
-                f"the steps are {evenness(means, plain.tns.mean)}."
-            )
+            return against_plain(means, plain.tns.mean, on)
         break
     return "How even the steps of the networks are, and where they are large."
+
+
+def against_plain(means: dict[str, float], plain: float, on: str = "") -> str:
+    """Say whose steps are more even than the plain network's; of TNS that is 0 for all, that it
+    says nothing."""
+    if not any((plain, *means.values())):
+        return (
+            f"TNS is 0 for every network{on}, as it is whatever the weights where no stage counts "
+            f"two steps: it does not say how even they are."
+        )
+    return (
+        f"Against the plain network (TNS {plain:.3g}){on}, the steps are {evenness(means, plain)}."
+    )
 
 
 def evenness(means: dict[str, float], plain: float) -> str:
