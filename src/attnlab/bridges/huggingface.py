@@ -31,18 +31,6 @@ class HuggingFaceProbe(TrainerCallback):  # type: ignore[misc]
         """All records that the probe has made."""
         return self.probe.history
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        model: nn.Module,
-        **_: object,
-    ) -> None:
-        del args, control
-        self._measure(state, model)
-
     def on_step_end(
         self,
         args: TrainingArguments,
@@ -54,6 +42,8 @@ class HuggingFaceProbe(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         del args, control
         self._measure(state, model)
+
+    on_train_begin = on_step_end
 
     def on_log(
         self,
