@@ -71,7 +71,7 @@ CASES: list[Case] = [
     (
         "study-key",
         lambda _: study(sedes=3),
-        "Unknown setting 'sedes' of study. Did you mean 'seeds' or 'threads'? Expected one of:",
+        "Unknown setting 'sedes' of study. Did you mean 'seeds' or 'threads' or 'devices'? ",
     ),
     (
         "study-name",
