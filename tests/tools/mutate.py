@@ -114,6 +114,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/residuals/test_axes.py",
         "tests/surgery/insertion/test_tokens.py",
     ),
+    "surgery/insertion/_ran.py": ("tests/surgery/insertion/test_paths.py",),
+    "surgery/insertion/_marked.py": ("tests/surgery/insertion/test_marked.py",),
+    "surgery/insertion/_guard.py": (
+        "tests/surgery/insertion/test_exchanges.py",
+        "tests/surgery/insertion/test_survival.py",
+    ),
     "surgery/insertion/_causal.py": (
         "tests/surgery/insertion/test_causal_parts.py",
         "tests/surgery/insertion/test_tokens.py",

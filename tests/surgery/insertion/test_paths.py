@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import attnlab
 from attnlab import AttnlabError
+from attnlab.gates import BranchGate
 
 MESSAGE = (
     "The gate 'block.attnlab_0' acts after 'block.a', but this time the forward of Block did not "
@@ -33,6 +36,8 @@ class Block(nn.Module):
         del more
         if self.path == "none":
             return x
+        if self.path == "others":
+            return x + self.other(x) + self.other(x)
         if self.path == "other":
             x = x + self.other(x)
         elif self.path == "fused":
@@ -81,7 +86,7 @@ def gated(inputs: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("named", [{}, {"more": True}], ids=["alone", "with a keyword"])
-@pytest.mark.parametrize("path", ["other", "fused", "in training"])
+@pytest.mark.parametrize("path", ["other", "others", "fused", "in training"])
 def test_a_step_that_is_made_without_its_gate_is_refused(inputs, path, named):
     network, *_ = gated(inputs)
     network.block.path = path
@@ -93,6 +98,41 @@ def test_a_step_that_is_made_without_its_gate_is_refused(inputs, path, named):
     network(inputs, **named)
 
 
+def test_a_block_that_cannot_be_run_once_more_is_refused(inputs):
+    network, *_ = gated(inputs)
+    network.block.path = "second"
+    with pytest.raises(AttnlabError) as error:
+        network(inputs, more=threading.Lock())  # nobody can copy that
+    assert str(error.value) == MESSAGE
+
+
+class Fused(nn.Module):
+    """A branch of two layers, the second of which may be left out for its weights."""
+
+    fast = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.output = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.hidden(x)
+        return linear(x, self.output) if self.fast else self.output(x)
+
+
+def test_a_layer_inside_of_a_branch(inputs):
+    network = Network().eval()
+    network.block.a = Fused()
+    network, receipt = attnlab.insert(network, "scale", where=["block.a.output"], example=inputs)
+    assert receipt.sites == ("block.a.output",)
+    network(inputs)
+    network.block.a.fast = True
+    with pytest.raises(AttnlabError, match="the forward of Fused did not run its 'output'"):
+        network(inputs)
+    network.block.path = "second"  # the branch is left out, and with it the layer
+    network(inputs)
+
+
 @pytest.mark.parametrize("named", [{}, {"more": True}], ids=["alone", "with a keyword"])
 @pytest.mark.parametrize("path", ["both", "first", "second", "early"])
 def test_a_step_that_is_left_out_needs_no_gate(inputs, path, named):
@@ -101,6 +141,29 @@ def test_a_step_that_is_left_out_needs_no_gate(inputs, path, named):
     expected = network.block.by_hand(network.stem(inputs), first, second)
     assert torch.equal(network(inputs, **named), expected)
     network(inputs, **named).sum().backward()  # with inputs that no copy can be made of
+
+
+class Adding(BranchGate):
+    """A gate that adds two maps of the shape of the branch."""
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return torch.sigmoid(branch + branch.flip(1))
+
+    def start_constant(self) -> float:
+        return 0.5
+
+
+def test_what_a_gate_adds_is_no_step_that_was_made():
+    torch.manual_seed(0)
+    network, images = Network().eval(), torch.randn(2, 8, 5, 5)
+    network.stem = nn.Conv2d(8, 8, 1)
+    network.block.a, network.block.b = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+    network, _ = attnlab.insert(network, Adding, example=images)
+    network.block.path = "second"
+    x = network.stem(images)
+    branch = nn.functional.conv2d(x, network.block.b.weight, network.block.b.bias)
+    expected = x + branch * network.block.attnlab_1.gate(branch)
+    torch.testing.assert_close(network(images), expected)
 
 
 def test_a_block_that_hands_on_what_it_was_given(inputs):
