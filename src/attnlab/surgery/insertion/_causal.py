@@ -87,7 +87,7 @@ def refuse_leaks(
             f"example=..."
         )
     found = Watchable(run, tuple(find_steps(run.graph)), ())
-    causal = causal_steps(network, found, example)
+    causal = causal_steps(network, found, example, TokenStates(), _changes)
     for site in sites:
         if causal and (site.step is None or site.step.key in causal):
             raise SiteError(
@@ -99,14 +99,20 @@ def refuse_leaks(
             )
 
 
-def causal_steps(network: nn.Module, found: Watchable, example: Example | None) -> set[StepKey]:
-    """The steps whose states carry what comes first on to later positions and never back."""
+def causal_steps(
+    network: nn.Module,
+    found: Watchable,
+    example: Example | None,
+    states: TokenStates,
+    changes: Callable[[object], Iterator[Callable[[int], object]]],
+) -> set[StepKey]:
+    """The steps whose states carry what comes first on to later positions and never back, when the
+    call is changed in each of these ways."""
     arguments = without_padding(network, *as_call(network, example))
     causal: set[StepKey] = set()
-    states = TokenStates()
     with evaluating(network), watching(network, states, found=found):
         before = states.of(network, arguments)
-        for change in _changes(arguments):
+        for change in changes(arguments):
             changed = states.of(network, change(-1))
             back = _moved(before, changed, last=True)
             still = {key for key, moved in back.items() if moved < _LEAST}

@@ -11,6 +11,7 @@ from attnlab.residuals.example import Example, Run
 from attnlab.residuals.padding import mask_argument, refuse_hidden_mask
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
+from attnlab.surgery.insertion._causal_maps import refuse_map_leaks
 from attnlab.surgery.insertion._packed import refuse_mixing
 from attnlab.surgery.insertion._resolve import Resolved
 
@@ -24,6 +25,9 @@ def sites_over_tokens(
     network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
 ) -> list[Site]:
     """The sites at which the gate looks over all tokens; an error where it must not."""
+    maps = [site for site in sites if site.channel_axis == 1 and len(site.shape) > 2]
+    if maps and not on_meta(network):
+        refuse_map_leaks(network, run, example, item, maps)
     tokens = [site for site in sites if is_token_site(site)]
     if not tokens or not looks_over_tokens(item, tokens[0]):
         return []
