@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.results.manifest import write_manifest
+from attnlab.surgery.insertion import attachments
 
 RECIPE = {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 64}
 
@@ -210,3 +212,30 @@ def test_without_images_random_pixels_are_measured_and_said():
     found = attnlab.stiffness("resnet20")
     assert found.inputs == 256
     assert found.notes[0].startswith("No images were given: these are random pixels.")
+
+
+def test_a_folder_of_transformers(tmp_path: Path) -> None:
+    """Answers of the network that was saved; a note where the text has other tokens; nothing is
+    filled at random."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    for vocabulary in (256, 300):
+        config = transformers.LlamaConfig(vocab_size=vocabulary, num_attention_heads=2, **sizes)
+        network = transformers.LlamaForCausalLM(config).eval()
+        network.save_pretrained(tmp_path / str(vocabulary))
+        subject = attnlab.open(tmp_path / str(vocabulary), "stdlib", limit=2)
+        assert subject.name == str(vocabulary)
+        tokens = torch.arange(12)[None]
+        with torch.no_grad():
+            assert torch.equal(subject.network(tokens).logits, network(tokens).logits)
+        told = [note for note in subject.notes if note.startswith("The text has 256 tokens and")]
+        assert len(told) == (vocabulary != 256)
+        assert attnlab.stiffness(subject).tns > 0
+    gated, _ = attnlab.insert(network, "token", example=tokens)
+    attnlab.save(gated, tmp_path / "gated")
+    assert len(list(attachments(attnlab.open(tmp_path / "gated").network))) == 4
+    lacking = {k: v for k, v in network.state_dict().items() if "layers.1.mlp.up" not in k}
+    network.save_pretrained(tmp_path / "lacking", state_dict=lacking)
+    with pytest.raises(WeightsError, match=r"lack 1 tensors of .*'model.layers.1.mlp.up_proj"):
+        attnlab.open(tmp_path / "lacking")

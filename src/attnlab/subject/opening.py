@@ -25,7 +25,14 @@ from attnlab.data import Data, is_text, load_named, needs_preprocessing, outputs
 from attnlab.networks.backbones.registry import public_names
 from attnlab.networks.backbones.unwrap import WeightsNote
 from attnlab.networks.backbones.weights import SUFFIXES, load_weights, read_state
-from attnlab.networks.checkpoint import Description, describe, filled, names_have_gates
+from attnlab.networks.checkpoint import (
+    Description,
+    describe,
+    filled,
+    is_pretrained,
+    names_have_gates,
+    open_pretrained,
+)
 from attnlab.networks.create import check_network, create
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 from attnlab.residuals.example import evaluating, example_input, token_input, uncompiled
@@ -75,8 +82,8 @@ def open(  # noqa: A001
     """A network with its images, its preprocessing, its task and where all of them came from.
 
     Args:
-        source: a name as for `attnlab.create`, a file of weights, the folder of a finished run, or
-            a module.
+        source: a name as for `attnlab.create`, a file of weights, the folder of a finished run or
+            of `save_pretrained` of transformers, or a module.
         data: a folder of images, an .npz archive, or the name of a data set as in a study: digits,
             cifar10, fake, and so on. A run brings its own test images.
         model: of a file that does not say which network it belongs to, the name of the network.
@@ -112,6 +119,10 @@ def open(  # noqa: A001
             f"torch.nn.Module, but got {source!r}."
         )
     path = one_result(source)
+    if path.is_dir() and is_pretrained(path):
+        asked.refuse(("model", "weights", "ema", *_BUILDING), f"{str(path)!r}, which says both")
+        network = open_pretrained(path, trust=asked.trust).to(_device())
+        return replace(_of_module(network, asked), name=path.name)
     if path.is_dir():
         return _of_run(path, asked)
     if path.is_file():
@@ -124,8 +135,10 @@ def check_source(source: str | Path) -> None:
     """Raise what `open` raises for a name, a file or a run that does not exist, without opening
     it."""
     path = one_result(source)
-    if path.is_dir():
+    if path.is_dir() and not is_pretrained(path):
         stored_settings(path)
+    elif path.is_dir():
+        return
     elif not path.is_file():
         if path.suffix in (*SUFFIXES, *_OF_FILES):
             raise WeightsError(f"There is no file {str(path)!r}.")
@@ -407,7 +420,7 @@ def _images(
     if is_text(asked.data, asked.root):
         asked.refuse(("size", "mean", "std"), f"{str(asked.data)!r}, which is text")
         text = load_named(asked.data, asked.root)
-        return text, text.facts.notes
+        return text, (*_other_tokens(network, text.facts.outputs), *text.facts.notes)
     assumed = known or library
     if assumed is None and needs_preprocessing(asked.data, asked.root):
         assumed = _of_imagenet(network)
@@ -425,6 +438,18 @@ def _images(
         f"{wanted}. If that is wrong, so are the numbers: pass size, mean and std."
     )
     return images, (note, *noticed)
+
+
+def _other_tokens(network: nn.Module, tokens: int) -> tuple[str, ...]:
+    """A note on text whose tokens are not those of the network. One more is a mask."""
+    own = token_input(network)
+    if own is None or own[0] in (tokens, tokens + 1):
+        return ()
+    return (
+        f"The text has {tokens} tokens and {type(network).__name__} {own[0]}: unless it was "
+        f"trained on these, they mean something else to it, and so do the numbers. Pass batches "
+        f"by its own tokenizer.",
+    )
 
 
 def _check_kind(data: str | Path, root: str | Path | None, network: nn.Module) -> None:

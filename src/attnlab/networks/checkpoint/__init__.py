@@ -10,3 +10,5 @@ from attnlab.networks.checkpoint.files import load as load
 from attnlab.networks.checkpoint.files import names_have_gates as names_have_gates
 from attnlab.networks.checkpoint.files import save as save
 from attnlab.networks.checkpoint.files import to_bytes as to_bytes
+from attnlab.networks.checkpoint.pretrained import is_pretrained as is_pretrained
+from attnlab.networks.checkpoint.pretrained import open_pretrained as open_pretrained

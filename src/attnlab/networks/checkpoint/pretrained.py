@@ -87,6 +87,36 @@ def load_pretrained(
     return network.eval()
 
 
+def is_pretrained(folder: Path) -> bool:
+    """Whether `save_pretrained` of a network of Hugging Face wrote the folder."""
+    try:
+        settings = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(settings, dict) and "architectures" in settings and "backbone" not in settings
+
+
+def open_pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
+    """The network that `save_pretrained` wrote to `folder`, with its gates if it had some, in eval
+    mode. Weights that the folder lacks are refused: `from_pretrained` fills them at random."""
+    if (folder / GATES_FILE).is_file():
+        return load_pretrained(folder, trust=trust)
+    model_class: Any = _named_class(folder)
+    with _quiet():
+        network, told = model_class.from_pretrained(
+            folder, output_loading_info=True, local_files_only=True, **_own_dtype()
+        )
+    wrong = sorted([*told["missing_keys"], *(each[0] for each in told["mismatched_keys"])])
+    if wrong:
+        raise WeightsError(
+            f"The weights in {str(folder)!r} lack {len(wrong)} tensors of "
+            f"{type(network).__name__}, such as {wrong[0]!r}, which would be random. Save the "
+            f"network with its weights again."
+        )
+    opened: nn.Module = network.eval()
+    return opened
+
+
 def _insert(network: nn.Module, each: Insertion) -> None:
     labels = each.labels
     where = each.where if labels is None else lambda site: site.label in labels
