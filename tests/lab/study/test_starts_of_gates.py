@@ -1,0 +1,102 @@
+"""How large a gate begins: the questions pair the right rows, and the page has their answers."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from attnlab.lab.study import SharedTable
+from attnlab.lab.study.shared import SharedRow, SharedRun
+
+ROOT = Path(__file__).parents[3]
+TABLES = ROOT / "docs" / "tables"
+
+
+@pytest.fixture(name="example", scope="module")
+def fixture_example() -> ModuleType:
+    file = ROOT / "examples" / "starts_of_gates.py"
+    spec = importlib.util.spec_from_file_location("starts_of_gates", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table(**values: list[float]) -> SharedTable:
+    """Rows of three seeds in percent; `_` is a space."""
+    published = SharedTable.load(TABLES / "gates-digits-resnet20.json")
+    rows = tuple(
+        SharedRow(
+            label.replace("_", " "),
+            label == "plain",
+            {},
+            {},
+            tuple(
+                SharedRun(seed, f"{label}{seed}", each / 100, 1, 1, None, None)
+                for seed, each in enumerate(found)
+            ),
+        )
+        for label, found in values.items()
+    )
+    return replace(published, seeds=(0, 1, 2), rows=rows)
+
+
+PLAIN = [60.0, 62.0, 61.0]
+
+
+def test_every_question_takes_the_rows_that_it_names(example: ModuleType) -> None:
+    gates = table(plain=PLAIN, se=[50.0, 53.0, 51.0], eca=[1.0, 2.0, 3.0])
+    starts = table(plain=PLAIN, constant_2=[61.0, 64.0, 60.0])
+    ours = {"se, identity start": [60.0, 64.0, 63.0], "se, frozen": [49.0, 53.0, 50.0]}
+    starts = replace(starts, rows=(*starts.rows, *table(**ours).rows))
+    found = example.questions(starts, gates)
+    means = {
+        asked: {row: each.difference.mean for row, each in rows.items()}
+        for asked, rows in found.items()
+    }
+    assert means == {
+        "a constant − plain": {"constant 2": pytest.approx((1 + 2 - 1) / 3)},
+        "begun at 1 − begun as in the paper": {"se": pytest.approx((10 + 11 + 12) / 3)},
+        "begun at 1 − plain": {"se": pytest.approx((0 + 2 + 2) / 3)},
+        "never trained − plain": {"se": pytest.approx((-11 - 9 - 11) / 3)},
+        "trained − never trained": {"se": pytest.approx((1 + 0 + 1) / 3)},
+    }
+
+
+def test_tables_with_another_plain_network_are_refused(example: ModuleType) -> None:
+    other = table(plain=[60.0, 62.0, 61.5])
+    with pytest.raises(SystemExit, match="Expected the same plain network in both tables"):
+        example.questions(table(plain=PLAIN), other)
+
+
+def test_the_page_has_the_answers_of_the_published_tables(example: ModuleType) -> None:
+    """Every line of the script is on the page, and p follows from SciPy's t-test and Holm."""
+    starts, gates = (
+        SharedTable.load(TABLES / f"{name}.json")
+        for name in ("gate-starts-cifar10", "gates-cifar10-regnetx200mf")
+    )
+    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
+    found = example.questions(starts, gates)
+    assert found
+    for rows in found.values():
+        for label, each in rows.items():
+            assert example.line(label, each) in page
+    constants = found["a constant − plain"]
+    differences = {
+        label: np.subtract(
+            *(list(starts.row(name).by_seed(starts.metric).values()) for name in (label, "plain"))
+        )
+        for label in constants
+    }
+    p_values = {label: stats.ttest_1samp(each, 0).pvalue for label, each in differences.items()}
+    order = sorted(p_values, key=lambda label: p_values[label])
+    steps = [p_values[label] * (len(order) - place) for place, label in enumerate(order)]
+    for label, adjusted in zip(order, np.maximum.accumulate(steps), strict=True):
+        assert constants[label].adjusted_p == pytest.approx(min(1, adjusted))
