@@ -37,10 +37,12 @@ def refuse_map_leaks(
     """Raise `SiteError` if a gate over all places of a map would see what comes later, at one of
     `sites`, which have channels on axis 1."""
     for axis in range(2, max(len(site.shape) for site in sites)):
+        reads_later: dict[int, bool] = {}  # each kernel is looked at once, and few of them at all
         unknown = [
             site
             for site in sites
-            if len(site.shape) > axis and not _looks_ahead(network, run.graph, site, axis)
+            if len(site.shape) > axis
+            and not _looks_ahead(network, run.graph, site, axis, reads_later)
         ]
         steps = {site.step.key: site.step for site in unknown if site.step is not None}
         if not steps or not looks_over_tokens(item, unknown[0]):
@@ -58,17 +60,22 @@ def refuse_map_leaks(
                 )
 
 
-def _looks_ahead(network: nn.Module, graph: Graph, site: Site, axis: int) -> bool:
-    """Whether a convolution on the way to `site` is known to read places that come later."""
+def _looks_ahead(
+    network: nn.Module, graph: Graph, site: Site, axis: int, reads_later: dict[int, bool]
+) -> bool:
+    """Whether a convolution on the way to `site` is known to read places that come later; what was
+    found of each is kept in `reads_later`."""
     if site.step is None:
         return False
-    end = site.step.graph_node
-    return any(
-        _CONVOLUTIONS.get(node.operation) == len(site.shape) - 2
-        and graph.computed_from(end, node.index)
-        and _reads_later(network, graph, node, axis - 2)
-        for node in graph.nodes
-    )
+    for node in graph.nodes:
+        if _CONVOLUTIONS.get(node.operation) != len(site.shape) - 2:
+            continue
+        if graph.computed_from(site.step.graph_node, node.index):
+            if node.index not in reads_later:
+                reads_later[node.index] = _reads_later(network, graph, node, axis - 2)
+            if reads_later[node.index]:
+                return True
+    return False
 
 
 def _reads_later(network: nn.Module, graph: Graph, node: Node, axis: int) -> bool:
