@@ -168,3 +168,21 @@ def test_what_cannot_be_used_is_named(tmp_path, change, settings, message):
     made.save_to_disk(tmp_path / "made")
     with pytest.raises((InputError, OptionError), match=message):
         load_data(config(tmp_path / "made", **settings))
+
+
+@pytest.mark.parametrize("how", ["parquet", "saved"])
+def test_a_damaged_data_set_is_not_called_missing(tmp_path, how):
+    root = tmp_path / "made"
+    made = splits(write(tmp_path / "files"))
+    if how == "saved":
+        made.save_to_disk(root)
+        (file,) = (root / "train").glob("*.arrow")
+    else:
+        root.mkdir()
+        made["train"].to_parquet(root / "train-00000-of-00001.parquet")
+        (file,) = root.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(InputError, match=r"^`datasets` cannot read .*made' \(.*Expected a folder"):
+        load_data(config(root))
+    with pytest.raises(InputError, match=r"There is no data set .*gone' on this machine"):
+        load_data(config(tmp_path / "gone"))

@@ -157,7 +157,12 @@ def hub_splits(config: DataConfig, root: str) -> Mapping[str, Any]:
         with _offline(datasets, not config.download):
             saved = any(Path(root, name).is_file() for name in _SAVED)
             found = datasets.load_from_disk(root) if saved else datasets.load_dataset(root)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        if Path(root).exists():
+            raise InputError(
+                f"`datasets` cannot read {root!r} ({error}). Expected a folder that it saved, or "
+                f"one of whole files that it knows, such as Parquet."
+            ) from error
         raise InputError(
             f"There is no data set {root!r} on this machine ({error}). Set "
             f"data.download = true to have `datasets` fetch it."
