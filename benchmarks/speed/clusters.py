@@ -130,13 +130,18 @@ class Killer:
     def work_beside(self, made: Future[Any]) -> None:
         """Kill nodes until the study is made."""
         while not wait([made], self._every * self._numbers.uniform(0.5, 1.5)).done:
-            place = self._numbers.randrange(len(self._nodes))
-            self._cluster.remove_node(self._nodes[place], allow_graceful=False)
-            self.killed += 1
-            self._nodes[place] = _node(self._cluster)
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill a node, whichever it is, and add another one."""
+        place = self._numbers.randrange(len(self._nodes))
+        self._cluster.remove_node(self._nodes[place], allow_graceful=False)
+        self.killed += 1
+        self._nodes[place] = add_node(self._cluster)
 
 
-def _node(cluster: Any) -> Any:
+def add_node(cluster: Any) -> Any:
+    """A node with one CPU."""
     return cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
 
 
@@ -183,7 +188,7 @@ def clusters(
             print(found[-1], flush=True)
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
-            there = [_node(cluster) for _ in range(nodes)]
+            there = [add_node(cluster) for _ in range(nodes)]
             ray.init(cluster.address, include_dashboard=False, log_to_driver=False)
             for number in runs:
                 kills = Killer(cluster, there, kill_every) if number == max(runs) else None

@@ -17,7 +17,7 @@ from tests.tools.lock import FILE
 
 ROOT = Path(__file__).parents[2]
 _STUDY = """
-from attnlab.lab.study import Study, {executor}, run_study, study_table, Store
+from attnlab.lab.study import Study, {executor}, run_study
 study = Study(
     name="small", data={{"name": "digits", "train_subset": 100, "test_subset": 50}},
     backbone="resnet20", attention=["none", "se"], seeds=1,
