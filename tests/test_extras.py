@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -246,3 +247,17 @@ def _as_expected(fix: str, code: object, said: str, failed: str) -> bool:
     package, extra = fix.split()
     line = failed.startswith("attnlab: ") and failed.count("\n") == 1
     return code == 2 and line and package in failed.lower() and f"attnlab[{extra}]" in failed
+
+
+def test_extras_that_pages_name_are_there() -> None:
+    """Of one that is not, pip says a line and installs nothing."""
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    named = {
+        extra.strip()
+        for page in pages
+        for found in re.findall(r"attnlab\[([a-z, ]+)\]", page.read_text(encoding="utf-8"))
+        for extra in found.split(",")
+    }
+    assert {"study", "onnx", "parquet"} <= named
+    assert named - set(there) == set()
