@@ -337,6 +337,27 @@ def test_what_lies_at_an_address_of_http_is_looked_at_again_when_it_changes(loca
     assert after.tolist() == [0, 1, 0, 1, 0, 1, 0]
 
 
+def test_shards_that_are_sorted_by_class_are_noted(local: str) -> None:
+    image = encoded(photograph(0))
+    for number in range(6):
+        members = [
+            ((f"{each}.jpg", image), (f"{each}.cls", b"%d" % (number // 2))) for each in range(4)
+        ]
+        whole = archive_of(*(member for pair in members for member in pair))
+        (Path(local) / f"sorted-{number}.tar").write_bytes(whole)
+    options = {"train": "sorted-*.tar", "test": "val-*.tar"}
+    notes = load_data(config(local, options={**options, "together": 1})).facts.notes
+    # 3 (1 - (2/3)^4), the classes of four images drawn from three classes, is 2.4.
+    assert notes == (
+        "Sorted by class: images of 1 files or row groups are shuffled at a time, which have 1 "
+        "classes, and would have 2 in random order. Write the files in random order, or set "
+        "data.options.together to more.",
+    )
+    for together in ({}, {"together": 6}):
+        assert load_data(config(local, options={**options, **together})).facts.notes == ()
+    assert load_data(config(local, options={"together": 1})).facts.notes == ()
+
+
 def test_what_is_left_of_a_set_is_refused(local: str) -> None:
     root = Path(local)
     for number, of in ((0, 3), (1, 3), (2, 3)):

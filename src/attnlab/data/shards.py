@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
+import torch
+
 from attnlab._address import FileSystem, file_system
 from attnlab._errors import InputError, OptionError, check_options
+from attnlab._seeds import stream
 from attnlab._spread import evenly_spread
 from attnlab._words import listed
 from attnlab.data.archives import read_archives
@@ -26,6 +29,8 @@ _TRAIN = ("train*.tar", f"train*{ENDING}")
 _TEST = ("val*.tar", f"test*{ENDING}", f"val*{ENDING}")
 """Names that are looked for where none are given, the first that there are: as WebDataset's are
 usually called, and those of the hub."""
+_LEAST_CLASSES = 0.5
+"""Of the classes that a random order would give to images that are shuffled together."""
 _NUMBERED = re.compile(r"(?P<name>.*)-(?P<number>\d+)-of-(?P<of>\d+)\b.*")
 
 
@@ -96,6 +101,7 @@ def load_shards(config: DataConfig, preprocessing: Preprocessing | None = None) 
         shards_checksum(config, found),
         notes=(
             *lacking_classes(*labels, names, subsets),
+            *_sorted_note(found),
             *_sampled(found, config.hash_all),
         ),
         chance=commonest_share(labels[1]),
@@ -205,6 +211,29 @@ def _open_some(part: ShardSamples, every: bool) -> None:
         some = numbers[start : start + 64]
         for number, content in zip(some, part.read(some), strict=True):
             opened(content, lambda image: image.verify(), part.name(number))
+
+
+def _sorted_note(found: FoundShards) -> list[str]:
+    """That images which are shuffled together have few of the classes, if they do: of files that
+    are sorted by class, batches would have one or two each."""
+    if found.together is None:
+        return []
+    labels, groups = found.train.labels, found.train.groups()
+    order = torch.randperm(int(groups.max()) + 1, generator=stream(0, "windows"))
+    together = (order // found.together)[groups]
+    shares = torch.bincount(labels) / len(labels)
+    number = len(torch.unique(together * len(shares) + labels))
+    sizes, times = torch.bincount(together).unique(return_counts=True)
+    missing = (1 - shares) ** sizes[:, None]
+    expected = float(((1 - missing).sum(1) * times).sum())
+    if number > _LEAST_CLASSES * expected:
+        return []
+    many = int(times.sum())
+    return [
+        f"Sorted by class: images of {found.together} files or row groups are shuffled at a time, "
+        f"which have {number / many:.0f} classes, and would have {expected / many:.0f} in "
+        f"random order. Write the files in random order, or set data.options.together to more."
+    ]
 
 
 def _sampled(found: FoundShards, every: bool) -> list[str]:
