@@ -14,7 +14,7 @@ import pytest
 from tests.lab.pages.simulated import simulate
 
 from attnlab.lab.pages.write import report
-from attnlab.lab.study import Store, table
+from attnlab.lab.study import Store, judging
 from attnlab.lab.study.current import up_to_date
 from attnlab.lab.study.table import GrowingTable, study_table
 from attnlab.results import StoredRun, digest, run, run_reader
@@ -179,9 +179,9 @@ def test_a_table_grows_by_what_a_run_adds(
     out, study = made
     compared: list[tuple[int, ...]] = []
     monkeypatch.setattr(
-        "attnlab.lab.study.table.paired_difference", _counting(compared, "paired_difference")
+        "attnlab.lab.study.judging.paired_difference", _counting(compared, "paired_difference")
     )
-    table._difference.cache_clear()
+    judging._difference.cache_clear()
     *most, last = study.runs
     assert not last.cell.plain
     hidden = out / last.folder
@@ -208,7 +208,7 @@ def test_a_table_grows_by_what_a_run_adds(
 
 
 def _counting(calls: list[tuple[int, ...]], name: str) -> Callable[..., Any]:
-    real = getattr(table, name)
+    real = getattr(judging, name)
 
     def call(module: dict[int, float], *rest: Any, **named: Any) -> Any:
         calls.append(tuple(sorted(module)))
