@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.docs.blocks import ROOT, blocks_of, pages
 from tests.docs.page import run_page
@@ -36,7 +37,8 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", RUN, ids=name)
 def test_examples(path: Path, tmp_path: Path) -> None:
-    differences = run_page(path, tmp_path, make=os.environ.get("ATTNLAB_DOCS") == "all")
+    with np.printoptions(formatter=None, linewidth=75):  # Ultralytics sets others when imported
+        differences = run_page(path, tmp_path, make=os.environ.get("ATTNLAB_DOCS") == "all")
     assert not differences, "\n\n".join(map(str, differences)) + (
         f"\n\nIf the outputs are right: python -m tests.docs.console --write {name(path)}"
     )
