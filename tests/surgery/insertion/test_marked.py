@@ -24,12 +24,14 @@ class Adding(nn.Module):
         self.conv = nn.Conv2d(CHANNELS, CHANNELS, 1)
         self.norm = nn.BatchNorm2d(CHANNELS)
         self.how = how
-        self.other_path = False
+        self.other_path = ""
 
     def forward(self, x):
         branch = self.norm(self.conv(x))
-        if self.other_path:
+        if self.other_path == "alone":
             branch = torch.tanh(branch)
+        if self.other_path == "with another":
+            branch = branch * x
         if self.how == "branch first":
             return branch + x
         if self.how == "shortcut first":
@@ -145,9 +147,10 @@ def test_a_child_that_is_called_alone_returns_a_plain_tensor(images):
     assert not isinstance(network[0].norm(images), MarkedBranch)
 
 
-def test_another_path_is_refused(images):
+@pytest.mark.parametrize("path", ["alone", "with another"])
+def test_another_path_is_refused(images, path):
     network = gated("branch first")
-    network[0].other_path = True
+    network[0].other_path = path
     with pytest.raises(SiteError) as error:
         network(images)
     assert str(error.value) == (
@@ -155,7 +158,7 @@ def test_another_path_is_refused(images):
         "the gated addition cannot be told. Insert again with an example that takes this path "
         "(example=...), or choose other sites with where=."
     )
-    network[0].other_path = False
+    network[0].other_path = ""
     network(images)
 
 
