@@ -105,6 +105,12 @@ def test_a_gate_that_pools_over_the_future_is_refused(name, gate):
         attnlab.insert(plain, gate, example=example)
 
 
+def test_a_norm_with_a_gate_inside_pools_as_well():
+    plain = network(nn.Conv2d(3, CHANNELS, 1), nn.BatchNorm2d(CHANNELS), Masked(True))
+    with pytest.raises(AttnlabError, match="'iebn' looks over all places of a map"):
+        attnlab.insert(plain, "iebn", example=torch.randn(2, 3, 6, 6))
+
+
 def test_what_the_error_says():
     plain, example = causal("time")
     with pytest.raises(AttnlabError) as error:

@@ -18,59 +18,55 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run
 from attnlab.residuals.graph import Graph, Node, Ref
-from attnlab.residuals.site import Site
+from attnlab.residuals.steps import Step
 from attnlab.residuals.watching import SeenStep, Watchable
-from attnlab.surgery.insertion._causal import (
-    MUCH,
-    TokenStates,
-    causal_steps,
-    looks_over_tokens,
-)
-from attnlab.surgery.insertion._resolve import Resolved
+from attnlab.surgery.insertion._causal import MUCH, TokenStates, causal_steps
 
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 
 
 def refuse_map_leaks(
-    network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
+    network: nn.Module,
+    run: Run,
+    example: Example | None,
+    label: str,
+    steps: Sequence[Step],
+    looks_around: Callable[[], bool],
 ) -> None:
-    """Raise `SiteError` if a gate over all places of a map would see what comes later, at one of
-    `sites`, which have channels on axis 1."""
-    for axis in range(2, max(len(site.shape) for site in sites)):
+    """Raise `SiteError` if the gate `label`, which may look over all places of a map, would see
+    what comes later at one of `steps`, which have channels on axis 1."""
+    for axis in range(2, max((len(step.shape) for step in steps), default=0)):
         reads_later: dict[int, bool] = {}  # each kernel is looked at once, and few of them at all
-        unknown = [
-            site
-            for site in sites
-            if len(site.shape) > axis
-            and not _looks_ahead(network, run.graph, site, axis, reads_later)
-        ]
-        steps = {site.step.key: site.step for site in unknown if site.step is not None}
-        if not steps or not looks_over_tokens(item, unknown[0]):
+        unknown = {
+            step.key: step
+            for step in steps
+            if len(step.shape) > axis
+            and not _looks_ahead(network, run.graph, step, axis, reads_later)
+        }
+        if not unknown or not looks_around():
             continue
-        found = Watchable(run, tuple(steps.values()), ())
+        found = Watchable(run, tuple(unknown.values()), ())
         causal = causal_steps(network, found, example, MapStates(axis), _changes)
-        for site in unknown:
-            if site.step is not None and site.step.key in causal:
+        for key, step in unknown.items():
+            if key in causal:
                 raise SiteError(
-                    f"{item.label!r} looks over all places of a map, and {type(network).__name__} "
+                    f"{label!r} looks over all places of a map, and {type(network).__name__} "
                     f"is causal on axis {axis} of it: when what comes last changes, nothing before "
-                    f"it in the state at {site.label}{f' ({site.name})' if site.name else ''} "
+                    f"it in the state at {step.label}{f' ({step.name})' if step.name else ''} "
                     f"does. With this gate the future would leak into every earlier place. Use a "
                     f"gate that is the same for every input: 'asr:se'."
                 )
 
 
 def _looks_ahead(
-    network: nn.Module, graph: Graph, site: Site, axis: int, reads_later: dict[int, bool]
+    network: nn.Module, graph: Graph, step: Step, axis: int, reads_later: dict[int, bool]
 ) -> bool:
-    """Whether a convolution on the way to `site` is known to read places that come later; what was
+    """Whether a convolution on the way to `step` is known to read places that come later; what was
     found of each is kept in `reads_later`."""
-    if site.step is None:
-        return False
     for node in graph.nodes:
-        if _CONVOLUTIONS.get(node.operation) != len(site.shape) - 2:
+        if _CONVOLUTIONS.get(node.operation) != len(step.shape) - 2:
             continue
-        if graph.computed_from(site.step.graph_node, node.index):
+        if graph.computed_from(step.graph_node, node.index):
             if node.index not in reads_later:
                 reads_later[node.index] = _reads_later(network, graph, node, axis - 2)
             if reads_later[node.index]:

@@ -4,6 +4,7 @@ is one text or image, and that its padding is known."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import nn
 
@@ -26,8 +27,10 @@ def sites_over_tokens(
 ) -> list[Site]:
     """The sites at which the gate looks over all tokens; an error where it must not."""
     maps = [site for site in sites if site.channel_axis == 1 and len(site.shape) > 2]
-    if maps and not on_meta(network):
-        refuse_map_leaks(network, run, example, item, maps)
+    steps = [site.step for site in maps if site.step is not None]
+    if steps and not on_meta(network):
+        looks_around = partial(looks_over_tokens, item, maps[0])
+        refuse_map_leaks(network, run, example, item.label, steps, looks_around)
     tokens = [site for site in sites if is_token_site(site)]
     if not tokens or not looks_over_tokens(item, tokens[0]):
         return []

@@ -27,11 +27,12 @@ from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import gate_modules
 from attnlab.surgery.history import Inserted, record_event, record_start
 from attnlab.surgery.insertion._attach import attach_gate, start_notes
+from attnlab.surgery.insertion._causal_maps import refuse_map_leaks
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._streams import join_streams
-from attnlab.surgery.insertion._tokens import sites_over_tokens, token_notes
+from attnlab.surgery.insertion._tokens import on_meta, sites_over_tokens, token_notes
 from attnlab.surgery.insertion.host import (
     attachments,
     guard_norms,
@@ -248,6 +249,11 @@ def _attach(
         _check_place(item, how.place)
         if item.form == "norm":
             graph = original.run.graph
+            if not on_meta(network):  # the gate inside pools over the map, as SE does
+                steps = [step for step in find_steps(graph) if step.key.channel_axis == 1]
+                refuse_map_leaks(
+                    network, original.run, original.example, item.label, steps, lambda: True
+                )
             names = replace_norms(network, graph, how.where, how.start, trainable=item.trainable)
             placed += [(name, "") for name in names]
             guard_norms(network)
