@@ -34,7 +34,7 @@ se = "12.50 ± 2.00"
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
+    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda *_, **__: HereExecutor())
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -138,7 +138,7 @@ def test_messages() -> None:
     assert message(atention=[]) == (
         "Unknown setting 'atention' of study. Did you mean 'attention' or 'pretrain'? Expected "
         "one of: task, data, backbone, attention, where, seeds, recipe, pretrain, measure, track, "
-        "threads, equivalence, name, title, paper, small."
+        "threads, devices, equivalence, name, title, paper, small."
     )
     assert message(attention=[{"gate": "se", "wher": "stages:1"}]) == (
         "Unknown setting 'wher' of module. Did you mean 'where'? Expected one of: gate, label, "
@@ -147,7 +147,7 @@ def test_messages() -> None:
     assert message(small={"seed": 1}) == (
         "[small] has no setting 'seed'. Did you mean 'seeds'? It has: task, data, "
         "backbone, attention, where, seeds, recipe, pretrain, measure, track, threads, "
-        "equivalence."
+        "devices, equivalence."
     )
     assert message(seeds=0) == "Setting 'seeds' of study: expected at least 1 but got 0."
     assert message(seeds=True) == (
