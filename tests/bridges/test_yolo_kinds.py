@@ -282,10 +282,18 @@ def test_classes_are_written_in_our_order() -> None:
 @pytest.mark.parametrize(
     ("kind", "changed", "said"),
     [
-        ("classify", {"mosaic": 1.0}, "Task 'ultralytics-classify' has no option 'mosaic'."),
-        ("detect", {"dropout": 0.1}, "Task 'ultralytics' has no option 'dropout'."),
-        ("detect", {"mask_ratio": 4}, "Task 'ultralytics' has no option 'mask_ratio'."),
-        ("segment", {"pose": 1.0}, "Task 'ultralytics-segment' has no option 'pose'."),
+        (
+            "classify",
+            {"mosaic": 1.0},
+            "Task 'ultralytics-classify' takes no 'mosaic', a setting of Ultr",
+        ),
+        ("detect", {"dropout": 0.1}, "Task 'ultralytics' takes no 'dropout', a setting of Ultr"),
+        (
+            "detect",
+            {"mask_ratio": 4},
+            "Task 'ultralytics' takes no 'mask_ratio', a setting of Ultr",
+        ),
+        ("segment", {"pose": 1.0}, "Task 'ultralytics-segment' takes no 'pose', a setting of Ultr"),
         ("pose", {"backbone": "yolov8n"}, "'yolov8n' ends in Detect, which is for task 'ultra"),
         (
             "classify",
