@@ -23,7 +23,7 @@ study = Study(
     backbone="resnet20", attention=["none", "se"], seeds=1,
     recipe={{"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 50}},
 )
-outcomes = run_study(study, "runs", {executor}())
+outcomes = run_study(study, "{executor}", {executor}())
 assert [each.status for each in outcomes] == ["done", "done"], [each.message for each in outcomes]
 """
 STEPS = {
@@ -35,7 +35,7 @@ assert receipt.relative_change < 1e-5
 assert attnlab.stiffness(gated, [torch.randn(2, 3, 32, 32)]).tns > 0
 """,
     "study": _STUDY.format(executor="LocalExecutor")
-    + "import attnlab; attnlab.report('runs', 'page.html', 'small')",
+    + "import attnlab; attnlab.report('LocalExecutor', 'page.html', 'small')",
     "study,ray": _STUDY.format(executor="RayExecutor"),
 }
 """What is run after each of the installs, which are made one on the other."""
