@@ -226,7 +226,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
         patch.syspath_prepend(made)
-        patch.setattr("attnlab.lab.study.LocalExecutor", lambda slots: HereExecutor())  # noqa: ARG005
+        patch.setattr("attnlab.lab.study.LocalExecutor", lambda *_, **__: HereExecutor())
         main(["study", "run", "small.toml"])
         main(["stiffness", "resnet20", "--limit", "2", "--out", "measured"])
         main(["style", "train", "glass", *STYLE.split(), "-o", "style"])

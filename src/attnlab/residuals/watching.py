@@ -132,8 +132,15 @@ def watchable(
     if own:
         check_own_gates(model, own)
     run = run_once(model, example)
-    found = find_steps(run.graph)
-    return Watchable(run, tuple(found), find_gates(model, run.graph, found, own))
+    return watchable_in(model, run, find_steps(run.graph), own)
+
+
+def watchable_in(
+    model: nn.Module, run: Run, steps: Sequence[Step], own: OwnGates | None = None
+) -> Watchable:
+    """These steps of a recorded run of `model` and all its gates, without which what they add would
+    be counted among the additions of their hosts."""
+    return Watchable(run, tuple(steps), find_gates(model, run.graph, steps, own))
 
 
 @contextmanager

@@ -446,7 +446,7 @@ def test_a_damaged_owner_is_an_unknown_process(runs: Path, content: str) -> None
 def test_the_commands_tell_it_too(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda _: HereExecutor())
+    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda *_, **__: HereExecutor())
     file = runs.parent / "small.toml"
     file.write_text(FILE)
     damaged = runs / entry_of(runs).folder / "result.json"

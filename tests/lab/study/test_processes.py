@@ -131,14 +131,18 @@ def test_a_run_on_several_devices_has_as_many_cores_and_gpus(
     assert _gpus(0, 4, 8) == "0,1,2,3"
 
 
+def job_with(threads: int) -> Job:
+    return Job("0", "a run", "{}", "{}", "nowhere", threads)
+
+
 def test_a_run_has_its_threads_and_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the user set about memory stays."""
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    given = [LocalExecutor(slots=1)._environment(0, 3)]
+    given = [LocalExecutor(slots=1)._environment(0, job_with(threads=3))]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    given.append(LocalExecutor(slots=1)._environment(0, 3))
+    given.append(LocalExecutor(slots=1)._environment(0, job_with(threads=3)))
     names = ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
     assert [tuple(env[name] for name in names) for env in given] == [
         ("3", "17179869184", "33554432"),
@@ -287,7 +291,7 @@ def test_what_runs_are_forked_from_has_one_thread_and_no_gpu() -> None:
         "assert torch.random.get_rng_state().equal(before)\n"
         "print(len(os.listdir('/proc/self/task')), torch.cuda.is_initialized())\n"
     )
-    environment = LocalExecutor(slots=1, threads=1)._environment(0, 1)
+    environment = LocalExecutor(slots=1, threads=1)._environment(0, job_with(threads=1))
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )

@@ -177,7 +177,7 @@ def test_last_words_that_nobody_reads(
     word: str,
 ) -> None:
     """All runs are done, and the pipe is closed at the table, or behind the page."""
-    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda _: HereExecutor())
+    monkeypatch.setattr("attnlab.lab.study.LocalExecutor", lambda *_, **__: HereExecutor())
     (tmp_path / "short.toml").write_text(STUDY.replace("epochs = 500", "epochs = 2"))
     asked = RunStudy(str(tmp_path / "short.toml"), out=tmp_path / "runs")
     with monkeypatch.context() as patched:

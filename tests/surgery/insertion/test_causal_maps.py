@@ -158,6 +158,23 @@ def test_an_ordinary_network_is_not_run_for_it(monkeypatch):
     attnlab.insert(attnlab.create("resnet20"), "se")
 
 
+class Blurs(nn.Module):
+    """A kernel that is a buffer, as in networks that blur before they subsample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kernel", torch.ones(CHANNELS, 1, 3) / 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv1d(x, self.kernel, padding=1, groups=CHANNELS)
+
+
+def test_the_kernel_of_a_blur_is_a_buffer(monkeypatch):
+    monkeypatch.setattr(_causal_maps, "causal_steps", None)  # it is known to look both ways
+    stem = nn.Sequential(nn.Conv1d(2, CHANNELS, 1), Blurs())
+    attnlab.insert(network(stem, OneSided(1)), "se", example=torch.randn(2, 2, 12))
+
+
 @pytest.mark.parametrize(
     ("settings", "later"),
     [

@@ -15,11 +15,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from attnlab._errors import AttnlabError, FoldError, InputError
 from attnlab.residuals import SeenStep, Step, Watchable, watchable
 from attnlab.residuals.example import Example
-from attnlab.residuals.gates import find_gates
-from attnlab.residuals.library import OwnGates
 from attnlab.residuals.selection import Call
 from attnlab.residuals.steps import find_steps
-from attnlab.residuals.watching import watching
+from attnlab.residuals.watching import watchable_in, watching
 from attnlab.surgery.answer import Answer, answer
 from attnlab.surgery.change import Change, change_between, largest_change
 from attnlab.surgery.double import (
@@ -186,7 +184,8 @@ def _compare(
     held = {gate.name: Tap(gate.constant) for place in surgery.places for gate in place.folded}
     own = dict(p.gate_of for p in surgery.places if p.folded and p.gate_of is not None)
     kept = _Keeps(held, places)
-    found = _watchable(network, original, own)
+    # Steps and gates of a copy have the names of the original's.
+    found = watchable_in(network, original.run, find_steps(original.run.graph), own)
     example, expected = _first_alike(network, kept, found, examples, original)
     surgery.perform(network)
     _scale_by_later(kept.tensors, surgery)
@@ -269,12 +268,6 @@ def _counting(network: nn.Module, calls: Counter[str]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-def _watchable(network: nn.Module, original: Original, own: OwnGates) -> Watchable:
-    """What can be watched in a copy of the original: steps and gates have the same names."""
-    steps = tuple(find_steps(original.run.graph))
-    return Watchable(original.run, steps, find_gates(network, original.run.graph, steps, own))
 
 
 def _compared(surgery: Surgery) -> dict[PlaceKey, Sequence[PlaceKey]]:

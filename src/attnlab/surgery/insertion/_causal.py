@@ -22,7 +22,7 @@ from attnlab.residuals.example import Example, Run, as_call, evaluating
 from attnlab.residuals.padding import mask_argument
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
-from attnlab.residuals.watching import Observer, SeenStep, Watchable, watching
+from attnlab.residuals.watching import Observer, SeenStep, Watchable, watchable_in, watching
 from attnlab.surgery.insertion._resolve import Resolved
 
 MUCH = 10.0
@@ -86,7 +86,7 @@ def refuse_leaks(
             f"may look ahead cannot be seen on an example of one token. Pass a longer one: "
             f"example=..."
         )
-    found = Watchable(run, tuple(find_steps(run.graph)), ())
+    found = watchable_in(network, run, find_steps(run.graph))
     causal = causal_steps(network, found, example, TokenStates(), _changes)
     for site in sites:
         if causal and (site.step is None or site.step.key in causal):

@@ -19,7 +19,7 @@ from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run
 from attnlab.residuals.graph import Graph, Node, Ref
 from attnlab.residuals.steps import Step
-from attnlab.residuals.watching import SeenStep, Watchable
+from attnlab.residuals.watching import SeenStep, watchable_in
 from attnlab.surgery.insertion._causal import MUCH, TokenStates, causal_steps
 
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
@@ -45,7 +45,7 @@ def refuse_map_leaks(
         }
         if not unknown or not looks_around():
             continue
-        found = Watchable(run, tuple(unknown.values()), ())
+        found = watchable_in(network, run, list(unknown.values()))
         causal = causal_steps(network, found, example, MapStates(axis), _changes)
         for key, step in unknown.items():
             if key in causal:
@@ -79,9 +79,9 @@ def _reads_later(network: nn.Module, graph: Graph, node: Node, axis: int) -> boo
     given = {**dict(zip(names, node.arguments, strict=False)), **node.keywords}
     weight = given.get("weight")
     name = graph.nodes[weight.index].name if isinstance(weight, Ref) else ""
-    if not name:
+    kernel = _stored(network, name)
+    if kernel is None:
         return False  # a kernel that was computed may be masked
-    kernel = network.get_parameter(name).detach()
     size = kernel.shape[2 + axis]
     stride, dilation = (_along(given.get(each, 1), axis) for each in ("stride", "dilation"))
     padding = given.get("padding", 0)
@@ -92,6 +92,13 @@ def _reads_later(network: nn.Module, graph: Graph, node: Node, axis: int) -> boo
     # The kernel's first element that reads behind a place's own share of the input.
     first = -(-(stride + before) // dilation)
     return before > 0 and first < size and bool(kernel.narrow(2 + axis, first, size - first).any())
+
+
+def _stored(network: nn.Module, name: str) -> Tensor | None:
+    """The parameter or buffer of that name; a blur's kernel is a buffer."""
+    keeper, _, own = name.rpartition(".")
+    found = getattr(network.get_submodule(keeper), own, None) if own else None
+    return found.detach() if isinstance(found, Tensor) else None
 
 
 def _along(value: Any, axis: int) -> int:

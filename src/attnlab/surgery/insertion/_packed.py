@@ -22,7 +22,7 @@ from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
-from attnlab.residuals.watching import SeenStep, Watchable, watching
+from attnlab.residuals.watching import SeenStep, watchable_in, watching
 from attnlab.surgery.insertion._causal import MUCH, TokenStates, without_padding
 
 _INSTEAD = "Use a gate that is the same for every input: 'asr:se'."
@@ -33,7 +33,7 @@ def refuse_mixing(
 ) -> None:
     """Raise `SiteError` if a gate over all tokens at one of `sites` would see several images or
     texts at once, or padding that nobody tells it of."""
-    found = Watchable(run, tuple(find_steps(run.graph)), ())
+    found = watchable_in(network, run, find_steps(run.graph))
     arguments = as_call(network, example)
     with evaluating(network), watching(network, probe := _Probe(), found=found):
         before = probe.of(network, without_padding(network, *arguments))
