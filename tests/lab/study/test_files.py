@@ -26,6 +26,7 @@ RUNS = {
     "asr-networks": 3 * 4 * 5,
     "asr-acnet": 3 * 5,
     "asr-vgg": 3 * 5,
+    "asr-vit": 2 * 2 * 5,
     "asr-settling": 6 * 2 * 2 * 5,
     "shapes-demo": 2 * 2,
     "shapes-seeds": 4 * 5,
