@@ -111,7 +111,7 @@ def test_what_a_killed_machine_has_saved_another_goes_on_from(
     bucket: Objects, tmp_path: Path
 ) -> None:
     study = small_study(
-        attention="se", recipe={"name": "digits", "epochs": 6, "batch_size": 10}, threads=1
+        attention="se", recipe={"name": "digits", "epochs": 100, "batch_size": 10}, threads=1
     )
     (run,) = planned_runs(study)
     killed = machine(tmp_path / "a", study)
@@ -128,7 +128,7 @@ def test_what_a_killed_machine_has_saved_another_goes_on_from(
     after = of_run(bucket, "finished", run.run_id)
     # Epochs with the seconds that they took on the machine that was killed: not made again.
     assert after["metrics.jsonl"].startswith(before["metrics.jsonl"])
-    assert 1 <= len(before["metrics.jsonl"].splitlines()) < 6
+    assert 1 <= len(before["metrics.jsonl"].splitlines()) < 100
     run_study(study, tmp_path / "local", HereExecutor())
     there, here = (json.loads(files["manifest.json"])["files"]["model.safetensors"] for files in (
         after, {"manifest.json": (tmp_path / "local" / run.run_id / "manifest.json").read_bytes()}
