@@ -213,7 +213,18 @@ def test_nothing_that_is_read_is_written_over(tmp_path, capsys, monkeypatch):
     for output in ("a.safetensors", "./a.safetensors", "link.safetensors"):
         for words in (("a.safetensors",), ("resnet20", "--weights", "a.safetensors")):
             assert "would be written over what is read" in fails(capsys, *words, "-o", output)
+    others = (["insert", "--gate", "se"], ["fuse"], ["shorten", "--remove", "1"])
+    for command, *options in others:
+        with pytest.raises(SystemExit):
+            main([command, "a.safetensors", *options, "-o", "a.safetensors"])
+        assert "would be written over what is read" in capsys.readouterr().err
     assert source.read_bytes() == before
+    (tmp_path / "run").mkdir()
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(before)
+    message = fails(capsys, "run", "-o", "run/model.safetensors")
+    assert "would be written over what is read" in message
+    assert weights.read_bytes() == before
     copied = tmp_path / "a.weights"  # any name: what a file holds says which network it is
     copied.write_bytes(before)
     main(["fold", "a.weights", "-o", "p.safetensors"])
