@@ -23,6 +23,9 @@ RUNS = {
     "all-gates-wider": 6 * 5,
     "all-gates-cifar10": 25 * 5,
     "gate-starts-cifar10": 14 * 5,
+    "gate-starts-branches": 3 * 5,
+    "all-gates-cifar10-wider": 4 * 5,
+    "all-gates-cifar10-frozen": 15 * 5,
     "asr-networks": 3 * 4 * 5,
     "asr-acnet": 3 * 5,
     "asr-vgg": 3 * 5,
@@ -47,6 +50,9 @@ PLANNED = (
     "all-gates-wider",
     "all-gates-cifar10",
     "gate-starts-cifar10",
+    "gate-starts-branches",
+    "all-gates-cifar10-wider",
+    "all-gates-cifar10-frozen",
     "asr-networks",
     "asr-acnet",
     "asr-vgg",
@@ -164,22 +170,60 @@ def test_controls_of_all_gates_share_its_plain_network_and_its_seeds() -> None:
     assert plain("all-gates") == plain("all-gates-frozen") == plain("all-gates-wider")
 
 
+def _by_gate(name: str, *but: str) -> dict[str, list[dict[str, object]]]:
+    """The settings of every run of a study but for these, by its gate."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for run in planned_runs(load_study(name)):
+        settings = run.config.model_dump(exclude=set(but))
+        found.setdefault(str(settings.pop("attention")), []).append(settings)
+    return found
+
+
 def test_starts_of_gates_pair_with_the_table_of_all_gates() -> None:
     """By settings, because the data are not here: plain is that plain network, and without its
     start and its options every other row is a row of that table, or a constant."""
-
-    def common(name: str) -> dict[str, list[dict[str, object]]]:
-        found: dict[str, list[dict[str, object]]] = {}
-        for run in planned_runs(load_study(name)):
-            settings = run.config.model_dump(exclude={"start", "gate_options"})
-            found.setdefault(str(settings.pop("attention")), []).append(settings)
-        return found
-
-    ours, table = common("gate-starts-cifar10"), common("all-gates-cifar10")
+    studies = ("gate-starts-cifar10", "all-gates-cifar10")
+    ours, table = (_by_gate(name, "start", "gate_options") for name in studies)
     assert ours["none"] == table["none"]
     assert ours.keys() - table.keys() == {"scale"}
     for gate in ours.keys() - {"scale"}:
         assert all(settings in table[gate] for settings in ours[gate]), gate
+
+
+def test_controls_on_cifar10_pair_with_its_table_of_all_gates() -> None:
+    """Never trained, a row is that table's but for `trainable`; a wider network is its plain one
+    but for the widths; and with branches at 1 all is as in the starts but for that."""
+    frozen, table, wider = (
+        _by_gate(f"all-gates-cifar10{which}", "gate_options", "backbone_options")
+        for which in ("-frozen", "", "-wider")
+    )
+    assert all(frozen[gate] == table[gate] for gate in frozen)
+    assert wider.keys() == {"none"}
+    assert all(settings in table["none"] for settings in wider["none"])
+    others = {run.config.attention for run in planned_runs(load_study("gate-starts-cifar10"))}
+    alike = {"srm", "gc", "gct", "simam", "ge"}
+    """Their networks are there without training: constants, and gates without parameters."""
+    assert frozen.keys() | others | alike == table.keys() | {"scale"}
+    branches, starts = (
+        _by_gate(name, "backbone_options", "start", "gate_options")
+        for name in ("gate-starts-branches", "gate-starts-cifar10")
+    )
+    assert all(each in starts[gate] for gate, runs in branches.items() for each in runs)
+
+
+def test_branches_of_a_regnet_begin_at_0_or_at_1() -> None:
+    """What gate-starts-branches changes, and all that it changes."""
+    weights = []
+    for name in ("gate-starts-cifar10", "gate-starts-branches"):
+        config = planned_runs(load_study(name))[0].config
+        torch.manual_seed(0)
+        network = attnlab.create(config.backbone, num_classes=10, **config.backbone_options)
+        weights.append(network.state_dict())
+    zero, one = weights
+    last = {name for name in zero if name.endswith("conv3.bn.weight")}
+    assert len(last) == 13
+    assert all(not zero[name].any() and bool((one[name] == 1).all()) for name in last)
+    assert all(bool((zero[name] == one[name]).all()) for name in zero.keys() - last)
 
 
 def test_wider_networks_are_as_large_as_the_gates_that_they_name() -> None:
@@ -192,3 +236,21 @@ def test_wider_networks_are_as_large_as_the_gates_that_they_name() -> None:
             gated, _ = attnlab.insert(network, gate, example=torch.zeros(1, 3, 8, 8))
             sizes[gate] = (sum(each.numel() for each in gated.parameters()), wanted)
     assert all(own == wanted for own, wanted in sizes.values()), sizes
+
+
+def test_wider_regnets_have_the_sizes_of_their_header() -> None:
+    """And these are nearly those of the gates; counted here, by adding up parameters."""
+    header = list_studies()["all-gates-cifar10-wider"].read_text(encoding="utf-8")
+    gates = {"sem": 2_470_573, "bam": 2_592_774, "scse, ese": 3_371_751}
+    for entry in load_study("all-gates-cifar10-wider").attention[1:]:
+        network = attnlab.create("timm:regnetx_002", num_classes=10, **entry.backbone_options)
+        size = sum(each.numel() for each in network.parameters())
+        named = entry.label.removeprefix("as many as ")
+        assert f"{size:,}   {named.split(',')[0]}" in header
+        assert size == pytest.approx(gates[named], rel=0.005)
+        gated, _ = attnlab.insert(
+            attnlab.create("timm:regnetx_002", num_classes=10),
+            named.split(", ")[0],
+            example=torch.zeros(1, 3, 32, 32),
+        )
+        assert sum(each.numel() for each in gated.parameters()) == gates[named]
