@@ -34,18 +34,22 @@ from attnlab.results.study import read_study
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "tables" / "gates-digits-resnet20.json"
+WIDER = {"backbone_options": {"parameters": 280_000}}
+WIDE = [{"gate": "none", "label": "wider", **WIDER}, {"gate": "se", "label": "both", **WIDER}]
 MEASURED: dict[str, Any] = {"measure": {"images": 16, "inference_images": 0, "corruptions": 8}}
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of two seeds, the same with another recipe, and another gate with one seed."""
+    """A study of two seeds, the same with another recipe, another gate with one seed, and a wider
+    network, plain and with a gate."""
     out = tmp_path_factory.mktemp("runs")
     slower = {"name": "digits", "epochs": 2, "batch_size": 50, "lr": 0.05}
     for study in (
         small_study(seeds=2, **MEASURED),
         small_study(name="slower", seeds=2, recipe=slower),
         small_study(name="single", attention=["none", "eca"]),
+        small_study(name="wide", attention=WIDE, seeds=2),
     ):
         run_study(study, out, HereExecutor())
     return out
@@ -166,6 +170,22 @@ def test_another_recipe_is_refused(runs: Path, capsys: pytest.CaptureFixture[str
         "se: refused. It was not made by the table's plan: recipe.lr was 0.1, is 0.05." in printed
     )
     assert table.read_text(encoding="utf-8") == before
+
+
+def test_a_wider_network_is_a_row_only_without_a_gate(runs: Path) -> None:
+    """The control that has as many parameters; with a gate in it nobody knows which of the two
+    did it."""
+    table = begun(runs)
+    found = submit_rows("wide", table, runs, add=True)
+    wanted = "It was not made by the table's plan: backbone_options.parameters was left out, is 280"
+    assert list(found.refused) == ["both"]
+    assert found.refused["both"].startswith(wanted)
+    wider, plain = (SharedTable.load(table).row(label) for label in ("wider", "plain"))
+    assert wider.gate == WIDER
+    assert plain.gate == {}
+    assert not wider.plain
+    assert abs(wider.runs[0].parameters - 280_000) < 150
+    assert SharedTable.load(table).judged().keys() == {"se", "wider"}
 
 
 def test_a_missing_seed_is_refused(runs: Path) -> None:

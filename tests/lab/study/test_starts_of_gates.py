@@ -70,6 +70,46 @@ def test_every_question_takes_the_rows_that_it_names(example: ModuleType) -> Non
     }
 
 
+def test_a_wider_network_is_compared_with_the_gates_of_its_size(example: ModuleType) -> None:
+    gates = table(plain=PLAIN, se=[64.0, 64.0, 64.0], eca=[1.0, 2.0, 3.0])
+    starts = table(plain=PLAIN, as_many_as_se=[61.0, 64.0, 65.0])
+    se, eca = (
+        replace(row, runs=tuple(replace(run, parameters=size) for run in row.runs))
+        for row, size in zip(gates.rows[1:], (1000, 1021), strict=True)
+    )
+    wide = replace(
+        starts.rows[1], runs=tuple(replace(run, parameters=1010) for run in starts.rows[1].runs)
+    )
+    found = example.questions(
+        replace(starts, rows=(starts.rows[0], wide)),
+        replace(gates, rows=(gates.rows[0], se, eca)),
+    )
+    means = {
+        asked: {row: each.difference.mean for row, each in rows.items()}
+        for asked, rows in found.items()
+    }
+    assert means == {
+        "as many parameters, no gate − plain": {"as many as se": pytest.approx((1 + 2 + 4) / 3)},
+        "the gate − as many parameters": {"se": pytest.approx((3 + 0 - 1) / 3)},
+    }
+
+
+def test_branches_that_begin_at_1_are_compared_with_those_that_begin_at_0(
+    example: ModuleType,
+) -> None:
+    """Each difference is to the plain network of its own table."""
+    gates = table(plain=PLAIN, se=[50.0, 53.0, 51.0])
+    starts = table(plain=PLAIN, constant_2=[61.0, 64.0, 60.0])
+    branches = table(plain=[80.0, 82.0, 84.0], constant_2=[80.0, 81.0, 83.0], se=[79.0, 81.0, 82.0])
+    own, both = example.where_branches_begin_at_1(branches, starts, gates).values()
+    assert own["constant 2"].difference.mean == pytest.approx(-2 / 3)
+    assert own["se"].difference.mean == pytest.approx(-4 / 3)
+    assert both["constant 2"].difference.mean == pytest.approx((0 - 1 + -1 - 2 + -1 + 1) / 3)
+    by_seed = [-1 + 10, -1 + 9, -2 + 10]
+    assert both["se"].difference.mean == pytest.approx(np.mean(by_seed))
+    assert both["se"].difference.p_value == pytest.approx(stats.ttest_1samp(by_seed, 0).pvalue)
+
+
 def test_tables_with_another_plain_network_are_refused(example: ModuleType) -> None:
     other = table(plain=[60.0, 62.0, 61.5])
     with pytest.raises(SystemExit, match="Expected the same plain network in both tables"):

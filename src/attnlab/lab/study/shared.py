@@ -2,7 +2,8 @@
 
 A row enters only if its runs are finished and whole, are made from the table's own settings, data
 and threads but for the gate, have all of its seeds, and if their weights, tested anew, have the
-result that is written down."""
+result that is written down. A row without a gate is the network with other options of its own: the
+control that has as many parameters as a gate."""
 
 from __future__ import annotations
 
@@ -38,6 +39,8 @@ from attnlab.subject import open_run
 
 OF_THE_GATE = ("attention", "gate_options", "where", "start", "place", "shared", "seed")
 """Settings in which the runs of a table may differ."""
+OF_THE_NETWORK = "backbone_options"
+"""And those in which a row without a gate may: a network that has one differs by its gate alone."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class SharedRow:
     label: str
     plain: bool
     gate: dict[str, object]
-    """Its settings, without the seed."""
+    """Its settings, without the seed; without a gate, the network's options if they are others."""
     sources: dict[str, str]
     """Checksums of classes that are not attnlab's."""
     runs: tuple[SharedRun, ...]
@@ -269,7 +272,7 @@ def check_row(
     for seed in table.seeds:
         stored = by_seed[seed].stored_in(out)
         identity = _checked_identity(table, stored, seed)
-        gates.append(_of_gate(identity.settings))
+        gates.append(_of_row(identity.settings, table.plan))
         sources.append(identity.sources)
         runs.append(_run(table, stored, seed, trust=trust))
     if any(each != gates[0] for each in gates) or any(each != sources[0] for each in sources):
@@ -321,7 +324,11 @@ def _checked_identity(table: SharedTable, stored: StoredRun, seed: int) -> Ident
             f"{identity.settings.get('seed', 0)}."
         )
     wanted = Identity(settings=table.plan, data=table.data, threads=table.threads)
-    own = identity.model_copy(update={"settings": _common(identity.settings), "sources": {}})
+    shared = _common(identity.settings)
+    if _is_control(identity.settings, table.plan):
+        shared = {name: each for name, each in shared.items() if name != OF_THE_NETWORK}
+        shared |= {name: each for name, each in table.plan.items() if name == OF_THE_NETWORK}
+    own = identity.model_copy(update={"settings": shared, "sources": {}})
     if found := wanted.differences(own):
         raise InputError(f"It was not made by the table's plan: {'; '.join(found)}.")
     return identity
@@ -331,8 +338,17 @@ def _common(settings: Mapping[str, object]) -> dict[str, object]:
     return {name: each for name, each in settings.items() if name not in OF_THE_GATE}
 
 
-def _of_gate(settings: Mapping[str, object]) -> dict[str, object]:
-    return {name: settings[name] for name in OF_THE_GATE if name in settings and name != "seed"}
+def _is_control(settings: Mapping[str, object], plan: Mapping[str, object]) -> bool:
+    """Whether it is a network without gates that has other options than the plan's."""
+    return "attention" not in settings and settings.get(OF_THE_NETWORK) != plan.get(OF_THE_NETWORK)
+
+
+def _of_row(settings: Mapping[str, object], plan: Mapping[str, object]) -> dict[str, object]:
+    """What sets it apart from the table's plain network."""
+    own = {name: settings[name] for name in OF_THE_GATE if name in settings and name != "seed"}
+    if _is_control(settings, plan):
+        own[OF_THE_NETWORK] = settings.get(OF_THE_NETWORK, {})
+    return own
 
 
 def _run(table: SharedTable, stored: StoredRun, seed: int, *, trust: bool) -> SharedRun:
