@@ -30,6 +30,7 @@ RUNS = {
     "asr-acnet": 3 * 5,
     "asr-vgg": 3 * 5,
     "asr-vit": 2 * 2 * 5,
+    "asr-cnns": 2 * 5 * 3 * 5,
     "asr-settling": 6 * 2 * 2 * 5,
     "shapes-demo": 2 * 2,
     "shapes-seeds": 4 * 5,
@@ -80,6 +81,33 @@ def test_tables_share_the_runs_that_they_share() -> None:
     )
     assert len(first & fourth) == 2 * 3 * 5  # plain and StepNet
     assert len(first & lottery) == 2 * 5  # plain and SE on CIFAR-100
+
+
+def test_networks_of_asr_have_the_recipes_of_their_columns() -> None:
+    """Supplement, Table 2: drops of the rate, its weight decay, and a cosine for ACNet."""
+    found = {}
+    for run in planned_runs(load_study("asr-cnns")):
+        made = run.config.recipe
+        own = (made.schedule, made.milestones, made.weight_decay)
+        assert found.setdefault(run.config.backbone, own) == own
+        assert (made.epochs, made.batch_size, made.lr) == (164, 128, 0.1)
+    drops = ("multistep", (60, 120, 160), 5e-4)
+    assert found == {
+        "vgg19_bn": drops,
+        "shufflenet_v2": drops,
+        "mobilenet_v1": drops,
+        "repvgg_a0": ("multistep", (130,), 1e-4),
+        "resnet56_acnet": ("cosine", (), 1e-4),
+    }
+    small, *done = (
+        {run.run_id for run in planned_runs(study)}
+        for study in (
+            load_study("asr-cnns").smaller(),
+            load_study("asr-networks"),
+            load_study("asr-acnet"),
+        )
+    )
+    assert small <= set.union(*done)  # runs that are made once
 
 
 def test_table_6_has_both_columns_of_the_paper() -> None:
