@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from attnlab.cli._show import print_python
 from attnlab.cli._study_shared import (
@@ -58,8 +56,10 @@ class MeasureStudy:
       attnlab study measure demo --only stiffness --images 1000
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """The name of a study that was run."""
+    study: Name
+    """A study that was run: its TOML file or its name."""
+    small: bool = False
+    """The form of a paper's table that runs in minutes."""
     out: str = "runs"
     """Where the runs are: a folder or an address."""
     only: tuple[str, ...] = ()
@@ -118,18 +118,19 @@ def measure_command(action: MeasureStudy) -> None:
     """Measure, and print what was measured."""
     from attnlab._imported import import_from
     from attnlab.lab.study import measure_study
+    from attnlab.lab.study.files import stored_name
 
     for folder in action.import_from:
         import_from(folder)
-    only = action.only or None
+    name, only = stored_name(action.study, small=action.small), action.only or None
 
     def report(entry: RunEntry, found: dict[str, Measured]) -> None:
-        names = ", ".join(f"{name} {one.seconds:.1f} s" for name, one in found.items())
-        print(f"  {entry}: {names or 'nothing is missing'}", flush=True)
+        measured = ", ".join(f"{what} {one.seconds:.1f} s" for what, one in found.items())
+        print(f"  {entry}: {measured or 'nothing is missing'}", flush=True)
 
-    number = measure_study(action.name, action.out, only, action.images, report)
-    print(f"{number} measurements; the table of {action.name} is up to date")
-    arguments = [repr(action.name), repr(action.out)]
+    number = measure_study(name, action.out, only, action.images, report)
+    print(f"{number} measurements; the table of {name} is up to date")
+    arguments = [repr(name), repr(action.out)]
     arguments += [] if only is None else [f"only={only!r}"]
     arguments += [] if action.images is None else [f"images={action.images}"]
     print()

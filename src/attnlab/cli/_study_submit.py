@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from attnlab.cli._show import print_python, rich_table
+from attnlab.cli._study_shared import Name
 
 
 @dataclass(frozen=True)
@@ -20,11 +18,13 @@ class SubmitRows:
       attnlab study submit demo --table table.json --add
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """The name of a study that was run."""
+    study: Name
+    """A study that was run: its TOML file or its name."""
     table: Path
     """The table's JSON file. With --add a file that is not there is begun, by the plain runs of the
     study."""
+    small: bool = False
+    """The form of a paper's table that runs in minutes."""
     out: str = "runs"
     """Where the runs are: a folder or an address."""
     add: bool = False
@@ -38,11 +38,13 @@ def submit_command(action: SubmitRows) -> None:
     from attnlab._imported import import_from
     from attnlab.cli._show import console
     from attnlab.lab.study import submit_rows
+    from attnlab.lab.study.files import stored_name
 
     for folder in action.import_from:
         import_from(folder)
+    name = stored_name(action.study, small=action.small)
     found = submit_rows(
-        action.name, action.table, action.out, add=action.add, trust=bool(action.import_from)
+        name, action.table, action.out, add=action.add, trust=bool(action.import_from)
     )
     for label, why in found.refused.items():
         print(f"  {label}: refused. {why}")
@@ -53,7 +55,7 @@ def submit_command(action: SubmitRows) -> None:
         print(found.table.verdict)
     print(f"wrote {action.table}" if action.add and found.fitting else "nothing was written")
     print()
-    arguments = f"{action.name!r}, {str(action.table)!r}, {action.out!r}"
+    arguments = f"{name!r}, {str(action.table)!r}, {action.out!r}"
     more = ", add=True" if action.add else ""
     print_python("import attnlab", f"attnlab.lab.study.submit_rows({arguments}{more})")
     if found.refused:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import OptionError
 from attnlab.data import Batch, Facts, Value
+from attnlab.networks.create import check_network
 from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.metric import Metric
 from attnlab.tasks._average_precision import (
@@ -164,6 +165,10 @@ class Detection(Task[list[Found]]):
                 f"{backbone!r} starts with, and that is random. Give trained weights "
                 f"(backbone options weights = …), or set frozen_stages = 0 and norm_eval = false."
             )
+
+    @classmethod
+    def check_backbone(cls, backbone: str) -> None:
+        check_network(backbone)
 
     def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
         network = build_detector(backbone, options, self.facts, self.plan)

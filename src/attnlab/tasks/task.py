@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError, check_options
 from attnlab.data import Batch, Data, Facts, Value
-from attnlab.networks.create import create
+from attnlab.networks.create import check_network, create
 from attnlab.results.details import DetailsResult
 from attnlab.results.metric import Metric
 
@@ -100,6 +100,11 @@ class Task(ABC, Generic[P]):
         message calls it."""
         check_options(what, cls, options, skip=("facts",))
 
+    @classmethod
+    def check_backbone(cls, backbone: str) -> None:
+        """Refuse a name that no network of the task has, before any data are read; nothing for a
+        task whose `build` has names of its own."""
+
     def prepared(self, data: Data) -> Data:
         """Return the data as networks of this task take them; most take them as they are."""
         return data
@@ -169,6 +174,10 @@ class CreatedTask(Task[P]):
     @abstractmethod
     def num_classes(self) -> int | None:
         """The number of classes for `attnlab.create`."""
+
+    @classmethod
+    def check_backbone(cls, backbone: str) -> None:
+        check_network(backbone)
 
     def build(self, backbone: str, options: Mapping[str, Value]) -> nn.Module:
         return create_backbone(backbone, self.num_classes, options)

@@ -99,14 +99,41 @@ def test_failures_are_listed_and_end_with_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = tmp_path / "mine.toml", tmp_path / "runs"
-    path.write_text(STUDY.partition("[paper]")[0].replace('"none", "se"', '"sse"'))
+    path.write_text(STUDY.partition("[paper]")[0].replace('["none", "se"]', '"se"'))
+    path.write_text(path.read_text() + 'where = "blocks:99"\n')
     with pytest.raises(SystemExit) as ended:
         main(["study", "run", str(path), "--out", str(out)])
     assert ended.value.code == 1
     printed = capsys.readouterr().out
-    assert "digits resnet20 sse seed 0: FAILED: Unknown gate 'sse'. Did you mean " in printed
+    why = "where='blocks:99': 99 does not exist in this network"
+    assert f"digits resnet20 se @ blocks:99 seed 0: FAILED: {why}" in printed
     assert "2 runs failed; log.txt and failure.json of each say why:" in printed
-    assert "Unknown gate 'sse'" in shown(capsys, "status", str(path), "--out", str(out))
+    assert "where='blocks:99'" in shown(capsys, "status", str(path), "--out", str(out))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('"sse"', "Unknown gate 'sse'. Did you mean 'scse' or 'se' or 'sge'?"),
+        ('"asr:see"', "Unknown gate 'see'. Did you mean 'se'"),
+        (
+            '{ gate = "se", options = { redction = 4 } }',
+            "Gate 'se' has no option 'redction'. Did you mean 'reduction'?",
+        ),
+        ('{ gate = "se", options = { reduction = "4" } }', "reduction"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, message: str
+) -> None:
+    """Though it is in the last row, and the plain one would be trained first."""
+    path, out = tmp_path / "mine.toml", tmp_path / "runs"
+    path.write_text(STUDY.partition("[paper]")[0].replace('"se"]', f"{row}]"))
+    assert message in refused(capsys, "run", str(path), "--out", str(out))
+    assert not out.exists()
+    path.write_text(STUDY.partition("[paper]")[0].replace('"resnet20"', '["resnet20", "resnet2x"]'))
+    assert "Unknown network 'resnet2x'." in refused(capsys, "run", str(path), "--out", str(out))
+    assert not out.exists()
 
 
 def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +147,32 @@ def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert refused(capsys, "run", str(path), "--slots", "0") == (
         "attnlab: Expected slots to be at least 1 but got 0.\n"
+    )
+
+
+def test_finished_runs_by_the_file_or_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`measure` and `submit` find a study as `run` and `show` do."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(
+        STUDY.replace('title = "Small"', 'name = "mine"') + "[small]\nseeds = 3\n"
+    )
+    finish(Path("runs"), load_study("small.toml"), noisy)
+    finish(Path("runs"), load_study("small.toml").smaller(), noisy)
+    for small, name in (((), "mine"), (("--small",), "mine-small")):
+        ending = shown(capsys, "measure", "small.toml", *small, "--only", "speed")
+        assert f"the table of {name} is up to date\n" in ending
+        assert f"attnlab.lab.study.measure_study('{name}', 'runs', only=('speed',))" in ending
+    with pytest.raises(SystemExit) as ended:
+        main(["study", "submit", "small.toml", "--table", "table.json", "--add"])
+    assert ended.value.code == 1
+    by_file = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["study", "submit", "mine", "--table", "table.json", "--add"])
+    assert capsys.readouterr().out == by_file
+    assert refused(capsys, "measure", "other.toml") == (
+        "attnlab: There is no file 'other.toml'. Expected the TOML file of a study.\n"
     )
 
 

@@ -12,6 +12,7 @@ from attnlab.data import Facts
 from attnlab.gates import GATES
 from attnlab.lab.statistics import seeds_needed
 from attnlab.lab.study import list_studies, load_study, planned_runs
+from attnlab.lab.study.grid import check_names
 from attnlab.lab.training.placement import stand_in_config
 from attnlab.subject.building import build_network
 from attnlab.tasks import build_task
@@ -62,7 +63,9 @@ PLANNED = (
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_grid_is_the_papers(name: str) -> None:
-    assert len(planned_runs(load_study(name))) == RUNS[name]
+    runs = planned_runs(load_study(name))
+    assert len(runs) == RUNS[name]
+    check_names(runs)  # all networks, gates and options exist
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -96,7 +96,10 @@ def test_a_signal_says_what_was_saved(
 
 def test_a_pipe_that_is_closed_is_no_success(tmp_path: Path) -> None:
     """Nobody reads from the beginning on: nothing is started."""
-    study = STUDY.replace('"none"', '["sse", "ssse", "sssse"]').replace("seeds = 2", "seeds = 1")
+    rows = ", ".join(
+        f'{{ gate = "se", label = "{block}", where = "blocks:{block}" }}' for block in (97, 98, 99)
+    )
+    study = STUDY.replace('"none"', f"[{rows}]").replace("seeds = 2", "seeds = 1")
     (tmp_path / "bad.toml").write_text(study)
     reading, writing = os.pipe()
     process = subprocess.Popen(

@@ -65,6 +65,10 @@ class UltralyticsTask(TaskTrainedElsewhere[P]):
         if "imgsz" in options:
             check_size(options["imgsz"])
 
+    @classmethod
+    def check_backbone(cls, backbone: str) -> None:
+        network_name(backbone)
+
     @property
     def title(self) -> str:
         """The task, for messages."""

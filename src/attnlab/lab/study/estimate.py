@@ -15,10 +15,9 @@ from attnlab._errors import AttnlabError
 from attnlab.data import Batch, Facts, load_data
 from attnlab.data.batches import Chunk
 from attnlab.data.known import CIFAR, SETS
-from attnlab.gates import parse_gate
 from attnlab.lab.study.cost import StepTable, StudyCost, TimeSpan, cost_of
 from attnlab.lab.study.definition import Study
-from attnlab.lab.study.grid import PlannedRun, planned_runs
+from attnlab.lab.study.grid import PlannedRun, check_names, planned_runs
 from attnlab.lab.study.plan import extended
 from attnlab.lab.study.store import State, Store
 from attnlab.lab.training.config import RunConfig
@@ -109,7 +108,7 @@ def plan_study(
     states: list[State] = [
         store.state(entries[run.cell, run.seed]) if entries else "waiting" for run in runs
     ]
-    timed, wrong = _Steps(report or (lambda _: None), steps), _unknown_gate(runs)
+    timed, wrong = _Steps(report or (lambda _: None), steps), _wrong_name(runs)
     order = list(dict.fromkeys(run.cell for run in runs))
     for cell in sorted(order, key=lambda cell: not cell.plain):
         own = [(run, state) for run, state in zip(runs, states, strict=True) if run.cell == cell]
@@ -126,14 +125,12 @@ def plan_study(
     return PlannedStudy(tuple(runs), tuple(states), estimates, problem)
 
 
-def _unknown_gate(runs: Sequence[PlannedRun]) -> str:
-    """What is wrong with the name of a gate; empty if nothing is."""
-    for gate in dict.fromkeys(run.config.attention for run in runs):
-        try:
-            if gate != "none":
-                parse_gate(gate)
-        except AttnlabError as error:
-            return str(error)
+def _wrong_name(runs: Sequence[PlannedRun]) -> str:
+    """Which network, gate or option does not exist; empty if all do."""
+    try:
+        check_names(runs)
+    except AttnlabError as error:
+        return str(error)
     return ""
 
 

@@ -25,22 +25,30 @@ def study_table_of(file: Path) -> dict[str, Any]:
 def stored_name(given: str, *, small: bool = False) -> str:
     """The name under which a study is stored that is given by its file or its name, as commands
     take it."""
-    file = Path(given)
-    name = str(study_table_of(file).get("name", file.stem)) if file.is_file() else given
+    file = _given_file(given)
+    name = given if file is None else str(study_table_of(file).get("name", file.stem))
     return f"{name}-small" if small else name
 
 
 def study_file(name: str | Path) -> Path:
     """The file of a study, given as a path or as the bare name of one in `list_studies()`."""
-    path = Path(name)
-    if path.is_file():
-        return path
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        raise InputError(f"There is no file {str(path)!r}. Expected the TOML file of a study.")
+    file = _given_file(name)
+    if file is not None:
+        return file
     known = list_studies()
     if str(name) not in known:
         raise unknown_name("study", str(name), known or ("(none: give the path of a TOML file)",))
     return known[str(name)]
+
+
+def _given_file(given: str | Path) -> Path | None:
+    """The file that is given; None if it is a bare name."""
+    path = Path(given)
+    if path.is_file():
+        return path
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise InputError(f"There is no file {str(path)!r}. Expected the TOML file of a study.")
+    return None
 
 
 def list_studies() -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import Identity, identify
 from attnlab.residuals.where import parse_where
 from attnlab.results.study import StudyCell
+from attnlab.surgery.insertion import check_gate_options
 from attnlab.tasks import task_class
 
 Where = str | tuple[str, ...] | None
@@ -71,6 +73,21 @@ def planned_runs(study: Study) -> list[PlannedRun]:
     _check_paper(study, runs)
     _check_equivalence(study, runs)
     return runs
+
+
+def check_names(runs: Sequence[PlannedRun]) -> None:
+    """Refuse networks, gates and options of gates that do not exist, before anything is trained: in
+    the last row they would be seen when all the others are done."""
+    seen = set()
+    for config in (run.config for run in runs):
+        options = tuple(sorted((name, repr(value)) for name, value in config.gate_options.items()))
+        names = (config.task.name, config.backbone, config.attention, options)
+        if names in seen:
+            continue
+        seen.add(names)
+        task_class(config.task).check_backbone(config.backbone)
+        if config.attention != "none":
+            check_gate_options(config.attention, config.gate_options)
 
 
 def _rows(study: Study) -> list[tuple[str, Module, Where]]:

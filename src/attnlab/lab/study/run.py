@@ -11,7 +11,7 @@ from attnlab._checked import check_whole
 from attnlab._imported import own_folders
 from attnlab.lab.study.definition import Study
 from attnlab.lab.study.executors import Executor, LocalExecutor
-from attnlab.lab.study.grid import planned_runs
+from attnlab.lab.study.grid import check_names, planned_runs
 from attnlab.lab.study.lock import is_claimed
 from attnlab.lab.study.plan import extended_seeds, planned_threads, write_plan
 from attnlab.lab.study.speed import not_timed, time_study
@@ -37,9 +37,7 @@ def run_study(
     worked on by one of them, and all return when the study is complete. A run that failed is tried
     once per call. The study's table is on disk, up to date with every run that ends.
     """
-    check_trackers(study.track)
-    store, executor = Store.at(out), executor or LocalExecutor(devices=study.devices)
-    study = with_threads_of(extended_seeds(store, study), store, executor)
+    store, executor, study = _checked(study, out, executor)
     planned = write_plan(store, study)
     return _finish(store, study, planned, executor, report)
 
@@ -58,9 +56,7 @@ def run_until_decided(
     The looks are planned, so verdicts are by the anytime-valid interval from the first one on.
     """
     check_whole("most_seeds", most_seeds, 1)
-    check_trackers(study.track)
-    store, executor = Store.at(out), executor or LocalExecutor(devices=study.devices)
-    study = with_threads_of(extended_seeds(store, study), store, executor)
+    store, executor, study = _checked(study, out, executor)
     outcomes: list[Outcome] = []
     while True:
         planned = write_plan(store, study, until_decided=True)
@@ -70,6 +66,17 @@ def run_until_decided(
         if failed or len(study.seeds) >= most_seeds or is_decided(study_table(store, planned)):
             return outcomes
         study = study.with_seeds((*study.seeds, max(study.seeds) + 1))
+
+
+def _checked(
+    study: Study, out: str | Path, executor: Executor | None
+) -> tuple[Store, Executor, Study]:
+    """Where its runs are, what works on them, and the study with all that its plans have added;
+    refused is what could only fail."""
+    check_trackers(study.track)
+    check_names(planned_runs(study))
+    store, executor = Store.at(out), executor or LocalExecutor(devices=study.devices)
+    return store, executor, with_threads_of(extended_seeds(store, study), store, executor)
 
 
 def with_threads_of(study: Study, store: Store, executor: Executor) -> Study:

@@ -59,6 +59,12 @@ def resolve(
     )
 
 
+def check_gate_options(gate: str, options: Mapping[str, object]) -> None:
+    """Refuse a gate that does not exist, and options and values that it does not take, before there
+    is a network."""
+    resolve(gate, options)
+
+
 def _without_trainable(options: Mapping[str, object]) -> tuple[dict[str, object], bool]:
     """The options of the gate itself, and whether it trains: that is the same for every gate."""
     given = dict(options)
