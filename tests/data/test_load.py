@@ -254,6 +254,13 @@ def test_a_corrupt_picture_is_named_before_training(tmp_path: Path) -> None:
         load(name="folder", root=str(tmp_path), size=12)
 
 
+def test_options_are_refused_where_there_are_none() -> None:
+    own = DataConfig(name="my_data.Photos", options={"year": 2012})
+    assert own.options == {"year": 2012}
+    with pytest.raises(OptionError, match=r"your own data set .*; 'digits' has none"):
+        DataConfig(name="digits", options={"year": 2012})
+
+
 def test_wrong_folders(tmp_path: Path) -> None:
     where = {"name": "folder", "root": str(tmp_path / "x"), "size": 8}
     with pytest.raises(InputError, match="There is no folder"):

@@ -275,16 +275,17 @@ def test_the_hidden_width_is_at_least_sixteen(channels, hidden):
     assert ODConvFunction(channels, 2, 1).squeeze[0].out_channels == hidden
 
 
-def test_weightnet_weights_are_grouped():
-    """Each half of an output channel's kernel comes from one activation alone."""
+@pytest.mark.parametrize("parts", [1, 2])
+def test_weightnet_weights_are_grouped(parts):
+    """Each part of an output channel's kernel comes from 2 / parts activations alone."""
     torch.manual_seed(0)
-    function = randomised(WeightNetFunction(4, 3, 3))
+    function = randomised(WeightNetFunction(4, 3, 3, parts=parts))
     x = torch.randn(2, 4, 5, 5, dtype=torch.float64)
     activation = function.activate(function.squeeze(x.mean((2, 3)))).sigmoid()
-    written = function.write.weight[:, :, 0, 0]
-    expected = torch.stack([a.repeat_interleave(18) * written[:, 0] for a in activation])
+    written = function.write.weight[:, :, 0, 0].view(3 * parts, 36 // parts, 2 // parts)
+    expected = torch.einsum("bki,kji->bkj", activation.view(2, 3 * parts, -1), written)
     kernel = function(x, EvolutionConv2d(4, 3, 3, function).window).weight
-    torch.testing.assert_close(kernel.flatten(1), expected, **CLOSE)
+    torch.testing.assert_close(kernel.flatten(1), expected.flatten(1), **CLOSE)
 
 
 def test_a_kernel_function_of_ones_own():

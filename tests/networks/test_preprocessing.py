@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import timm
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import nn
+from torchvision.models import ResNet50_Weights
 
 from attnlab.networks.preprocessing import IMAGENET, library_preprocessing
 
@@ -21,3 +24,19 @@ def test_a_network_of_timm_without_a_share_to_crop_sees_the_whole_image() -> Non
     whole = library_preprocessing("timm:resnet18", network, None)
     assert whole is not None
     assert whole.crop == 1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["deeplabv3_resnet50", "fasterrcnn_resnet50_fpn", "raft_small", "r3d_18"]
+)
+def test_nothing_is_known_of_what_is_no_classifier_of_images(name: str) -> None:
+    assert library_preprocessing(f"torchvision:{name}", nn.Identity(), None) is None
+
+
+def test_images_are_prepared_as_torchvision_does() -> None:
+    transform = ResNet50_Weights.IMAGENET1K_V2.transforms()
+    found = library_preprocessing("torchvision:resnet50", nn.Identity(), "IMAGENET1K_V2")
+    assert found is not None
+    assert found.size == (3, *2 * transform.crop_size)
+    assert (list(found.mean), list(found.std)) == (transform.mean, transform.std)
+    assert found.crop == transform.crop_size[0] / transform.resize_size[0] == 224 / 232

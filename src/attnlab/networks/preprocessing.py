@@ -109,10 +109,10 @@ def _of_torchvision(name: str, weights: str | None) -> Preprocessing | None:
     else:
         return None
     transform = chosen.transforms()
-    crops, resizes = (getattr(transform, each, None) for each in ("crop_size", "resize_size"))
-    if not crops or not resizes or not hasattr(transform, "mean"):
+    crops = getattr(transform, "crop_size", ())
+    if len(crops) != 1:  # the height and width of clips have two
         return None  # detectors and segmenters take images of any size
-    (crop,), (resize,) = crops, resizes
+    (crop,), (resize,) = crops, transform.resize_size
     bicubic = getattr(transform, "interpolation", None)
     return Preprocessing(
         (3, crop, crop),

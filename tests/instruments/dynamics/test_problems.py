@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import pytest
 import torch
 from scipy.stats import spearmanr
 
@@ -35,6 +36,25 @@ def test_robertson_conserves_mass():
     torch.testing.assert_close(total, torch.ones_like(total), rtol=1e-10, atol=0)
     # Its Jacobian has columns that sum to zero, so zero is an eigenvalue and SI is at least 0.04.
     assert (stiffness_index(PROBLEMS["robertson"].rhs, solution.states) >= 0.04 - 1e-9).all()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_times_are_even_from_zero_to_the_end(name):
+    problem = PROBLEMS[name]
+    times = problem.times(6)
+    assert (times[0], times[-1], len(times)) == (0, pytest.approx(problem.end), 6)
+    steps = times[2:] / times[1:-1] if problem.log_times else times[1:] - times[:-1]
+    assert steps == pytest.approx(steps[0])
+
+
+def test_robertson_starts_at_time_zero():
+    """The example of SUNDIALS' CVODE prints these digits for t = 0.4."""
+    problem = dataclasses.replace(PROBLEMS["robertson"], end=0.4)
+    solution = solve(problem, 3)
+    assert solution.times[0] == 0
+    assert solution.states[0].tolist() == list(problem.initial)
+    expected = torch.tensor([9.8517e-01, 3.3864e-05, 1.4794e-02], dtype=torch.float64)
+    torch.testing.assert_close(solution.states[-1], expected, rtol=5e-5, atol=0)
 
 
 def test_van_der_pol_period():

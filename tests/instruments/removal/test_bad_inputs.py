@@ -18,6 +18,7 @@ from attnlab._errors import (
     UnknownNameError,
 )
 from attnlab.instruments.removal import removal_curves
+from attnlab.instruments.removal.trial import flat_answers
 from attnlab.surgery.shortening.stand_ins import stand_in_for, take_out
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -176,6 +177,23 @@ def test_a_network_that_answers_with_zeros() -> None:
     assert str(error.value) == (
         "The network returns zeros for 2 of 2 images, so nothing can be said about a change. Is "
         "its last layer still as it was initialised?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "shapes"),
+    [
+        ("a text", "no numbers"),
+        (torch.tensor(1.0), "()"),
+        ((torch.ones(2, 3), torch.ones(3, 4)), "(2, 3), (3, 4)"),
+    ],
+)
+def test_outputs_that_are_not_those_of_each_input(output: object, shapes: str) -> None:
+    with pytest.raises(InputError) as error:
+        flat_answers(output, 2)
+    assert str(error.value) == (
+        "Expected a network that returns numbers for each of 2 inputs along the first axis but "
+        f"got {shapes}."
     )
 
 

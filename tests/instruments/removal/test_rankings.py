@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import attnlab
 from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_curves, removal_order
+from attnlab.instruments.removal.rankings.influence import influence
 from attnlab.instruments.removal.rankings.tns import step_shares
 from attnlab.residuals import Observer
 from attnlab.residuals.watching import watching
@@ -102,6 +103,18 @@ def test_influences_of_tokens_are_means_over_tokens() -> None:
     pairs = [(seen["first"], seen["second"]), (seen["second"], seen["third"])]
     expected = [(1 - F.cosine_similarity(x, y, dim=2)).mean().item() for x, y in pairs]
     assert list(found.values()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_influence_on_streams_is_that_on_all_streams_of_a_token() -> None:
+    numbers = torch.Generator().manual_seed(6)
+    state, following = torch.randn(2, 2, 3, 4, 5, generator=numbers, dtype=torch.float64)
+    found = influence(state, following, channel_axis=3, stream_axis=2)
+    expected = [
+        1 - F.cosine_similarity(x.flatten(), y.flatten(), dim=0)
+        for before, after in zip(state, following, strict=True)
+        for x, y in zip(before, after, strict=True)
+    ]
+    torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_nsi(network: nn.Module) -> None:

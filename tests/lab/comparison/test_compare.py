@@ -13,6 +13,7 @@ from tests.lab.comparison import logs
 import attnlab
 from attnlab import AttnlabError
 from attnlab.lab.comparison import Log, to_text
+from attnlab.lab.comparison.columns import page_table
 from attnlab.lab.comparison.seeds import place_log
 
 
@@ -220,6 +221,11 @@ def test_the_best_value_is_said_to_be_optimistic(tmp_path: Path) -> None:
     found = attnlab.compare(files, "val_acc", at="best")
     assert row(found, "plain").by_seed == {0: 75.0, 1: 74.0}
     assert "the best value of each run was chosen by looking: it is optimistic" in found.notes
+    last = page_table(attnlab.compare(files, "val_acc"))
+    result, best = (last.columns.index(each) for each in ("val_acc", "best"))
+    shown = {str(cells[0]): (str(cells[result]), str(cells[best])) for cells in last.rows}
+    assert {label: means[1] for label, means in shown.items()} == {"plain": "74.50", "se": "72.50"}
+    assert shown["plain"][0].startswith("70.50")
 
 
 @pytest.mark.parametrize(

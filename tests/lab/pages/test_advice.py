@@ -129,6 +129,16 @@ def test_a_plain_network_at_chance_is_said_at_the_top(tmp_path: Path) -> None:
     assert texts(tmp_path, made.name) == []
 
 
+def test_chance_is_judged_by_the_spread_of_a_share(tmp_path: Path) -> None:
+    """Of 10,000 images that are 86 % of one class, 88 % are 5.8 binomial deviations more."""
+    task = Simulated((TOP1,), {"cifar10": 88.0})
+    made = simulate(tmp_path, task=task, data=("cifar10",), gains={"asr:se": 0.5}, paper=False)
+    with_facts(tmp_path, test=10_000, chance=0.86)
+    assert texts(tmp_path, made.name) == []
+    with_facts(tmp_path, test=10_000, chance=0.879)
+    assert texts(tmp_path, made.name) == ["The plain network on cifar10 has learned nothing."]
+
+
 def test_masks_no_better_than_one_class_everywhere_are_said_at_the_top(tmp_path: Path) -> None:
     overlap = Metric(name="miou", label="mIoU", unit="%", scale=100)
     task = Simulated((overlap,), {"cifar10": 10.2})

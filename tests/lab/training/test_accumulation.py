@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnlab.data import Batch
 from attnlab.lab.training import one_epoch
-from attnlab.lab.training.accumulation import divided, what_differs
+from attnlab.lab.training.accumulation import divided, joined, what_differs
 from attnlab.lab.training.state import build_state
 from attnlab.tasks import Task
 from attnlab.tasks.segmentation import Segmentation, soft_dice
@@ -152,3 +152,15 @@ def test_parts_are_as_equal_as_can_be() -> None:
     sizes = [len(part.batch.inputs) for part in divided(batch(), 4)]
     assert sizes == [2, 3, 3, 3]
     assert sum(part.share for part in divided(batch(), 4)) == pytest.approx(1)
+
+
+def test_a_figure_that_a_part_lacks_is_the_mean_over_the_others() -> None:
+    """By the sums over 2, 3 and 5 images, of which the 3 have no accuracy."""
+    accuracies = {0: torch.tensor(0.5), 2: torch.tensor(0.8)}
+    losses = [
+        Loss(torch.tensor(mean), {"accuracy": accuracies[n]} if n in accuracies else {})
+        for n, mean in enumerate((1.0, 2.0, 4.0))
+    ]
+    found = joined(losses, [0.2, 0.3, 0.5])
+    assert float(found.mean) == pytest.approx((2 * 1 + 3 * 2 + 5 * 4) / 10)
+    assert float(found.figures["accuracy"]) == pytest.approx((2 * 0.5 + 5 * 0.8) / 7)

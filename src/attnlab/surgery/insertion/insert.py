@@ -146,7 +146,7 @@ def _written_down(
     by_function = callable(how.where)
     return Insertion(
         name_of_gate(gate),
-        None if callable(how.where) or how.where is None else parse_where(how.where),
+        None if callable(how.where) else parse_where(how.where),
         list(dict.fromkeys(chosen)) if by_function else None,
         how.start,
         how.place,
