@@ -25,6 +25,7 @@ class Returns(nn.Module):
         (lambda x: x[x > 0], True),
         (lambda x: x[torch.where(x[:, 0] > 0)], True),
         (lambda x: x[(x[:, 0] > 0).nonzero()[:, 0]], True),
+        (lambda x: x[torch.where(condition=x[:, 0] > 0)], True),
         (lambda x: torch.where(x > 0, x, -x), False),
         (lambda x: torch.where(x > 0, input=x, other=-x), False),
         (lambda x: x[torch.arange(2)], False),

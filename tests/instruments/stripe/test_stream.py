@@ -36,6 +36,15 @@ def test_tiny_spread_beside_a_large_mean_is_kept():
     assert stream.spread().item() == pytest.approx(exact, rel=1e-4)
 
 
+def test_only_gates_with_places_have_maps():
+    channels, places = GateStream(1), GateStream(1)
+    channels.see(torch.rand(3, 4, 1, 1), 3, [(0, 1)])
+    assert channels.maps == {}
+    gate = torch.rand(3, 4, 1, 5)
+    places.see(gate, 3, [(0, 1)])
+    torch.testing.assert_close(places.maps[0], gate[1].mean(0))
+
+
 def test_first_difference_of_a_geometric_approach():
     epochs = np.arange(6)
     values = 0.5 + np.outer(0.5**epochs, [1.0, -2.0])

@@ -16,9 +16,14 @@ from PIL import Image
 from tests.lab.pages.simulated import prove, simulate
 
 import attnlab.page
-from attnlab.instruments.details.section import _pictures, details_sections
+from attnlab.instruments.details.section import (
+    Layer,
+    _pictures,
+    details_sections,
+    picture_figure,
+)
 from attnlab.lab.pages.write import write_study_page
-from attnlab.page.plot import PALETTE, SLATE, swatch
+from attnlab.page.plot import PALETTE, SLATE, swatch, to_svg
 from attnlab.results import Measured, StoredRun
 from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
 from attnlab.results.record import read_record
@@ -119,6 +124,18 @@ def test_pictures_without_a_box_are_explained():
     assert text.text.endswith("plain and se found none in these images.")
     _, text, *_ = _pictures({"plain": [sure], "se": [sure]}, colours)
     assert text.text.endswith("at least one half.")
+
+
+def test_boxes_lie_where_they_are_on_the_picture():
+    """A box of the right upper quarter, in the places of the image itself."""
+    layer = Layer("found", SLATE, [(20.0, 0.0, 40.0, 15.0, "cat")])
+    svg = to_svg(picture_figure(png(40, 30), (40, 30), [layer]))
+    place, width, height = re.search(
+        r'<image [^>]*transform="translate\((0,0)\)" width="(\d+)" height="([\d.]+)"', svg
+    ).groups()
+    half, quarter = float(width) / 2, float(height) / 2
+    assert (place, half / quarter) == ("0,0", pytest.approx(40 / 30))
+    assert f'd="M{half:g},0h{half:g}v{quarter:g}h-{half:g}Z"' in svg
 
 
 def test_every_row_has_a_swatch_of_its_colour():

@@ -124,6 +124,14 @@ def test_cost_marks_fold_by_shape():
         "asr:se, folded: 92.10 % at 1.8 ms [1.7, 1.9] per image",
     ):
         assert f'aria-label="{text}"' in svg
+    drawn_by = {"L": "diamond", "h": "square", "A": "circle"}
+    marks = re.findall(r'aria-label="([^"]*?): [\d.]+ %[^>]* d="M[^LhA]*([LhA])', svg)
+    assert {name: drawn_by[letter] for name, letter in marks} == {
+        "plain, no gate": "diamond",
+        "se, does not fold": "square",
+        "asr:se, before folding": "circle",
+        "asr:se, folded": "circle",
+    }
     places = [_places(svg, f"{name}: ") for name in ("plain, no gate", "se, does not fold")]
     places.append(_places(svg, "asr:se, folded: "))
     assert places[0][0] == places[2][0] < places[1][0]
