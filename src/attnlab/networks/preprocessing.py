@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,7 +109,7 @@ def _of_torchvision(name: str, weights: str | None) -> Preprocessing | None:
     else:
         return None
     transform = chosen.transforms()
-    crops = getattr(transform, "crop_size", ())
+    crops: Sequence[int] = getattr(transform, "crop_size", ())
     if len(crops) != 1:  # the height and width of clips have two
         return None  # detectors and segmenters take images of any size
     (crop,), (resize,) = crops, transform.resize_size

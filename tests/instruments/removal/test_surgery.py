@@ -371,3 +371,34 @@ def test_a_block_that_hands_on_more_than_its_state_goes_if_nobody_reads_that(dty
     with torch.no_grad():
         state = reading.blocks[0](x)[0]
         torch.testing.assert_close(shorter(x), state.gather(-1, state.argsort(-1)))
+
+
+class Tapped(nn.Module):
+    """Three blocks; `read` has the network read what the second made on its way."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = self.first(x).relu()
+            return x + self.second(self.seen)
+
+    def __init__(self, read: bool) -> None:
+        super().__init__()
+        self.blocks, self.read = nn.Sequential(*(self.Block() for _ in range(3))), read
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(x)
+        return self.head(x + self.blocks[1].seen.sin() if self.read else x)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_block_that_is_read_inside_stays_and_its_branch_goes(read: bool) -> None:
+    network, x = made(lambda: Tapped(read)), torch.randn(5, 6)
+    shorter, receipt = attnlab.shorten(network, ["blocks.1"], example=x)
+    kind = {"blocks.1.second": "nothing"} if read else {"blocks.1": "identity"}
+    assert receipt.replaced == kind
+    assert relative(answer(network, x, ["blocks.1.second"]), answer(shorter, x)) <= 1e-12

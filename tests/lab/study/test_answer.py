@@ -13,6 +13,7 @@ from attnlab.results.table import (
     EquivalenceVerdict,
     Group,
     PairedDifference,
+    PaperFigure,
     StudyRow,
     StudyTable,
     Verdict,
@@ -120,3 +121,8 @@ def test_lines_of_several_groups_say_which():
 def test_a_table_without_a_plain_row_has_no_answer():
     alone = Group("g", "d", "b", (StudyRow("se", False, SEEDS, ()),))
     assert table_answer(table(alone)) == []
+
+
+def test_a_papers_figure_is_its_mean_and_its_spread() -> None:
+    assert str(PaperFigure(94.26, 0.14)) == "94.26 ± 0.14"
+    assert PaperFigure(94.26).text(1) == "94.3"
