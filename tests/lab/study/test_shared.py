@@ -237,6 +237,8 @@ def section_follows_from(found: SharedTable, heading: str) -> str:
         label, top1, difference, p_value, *_ = map(str, cells)
         (line,) = (each for each in shown if each.startswith(f"| `{label}` |"))
         assert line.startswith(f"| `{label}` | {top1} | {difference} | {p_value} |")
+        time = cells[found.table().columns.index("time")]
+        assert line.endswith(f" | {time} |")
     return " ".join(shown)
 
 
@@ -296,8 +298,8 @@ def test_the_interval_for_any_time_is_that_of_its_closed_form() -> None:
 def test_the_table_of_another_network_is_that_of_its_page() -> None:
     found = SharedTable.load(PUBLISHED.with_name("gates-cifar10-regnetx200mf.json"))
     verdicts = [each.verdict for each in found.judged().values()]
-    assert (verdicts.count("worse"), verdicts.count("better"), len(verdicts)) == (14, 0, 23)
+    assert (verdicts.count("worse"), verdicts.count("better"), len(verdicts)) == (14, 0, 24)
     shown = section_follows_from(found, "Every gate in another network, on a part of CIFAR-10")
-    assert "Fourteen of 23 gates are shown to make a RegNetX-200MF worse" in shown
+    assert "Fourteen of 24 gates are shown to make a RegNetX-200MF worse" in shown
     assert found.seeds_to_tell("se", "cbam") == 7
     assert "seven seeds would tell them apart" in shown
