@@ -124,12 +124,18 @@ def test_the_page_has_the_answers_of_the_published_tables(example: ModuleType) -
     )
     page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
     found = example.questions(starts, gates)
-    branches = SharedTable.load(TABLES / "gate-starts-branches.json")
+    branches, wider = (
+        SharedTable.load(TABLES / f"{name}.json")
+        for name in ("gate-starts-branches", "gates-cifar10-regnetx200mf-wider")
+    )
     elsewhere = example.where_branches_begin_at_1(branches, starts, gates)
-    assert [len(rows) for rows in [*found.values(), *elsewhere.values()]] == [3, 5, 5, 5, 5, 2, 2]
-    for rows in [*found.values(), *elsewhere.values()]:
+    alone, beside = example.questions(wider, gates).values()
+    answers = [*found.values(), *elsewhere.values(), beside]
+    assert [len(rows) for rows in answers] == [3, 5, 5, 5, 5, 2, 2, 8]
+    for rows in answers:
         for label, each in rows.items():
             assert example.line(label, each) in page
+    assert {each.verdict for each in alone.values()} == {"no difference shown"}
     constants = found["a constant − plain"]
     differences = {
         label: np.subtract(
@@ -142,3 +148,19 @@ def test_the_page_has_the_answers_of_the_published_tables(example: ModuleType) -
     steps = [p_values[label] * (len(order) - place) for place, label in enumerate(order)]
     for label, adjusted in zip(order, np.maximum.accumulate(steps), strict=True):
         assert constants[label].adjusted_p == pytest.approx(min(1, adjusted))
+
+
+@pytest.mark.parametrize(
+    "name", ["gates-cifar10-regnetx200mf-wider", "gates-digits-resnet20-wider"]
+)
+def test_the_page_has_the_networks_with_as_many_parameters(name: str) -> None:
+    """A line per size: how many, the result, the difference to plain and its p."""
+    found = SharedTable.load(TABLES / f"{name}.json")
+    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
+    for cells in found.table().rows[1:]:
+        label, top1, difference, p_value, *_ = map(str, cells)
+        size = found.row(label).runs[0].parameters
+        shown = [line for line in page.splitlines() if f"| {size:,} | {top1} | " in line]
+        assert [difference.lstrip("+-") in line and f"| {p_value} |" in line for line in shown] == [
+            True
+        ]
