@@ -13,8 +13,11 @@ from torch import nn
 import attnlab
 from attnlab._errors import OptionError, SelectionError, SiteError, UnknownNameError
 from attnlab.evolution import (
+    EvolutionConv2d,
     Involution2d,
     LocalAttention2d,
+    WeightNetFunction,
+    Window,
     attention_resnet,
     native_status,
     rednet,
@@ -149,6 +152,28 @@ def test_an_operator_of_ones_own():
     assert receipt.parameters_added == sum(10 * c - 9 * c * c for c in widths)
     assert changed.layer3[1].conv2.groups == 256
     assert model.layer3[1].conv2.groups == 1
+
+
+class Written(EvolutionConv2d):
+    """A class of one's own, whose kernel is written for each image."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, **layer):
+        function = WeightNetFunction(in_channels, out_channels, kernel_size)
+        super().__init__(in_channels, out_channels, kernel_size, function, **layer)
+
+
+def test_a_class_of_ones_own_has_the_shape_of_the_convolution():
+    model = torchvision.models.resnet18()
+    changed, receipt = replace(model, Written, where="layer2.0.conv1", example=IMAGE)
+    layer = changed.layer2[0].conv1
+    assert type(layer) is Written
+    assert receipt.sites == ("layer2.0.conv1",)
+    assert layer.window == Window.centred(3, 2)
+    # A squeeze to 16, two activations for each of 128 outputs, and 64·9 weights by one each.
+    written = 64 * 16 + 16 + 16 * 256 + 256 + 128 * 64 * 9
+    assert receipt.parameters_added == written - 128 * 64 * 9
+    image = torch.randn(2, 64, 9, 9)
+    assert layer(image).shape == model.layer2[0].conv1(image).shape
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "gates/step.py": ("tests/gates/test_step.py", "tests/gates/test_references.py"),
     "gates/registry.py": ("tests/gates/test_registry.py",),
     "lab/statistics/paired.py": ("tests/lab/statistics/test_statistics.py",),
-    "lab/statistics/anytime.py": ("tests/lab/statistics/test_anytime.py",),
+    "lab/statistics/anytime.py": (
+        "tests/lab/statistics/test_anytime.py",
+        "tests/lab/statistics/test_equivalent.py",
+    ),
     "lab/study/history.py": ("tests/lab/study/test_history.py",),
     "results/run.py": ("tests/lab/study/test_damage.py",),
     "results/run_reader.py": ("tests/lab/study/test_damage.py",),
@@ -183,7 +186,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_reference.py",
         "tests/evolution/test_corrections.py",
     ),
-    "evolution/forms.py": ("tests/evolution/test_primitives.py", "tests/evolution/test_axes.py"),
+    "evolution/forms.py": (
+        "tests/evolution/test_primitives.py",
+        "tests/evolution/test_operators.py",
+        "tests/evolution/test_axes.py",
+    ),
     "evolution/window.py": ("tests/evolution/test_primitives.py",),
     "networks/backbones/reparameterized.py": ("tests/networks/backbones/test_reparameterize.py",),
     "networks/backbones/resnet.py": ("tests/networks/backbones/test_resnet.py",),
@@ -403,10 +410,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
     "surgery/folding/_own_gates.py": ("tests/surgery/folding/test_own_gates.py",),
     "surgery/folding/_scales.py": ("tests/surgery/folding/test_scales.py",),
-    "surgery/folding/_shifted.py": (
-        "tests/surgery/folding/test_layers.py",
-        "tests/surgery/folding/test_random.py",
-    ),
+    "surgery/folding/_shifted.py": ("tests/surgery/folding/test_reparameterise.py",),
     "surgery/insertion/_causal_maps.py": ("tests/surgery/insertion/test_causal_maps.py",),
     "surgery/insertion/_exchange.py": (
         "tests/surgery/insertion/test_exchanges.py",

@@ -433,6 +433,22 @@ def test_results_in_the_memory_of_a_process_are_for_that_process() -> None:
         run_study(study(), ADDRESS, LocalExecutor(slots=1, threads=1))
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("TORCHELASTIC_RUN_ID", "none"), ("SLURM_NTASKS", "2")]
+)
+def test_a_run_at_an_address_is_not_begun_by_a_launcher(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    (run,) = planned_runs(small_study(attention="none"))
+    with pytest.raises(InputError) as error:
+        train(run.config, "memory://runs/mine", devices=2)
+    assert str(error.value) == (
+        "A run at an address is claimed by one process, and torchrun or srun started several for "
+        "'memory://runs/mine'. Give a folder that they share, or leave the launcher out."
+    )
+
+
 @pytest.mark.slow
 def test_a_run_of_its_own_is_trained_at_an_address(
     machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]

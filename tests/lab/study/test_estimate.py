@@ -69,6 +69,8 @@ def test_a_table_of_steps_says_what_a_study_takes_elsewhere(tmp_path: Path) -> N
     assert cost is not None
     images = 3 * (2 * 1000 + 2 * 300 / 3)  # a test image takes a third of a training image
     assert cost.device_seconds == pytest.approx((0.001 * images, 0.0015 * images, 0.002 * images))
+    (one,) = plan.estimates.values()
+    assert (one.seconds, one.basis) == (pytest.approx(0.0015 * images / 3), "table")
     assert plan.problem  # the images are not here
     with pytest.raises(InputError, match=r"has no 'resnet50 SE'; it has 'resnet50 plain'"):
         read_steps(file).step("resnet50", "SE")

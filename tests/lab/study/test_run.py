@@ -24,10 +24,11 @@ from attnlab.lab.study import (
 )
 from attnlab.lab.study.cost import TimeSpan
 from attnlab.lab.study.estimate import plan_study
-from attnlab.lab.study.lock import claim
+from attnlab.lab.study.executors import local
+from attnlab.lab.study.lock import claim, owner
 from attnlab.lab.study.run import study_jobs
 from attnlab.lab.study.show import markdown, study_footnotes
-from attnlab.lab.study.worker import Job, work
+from attnlab.lab.study.worker import Job, Outcome, work
 from attnlab.lab.training import RunConfig
 from attnlab.results import StoredRun
 from attnlab.results.columns import StudyColumns
@@ -264,6 +265,17 @@ def test_a_run_that_someone_else_works_on_is_left_alone(tmp_path: Path) -> None:
         outcome = work(job_of(directory))
     assert outcome.status == "busy"
     assert not (directory / "config.json").exists()
+
+
+def test_what_others_made_of_a_run_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path / "run")
+    assert local._known(job) is None
+    with claim(tmp_path / "run"):
+        assert local._known(job) == Outcome(job, "busy", owner(tmp_path / "run"))
+    monkeypatch.setattr(Job, "is_done", True)
+    assert local._known(job) == Outcome(job, "done")
 
 
 def test_a_run_that_is_not_the_planned_one_any_more_is_not_trained(tmp_path: Path) -> None:

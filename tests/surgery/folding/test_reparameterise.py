@@ -16,6 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import attnlab
 from attnlab._errors import FoldError
+from attnlab.surgery.folding._ids import Refusal
+from attnlab.surgery.folding._shifted import ShiftedConvolution
 from attnlab.surgery.folding.fuse_receipt import FuseReceipt
 
 from .networks import relative, stir
@@ -115,6 +117,34 @@ def test_diverse_branches(groups):
     fast, receipt = fused(nn.Sequential(Diverse(groups=groups)), IMAGES)
     assert kinds(fast) == [nn.Conv2d]
     assert (receipt.norms_before, receipt.norms_after, receipt.left) == (7, 0, ())
+
+
+def convolution(outputs: int, side: int, groups: int = 1, stride: int = 1) -> ShiftedConvolution:
+    kernel = torch.randn(outputs, 4 // groups, side, side).double()
+    bias = torch.randn(outputs).double()
+    padding = (side // 2, side // 2)
+    return ShiftedConvolution(kernel, bias, (stride, stride), padding, groups, shifted=True)
+
+
+def applied(to: Tensor, each: ShiftedConvolution) -> Tensor:
+    return F.conv2d(to, each.kernel, each.bias, each.stride, each.padding, groups=each.groups)
+
+
+def test_sums_of_convolutions_are_what_they_add_up_to():
+    torch.manual_seed(0)
+    images = torch.randn(2, 4, 9, 8).double()
+    for stride in (1, 2):
+        one, other = convolution(6, 3, 1, stride), convolution(6, 1, 2, stride)
+        expected = applied(images, one) + applied(images, other)
+        for found in (one.plus(other), other.plus(one)):
+            torch.testing.assert_close(applied(images, found), expected)
+
+
+@pytest.mark.parametrize("other", [convolution(4, 3, stride=2), convolution(1, 3)])
+def test_sums_that_are_no_convolution_are_refused(other):
+    """Of one place, maps of two strides can be added, and one channel can to any number."""
+    with pytest.raises(Refusal, match="its branches have different strides"):
+        convolution(4, 3).plus(other)
 
 
 def test_zeros_that_are_padded_after_a_norm_are_not_a_convolution():
