@@ -306,9 +306,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/nearness.py": ("tests/lab/test_nearness.py",),
     "lab/comparison/seeds.py": ("tests/lab/comparison/test_compare.py",),
     "lab/comparison/compare.py": ("tests/lab/comparison/test_compare.py",),
-    "lab/comparison/columns.py": ("tests/lab/comparison/test_compare.py",),
+    "lab/comparison/columns.py": (
+        "tests/lab/comparison/test_compare.py",
+        "tests/lab/comparison/test_command.py",
+    ),
     "lab/measures/epoch.py": ("tests/lab/measures/test_epoch.py",),
-    "lab/measures/run.py": ("tests/lab/measures/test_measure.py",),
+    "lab/measures/run.py": (
+        "tests/lab/measures/test_measure.py",
+        "tests/instruments/corruptions/test_corruptions.py",
+    ),
     "lab/pages/alerts.py": (
         "tests/lab/pages/test_standing.py",
         "tests/lab/pages/test_plan.py",

@@ -52,8 +52,11 @@ def test_the_basis_does_not_matter() -> None:
     assert ours(x, 3 * x @ rotation + 5) == pytest.approx(1, abs=1e-12)
 
 
-def test_equal_states_have_no_direction() -> None:
-    assert not unit_products(inner_products(torch.ones(10, 5))).any()
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_equal_states_have_no_direction_and_others_have_at_any_scale(scale: float) -> None:
+    assert not unit_products(inner_products(torch.full((10, 5), 0.1 * scale))).any()
+    different = torch.randn(10, 5, generator=torch.Generator().manual_seed(0))
+    assert ours(scale * different, different) == pytest.approx(1, abs=1e-6)
 
 
 class Twice(nn.Module):

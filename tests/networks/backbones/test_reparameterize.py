@@ -64,6 +64,14 @@ def test_branch_sums(shape: tuple[int, int, int]) -> None:
         assert torch.equal(branch_sum(x), expected)
         equal = F.conv2d(x, kernel, bias, stride=shape[2], padding=1)
         assert relative_error(equal, expected) <= 1e-12
+        branch_sum.reparameterize()
+        fused = branch_sum.fused
+        assert fused is not None
+        assert (fused.in_channels, fused.out_channels, fused.stride) == (
+            *shape[:2],
+            (shape[2],) * 2,
+        )
+        assert relative_error(branch_sum(x), expected) <= 1e-12
 
 
 def test_branches_by_shape() -> None:
