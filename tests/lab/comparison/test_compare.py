@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 from tests.lab.comparison import logs
@@ -33,6 +34,21 @@ def test_ultralytics_is_paired_by_seed(tmp_path: Path) -> None:
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
     assert difference.seeds == (0, 1, 2, 3, 4, 5)
     assert row(found, "cbam.yaml").comparison.verdict == "better"
+
+
+def test_the_seeds_needed_are_those_of_the_noncentral_t(tmp_path: Path) -> None:
+    """Of the paired test at 95 %, with a power of 80 %, at the effect that was found."""
+    found = attnlab.compare(logs.study(tmp_path), by="model", baseline="plain.yaml")
+    differences = np.subtract(logs.CBAM, logs.PLAIN)
+    effect = abs(differences.mean()) / differences.std(ddof=1)
+
+    def power(seeds: int) -> float:
+        limit = stats.t.ppf(0.975, seeds - 1)
+        law = stats.nct(seeds - 1, effect * math.sqrt(seeds))
+        return float(law.sf(limit) + law.cdf(-limit))
+
+    least = next(seeds for seeds in range(2, 1000) if power(seeds) >= 0.8)
+    assert found.seeds_needed == {"cbam.yaml": least}
 
 
 def test_looked_takes_the_wider_interval(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import torch
 from scipy import stats
@@ -32,6 +34,12 @@ def test_the_bound_of_a_ratio_is_that_of_its_residuals() -> None:
     error = (change - ratio * size).square().mean().sqrt() / 20**0.5 / size.mean()
     bound = float(ratio + stats.norm.ppf(0.95) * error)
     assert judge.cost_of([(change, size)]).bound == pytest.approx(bound, rel=1e-4)
+
+
+def test_nothing_to_relate_a_change_to_is_no_bound() -> None:
+    judge = Judge("loss", (), (), ())
+    for change, size in ((torch.ones(5), torch.zeros(5)), (torch.full((5,), nan), torch.ones(5))):
+        assert judge.cost_of([(change.double(), size.double())])[:2] == (inf, inf)
 
 
 @pytest.mark.parametrize(
