@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import re
 import time
 import traceback
 import warnings
@@ -192,11 +193,12 @@ def _judged_with(row: Row, model: nn.Module, example: Any, gate: str, about: Set
     try:
         return list(_judge_insertion(row, model, example, gate, about))
     except SiteError as error:
-        if "looks over all tokens" not in str(error):
+        looks = re.search("looks over all (tokens|places)", str(error))
+        if looks is None:
             raise
     constant = {"activation": "sigmoid"}  # the usual tanh has no start at identity
     wrong = list(_judge_insertion(row, model, example, f"asr:{gate}", about, **constant))
-    said = f"`{gate}` would mix tokens and is refused; with `asr:{gate}`"
+    said = f"`{gate}` would mix {looks[1]} and is refused; with `asr:{gate}`"
     row.reason = "; ".join(part for part in [row.reason, said] if part)
     return wrong
 

@@ -148,6 +148,44 @@ def test_a_straight_through_estimator_replaces_and_does_not_update():
     assert [step.branch_modules for step in steps] == [("block.2", "block")]
 
 
+@pytest.mark.parametrize("minus_twice", [lambda d, p: d - 2 * p, lambda d, p: d + (-2) * p])
+@pytest.mark.parametrize("nearest", [lambda d: d.argmin(1), lambda d: torch.max(-d, dim=1)[1]])
+def test_distances_to_the_codes_of_a_quantiser_are_not_a_state(minus_twice, nearest):
+    class Quantised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.block = nn.Conv2d(3, 8, 1), Branch()
+            self.codes = nn.Embedding(5, 8)
+
+        def forward(self, x):
+            x = self.stem(x)
+            flat, codes = x.movedim(1, -1).flatten(0, 2), self.codes.weight
+            squares = (flat**2).sum(1, keepdim=True) + (codes**2).sum(1)
+            places = nearest(minus_twice(squares, flat @ codes.t()))
+            quantised = self.codes(places).view_as(x.movedim(1, -1)).movedim(-1, 1)
+            x = x + (quantised - x).detach()
+            return x + self.block(x)
+
+    steps = attnlab.steps(Quantised(), IMAGES)
+    assert [step.branch_modules for step in steps] == [("block.2", "block")]
+
+
+@pytest.mark.parametrize("returned", [0, 1, 2, 3])
+def test_a_sum_is_a_state_if_the_network_returns_it_or_its_largest_place(returned):
+    class Labels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.block = nn.Conv2d(3, 8, 1), Branch()
+
+        def forward(self, x):
+            x = self.stem(x)
+            x = x + self.block(x)
+            places = x.argmax(1)
+            return (x, places, places + 1, (x, places.float()))[returned]
+
+    assert len(attnlab.steps(Labels(), IMAGES)) == 1
+
+
 def test_what_others_read_as_well_was_not_made_to_be_added():
     class Reading(nn.Module):
         def __init__(self) -> None:

@@ -28,6 +28,7 @@ from attnlab.residuals._update import (
     forms,
     has_cut,
     home,
+    is_only_compared,
     is_query,
     is_read_elsewhere,
     is_replacement,
@@ -83,7 +84,7 @@ class _Detection:
         ]
 
     def _step(self, node: Node) -> Addition | None:
-        if self._adds_two_steps(node):
+        if self._adds_two_steps(node) or is_only_compared(self.graph, node.index):
             return None
         ways = (self._identity, self._projection, self._carried, self._late)
         return next((found for way in ways if (found := way(node)) is not None), None)

@@ -155,6 +155,24 @@ def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     return graph.before_layout(taken.index) == graph.before_layout(state)
 
 
+def is_only_compared(graph: Graph, index: int) -> bool:
+    """Return whether nothing is made of the values of a tensor but the place of the largest: the
+    distances of a quantiser to its codes, `|x|² + |c|² - 2 x c`, are not a state."""
+    compared = False
+    waiting, made = [index], {index}
+    while waiting:
+        at = graph.nodes[waiting.pop()]
+        if at.index in graph.outputs or computes(at):
+            return False
+        for reader in graph.readers(at.index):
+            if graph.nodes[reader].floating and not at.floating:
+                compared = True  # what lies at that place, whose values are others
+            elif reader not in made:
+                made.add(reader)
+                waiting.append(reader)
+    return compared
+
+
 def mixes_streams(graph: Graph, state: int, branch: int) -> bool:
     """Whether the branch is the state itself times a square matrix of its own for each token, as
     AltUp predicts its streams: `x + A x` carries them on by I + A, and adds no function of them.
