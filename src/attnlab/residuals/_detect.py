@@ -28,6 +28,7 @@ from attnlab.residuals._update import (
     forms,
     has_cut,
     home,
+    is_deviation,
     is_only_compared,
     is_query,
     is_read_elsewhere,
@@ -84,7 +85,12 @@ class _Detection:
         ]
 
     def _step(self, node: Node) -> Addition | None:
-        if self._adds_two_steps(node) or is_only_compared(self.graph, node.index):
+        graph = self.graph
+        if (
+            self._adds_two_steps(node)
+            or any(is_deviation(graph, operand) for operand in node.data_inputs)
+            or is_only_compared(graph, node.index)
+        ):
             return None
         ways = (self._identity, self._projection, self._carried, self._late)
         return next((found for way in ways if (found := way(node)) is not None), None)

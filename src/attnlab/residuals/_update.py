@@ -155,6 +155,18 @@ def is_replacement(graph: Graph, state: int, branch: int) -> bool:
     return graph.before_layout(taken.index) == graph.before_layout(state)
 
 
+def is_deviation(graph: Graph, index: int) -> bool:
+    """Return whether a tensor is an exponential, or the root of one: the deviation of a variational
+    autoencoder, which some (monai's) multiply by noise in training only, and add as it is in eval
+    mode."""
+    node = graph.nodes[index]
+    while len(node.data_inputs) == 1 and (
+        node.kind in ("layout", "scale") or node.operation == "sqrt"
+    ):
+        node = graph.nodes[node.data_inputs[0]]
+    return node.operation == "exp"
+
+
 def is_only_compared(graph: Graph, index: int) -> bool:
     """Return whether nothing is made of the values of a tensor but the place of the largest: the
     distances of a quantiser to its codes, `|x|² + |c|² - 2 x c`, are not a state."""

@@ -20,8 +20,11 @@ class Autoencoder(nn.Module):
 
     def forward(self, x):
         state = self.encoder(x)
-        mean, log_variance = self.mean(state), self.log_variance(state)
-        return self.decoder(mean + self.draw(mean) * torch.exp(0.5 * log_variance))
+        mean, deviation = self.mean(state), torch.exp(0.5 * self.log_variance(state))
+        return self.decoder(mean + self.drawn(mean, deviation))
+
+    def drawn(self, mean, deviation):
+        return self.draw(mean) * deviation
 
 
 class NoisyBlock(nn.Module):

@@ -47,6 +47,17 @@ def test_the_sample_of_an_autoencoder_is_not_a_step(draw, heavy_mean):
         attnlab.insert(model, "step", where="blocks:3", example=IMAGES)
 
 
+@pytest.mark.parametrize("root", [False, True])
+def test_the_deviation_of_an_autoencoder_that_draws_in_training_only_is_not_a_step(root):
+    class InTraining(Autoencoder):
+        def drawn(self, mean, deviation):
+            if root:
+                deviation = (2 * deviation.log()).exp().sqrt()
+            return torch.randn_like(mean) * deviation if self.training else deviation
+
+    assert owners(InTraining(None)) == ["encoder.1", "decoder.0", "decoder.1"]
+
+
 @draws
 def test_a_branch_times_noise_is_not_a_step(draw):
     with pytest.raises(StepsNotFoundError):
@@ -75,6 +86,22 @@ def test_an_autoencoder_of_diffusers():
     found = attnlab.steps(model, example)
     assert found
     assert all(step.owner.startswith(("encoder.", "decoder.")) for step in found)
+
+
+@pytest.mark.parametrize("residual_units", [0, 2])
+def test_an_autoencoder_of_monai_that_draws_in_training_only(residual_units):
+    networks = pytest.importorskip("monai.networks.nets", reason="monai is not installed")
+    model = networks.VarAutoEncoder(
+        spatial_dims=2, in_shape=IMAGES.shape[1:], out_channels=3, latent_size=4, channels=(4, 8),
+        strides=(1, 2), num_res_units=residual_units,
+    ).eval()  # fmt: skip
+    if not residual_units:
+        with pytest.raises(StepsNotFoundError):
+            attnlab.steps(model, IMAGES)
+        return
+    found = owners(model)
+    assert len(found) == 4
+    assert all(owner.startswith(("encode.", "decode.")) for owner in found)
 
 
 def test_an_autoencoder_of_monai():
