@@ -36,8 +36,13 @@ def pixtral() -> nn.Module:
 @pytest.mark.parametrize("gate", POOLING)
 @pytest.mark.parametrize(
     "example",
-    [PACKED, {"pixel_values": IMAGES[:1], "image_sizes": SIZES[:1]}, None],
-    ids=["two images", "one image", "made up"],
+    [
+        PACKED,
+        {"pixel_values": IMAGES[:1], "image_sizes": SIZES[:1]},
+        {"pixel_values": IMAGES[:1], "image_sizes": [(32, 32)]},
+        None,
+    ],
+    ids=["two images", "one image", "one image, its size in a list", "made up"],
 )
 def test_pixtral_refuses_gates_that_mix_its_images(gate, example):
     network = pixtral()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
@@ -85,26 +85,36 @@ class _Probe(TokenStates):
 
 def _joined(network: nn.Module, probe: _Probe, arguments: object, before: _States) -> set[StepKey]:
     """The steps whose sequence grows when the batch does."""
-    leaves, form = tree_flatten(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]
+    tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.ndim]
     rows = len(tensors[0]) if tensors else 0
-    twice = [
-        torch.cat([leaf, leaf])
-        if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == rows
-        else leaf
-        for leaf in leaves
-    ]
-    try:
-        after = probe.of(network, tree_unflatten(twice, form))
-    except Exception:  # it takes no other batch, so doubling says nothing: perturbing it still does
-        return set()
-    return {
-        key
-        for key, (state, _) in before.items()
-        if key in after
-        and len(after[key][0]) == len(state)
-        and after[key][0].shape[1] == 2 * state.shape[1]
-    }
+    joined: set[StepKey] = set()
+    for lists in (True, False):  # Pixtral is told the sizes of its images in a list
+        try:
+            after = probe.of(network, _twice(arguments, rows, lists))
+        except Exception:  # it takes no such batch, so doubling says nothing: perturbing still does
+            continue
+        joined |= {
+            key
+            for key, (state, _) in before.items()
+            if key in after
+            and len(after[key][0]) == len(state)
+            and after[key][0].shape[1] == 2 * state.shape[1]
+        }
+    return joined
+
+
+def _twice(value: Any, rows: int, lists: bool) -> Any:
+    """What is given for twice the inputs: tensors with `rows` rows, and lists with as many items
+    (`lists`), come twice."""
+    if isinstance(value, Tensor):
+        return torch.cat([value, value]) if value.ndim and len(value) == rows else value
+    if isinstance(value, list) and lists and len(value) == rows:
+        return [*value, *value]
+    if isinstance(value, dict):
+        return {name: _twice(each, rows, lists) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_twice(each, rows, lists) for each in value)
+    return value
 
 
 def _first_sequence(before: _States) -> list[StepKey]:
