@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from attnlab import AttnlabError
 from attnlab.surgery.insertion import _causal_maps
 
 CHANNELS = 8
+MAPS = ["time", "tokens", "masked", "zeros", "video"]
+CHANNELS_LAST = ["frames", "attention"]
 
 
 class OneSided(nn.Module):
@@ -61,6 +65,43 @@ class Video(nn.Module):
         return x + self.conv(functional.pad(x, (0, 0, 0, 0, 2, 0)))
 
 
+class Frames(nn.Module):
+    """Channels last, (input, frame, place, channel): causal in frames, and not in places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(CHANNELS)
+        self.conv = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=(0, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.norm(x).movedim(-1, 1)
+        return x + self.conv(functional.pad(maps, (0, 0, 2, 0))).movedim(1, -1)
+
+
+class Attends(nn.Module):
+    """Channels last: each frame attends to those before it, place by place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = self.into(x).transpose(1, 2)
+        seen = functional.scaled_dot_product_attention(values, values, values, is_causal=True)
+        return x + self.out(seen.transpose(1, 2))
+
+
+class Flipped(nn.Module):
+    """The same from the last frame to the first."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.blocks = copy.deepcopy(block)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(x.flip(1)).flip(1)
+
+
 class Embedded(nn.Module):
     """Numbers of tokens, as maps of channels and time."""
 
@@ -78,7 +119,7 @@ def network(stem: nn.Module, *blocks: nn.Module) -> nn.Module:
 
 def causal(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    image = torch.randn(2, 3, 6, 6)
+    image, frames = torch.randn(2, 3, 6, 6), torch.randn(2, 5, 4, 3)
     return {
         "time": lambda: (
             network(nn.Conv1d(2, CHANNELS, 1), OneSided(1), OneSided(2)),
@@ -94,15 +135,28 @@ def causal(name: str) -> tuple[nn.Module, Tensor]:
             network(nn.Conv3d(1, CHANNELS, 1), Video()),
             torch.randn(2, 1, 5, 6, 6),
         ),
+        "frames": lambda: (network(nn.Linear(3, CHANNELS), Frames(), Frames()), frames),
+        "attention": lambda: (network(nn.Linear(3, CHANNELS), Attends(), Attends()), frames),
     }[name]()
 
 
 @pytest.mark.parametrize("gate", ["se", "step", "eca"])
-@pytest.mark.parametrize("name", ["time", "tokens", "masked", "zeros", "video"])
-def test_a_gate_that_pools_over_the_future_is_refused(name, gate):
+@pytest.mark.parametrize(
+    ("name", "axis"), [*((name, 2) for name in MAPS), *((name, 1) for name in CHANNELS_LAST)]
+)
+def test_a_gate_that_pools_over_the_future_is_refused(name, axis, gate):
     plain, example = causal(name)
-    with pytest.raises(AttnlabError, match="is causal on axis 2 of it: when what comes last"):
+    with pytest.raises(AttnlabError, match=f"is causal on axis {axis} of it: when what comes last"):
         attnlab.insert(plain, gate, example=example)
+
+
+@pytest.mark.parametrize("gate", ["se", "step", "eca"])
+def test_places_of_a_network_with_channels_last_that_looks_both_ways(gate):
+    torch.manual_seed(0)
+    blocks = (Frames(), Attends())
+    both_ways = network(nn.Linear(3, CHANNELS), *(Flipped(each) for each in blocks), *blocks)
+    _network, receipt = attnlab.insert(both_ways, gate, example=torch.randn(2, 5, 4, 3))
+    assert len(receipt.sites) == 4
 
 
 def test_a_norm_with_a_gate_inside_pools_as_well():
@@ -123,7 +177,7 @@ def test_what_the_error_says():
     )
 
 
-@pytest.mark.parametrize("name", ["time", "tokens", "masked", "zeros", "video"])
+@pytest.mark.parametrize("name", [*MAPS, *CHANNELS_LAST])
 @pytest.mark.parametrize("gate", ["asr:se", "token", "scale"])
 def test_a_gate_that_does_not_look_around_stays_causal(name, gate):
     plain, example = causal(name)
@@ -132,12 +186,13 @@ def test_a_gate_that_does_not_look_around_stays_causal(name, gate):
         if "attnlab" in parameter_name:
             parameter.data += torch.rand_like(parameter)
     other = example.clone()
-    last = other.select(2 if example.is_floating_point() else 1, -1)
+    axis = 1 if name in CHANNELS_LAST else 2
+    last = other.select(axis if example.is_floating_point() else 1, -1)
     last += 5 if example.is_floating_point() else -1
     with torch.no_grad():
         before, after = gated(example), gated(other)
-    along = before.shape[2] - 1
-    assert torch.equal(before.narrow(2, 0, along), after.narrow(2, 0, along))
+    along = before.shape[axis] - 1
+    assert torch.equal(before.narrow(axis, 0, along), after.narrow(axis, 0, along))
     assert not torch.equal(before, after)
 
 

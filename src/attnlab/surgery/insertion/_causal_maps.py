@@ -34,14 +34,17 @@ def refuse_map_leaks(
     looks_around: Callable[[], bool],
 ) -> None:
     """Raise `SiteError` if the gate `label`, which may look over all places of a map, would see
-    what comes later at one of `steps`, which have channels on axis 1."""
-    for axis in range(2, max((len(step.shape) for step in steps), default=0)):
-        reads_later: dict[int, bool] = {}  # each kernel is looked at once, and few of them at all
+    what comes later at one of `steps`, whose channels may lie on any axis."""
+    reads_later: dict[tuple[int, int], bool] = {}  # each kernel is looked at once, and few at all
+    for channels, axis in dict.fromkeys(
+        (step.key.channel_axis, axis) for step in steps for axis in _places(step)
+    ):
         unknown = {
             step.key: step
             for step in steps
-            if len(step.shape) > axis
-            and not _looks_ahead(network, run.graph, step, axis, reads_later)
+            if step.key.channel_axis == channels
+            and axis in _places(step)
+            and not _looks_ahead(network, run.graph, step, _places(step).index(axis), reads_later)
         }
         if not unknown or not looks_around():
             continue
@@ -58,18 +61,28 @@ def refuse_map_leaks(
                 )
 
 
+def _places(step: Step) -> list[int]:
+    """The axes of a map, which are neither of inputs nor of channels."""
+    return [axis for axis in range(1, len(step.shape)) if axis != step.key.channel_axis]
+
+
 def _looks_ahead(
-    network: nn.Module, graph: Graph, step: Step, axis: int, reads_later: dict[int, bool]
+    network: nn.Module,
+    graph: Graph,
+    step: Step,
+    axis: int,
+    reads_later: dict[tuple[int, int], bool],
 ) -> bool:
-    """Whether a convolution on the way to `step` is known to read places that come later; what was
-    found of each is kept in `reads_later`."""
+    """Whether a convolution on the way to `step` is known to read places that come later on this
+    axis of the map, counted from 0; what was found of each is kept in `reads_later`."""
     for node in graph.nodes:
         if _CONVOLUTIONS.get(node.operation) != len(step.shape) - 2:
             continue
         if graph.computed_from(step.graph_node, node.index):
-            if node.index not in reads_later:
-                reads_later[node.index] = _reads_later(network, graph, node, axis - 2)
-            if reads_later[node.index]:
+            known = (node.index, axis)
+            if known not in reads_later:
+                reads_later[known] = _reads_later(network, graph, node, axis)
+            if reads_later[known]:
                 return True
     return False
 

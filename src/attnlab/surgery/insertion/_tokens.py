@@ -26,7 +26,7 @@ def sites_over_tokens(
     network: nn.Module, run: Run, example: Example | None, item: Resolved, sites: Sequence[Site]
 ) -> list[Site]:
     """The sites at which the gate looks over all tokens; an error where it must not."""
-    maps = [site for site in sites if site.channel_axis == 1 and len(site.shape) > 2]
+    maps = [site for site in sites if len(site.shape) > 2 and not is_token_site(site)]
     steps = [site.step for site in maps if site.step is not None]
     if steps and not on_meta(network):
         looks_around = partial(looks_over_tokens, item, maps[0])

@@ -250,7 +250,7 @@ def _attach(
         if item.form == "norm":
             graph = original.run.graph
             if not on_meta(network):  # the gate inside pools over the map, as SE does
-                steps = [step for step in find_steps(graph) if step.key.channel_axis == 1]
+                steps = [step for step in find_steps(graph) if len(step.shape) > 2]
                 refuse_map_leaks(
                     network, original.run, original.example, item.label, steps, lambda: True
                 )
