@@ -21,6 +21,7 @@ from attnlab.evolution.dynamic import DynamicConv2d
 from attnlab.evolution.involution import Involution2d
 from attnlab.evolution.operator import Operator as Layer
 from attnlab.evolution.window import Window
+from attnlab.surgery.ordinary import making_ordinary_tensors
 
 if TYPE_CHECKING:
     from attnlab.surgery.receipt import Receipt
@@ -44,6 +45,7 @@ class ReplaceWarning(UserWarning):
     """A replaced network whose output is out of all proportion."""
 
 
+@making_ordinary_tensors
 def replace(
     model: nn.Module,
     operator: Operator,

@@ -28,6 +28,7 @@ from attnlab.surgery.change import (
     relative_to,
 )
 from attnlab.surgery.history import Shortened, record_event, record_start
+from attnlab.surgery.ordinary import making_ordinary_tensors
 from attnlab.surgery.receipt import count_parameters
 from attnlab.surgery.shortening.check import check_removal
 from attnlab.surgery.shortening.norms import re_estimate_norms
@@ -37,6 +38,7 @@ from attnlab.timing import Latency
 from attnlab.timing import latency as time_in_turns
 
 
+@making_ordinary_tensors
 def shorten(
     network: Source,
     remove: int | Sequence[str],

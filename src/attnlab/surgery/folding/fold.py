@@ -51,6 +51,7 @@ from attnlab.surgery.folding.fuse import ONLY_EVAL
 from attnlab.surgery.folding.receipt import FoldReceipt, SiteRow
 from attnlab.surgery.history import FoldedOrFused, record_event, record_start
 from attnlab.surgery.optimizer import check_optimizer, following
+from attnlab.surgery.ordinary import making_ordinary_tensors
 from attnlab.surgery.original import Original
 from attnlab.surgery.repair import Distil, Lesson, Repair, distil
 
@@ -61,6 +62,7 @@ _NOT_COUNTED = (
 )
 
 
+@making_ordinary_tensors
 def fold(
     model: nn.Module,
     *,
@@ -116,6 +118,7 @@ def fold(
     return network, checked.receipt(network, notes)
 
 
+@making_ordinary_tensors
 def fold_constants(
     model: nn.Module,
     images: Iterable[object],
@@ -153,6 +156,7 @@ def fold_constants(
     return network, checked.receipt(network, [])
 
 
+@making_ordinary_tensors
 def fold_budget(
     model: nn.Module,
     images: Iterable[object],

@@ -18,12 +18,14 @@ from attnlab.surgery.folding._verify import check_exact
 from attnlab.surgery.folding.fuse_receipt import FuseReceipt, Kind, LayerLeft, MergedLayer
 from attnlab.surgery.history import FoldedOrFused, record_event, record_start
 from attnlab.surgery.insertion import attachments
+from attnlab.surgery.ordinary import making_ordinary_tensors
 from attnlab.surgery.original import Original
 
 ONLY_EVAL = "it is for eval mode only, and its keys are not the original's"
 _NOTHING = "there is nothing to merge: no BatchNorm next to a layer, no branches, no scales"
 
 
+@making_ordinary_tensors
 def fuse(
     model: nn.Module, *, example: Example | None = None, inplace: bool = False
 ) -> tuple[nn.Module, FuseReceipt]:

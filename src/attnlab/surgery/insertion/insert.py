@@ -40,6 +40,7 @@ from attnlab.surgery.insertion.host import (
     remove_attachments,
 )
 from attnlab.surgery.optimizer import check_optimizer, following
+from attnlab.surgery.ordinary import making_ordinary_tensors
 from attnlab.surgery.original import Original
 from attnlab.surgery.receipt import Receipt
 
@@ -62,6 +63,7 @@ _ATTENTION_CLASSES = (
 )
 
 
+@making_ordinary_tensors
 def insert(
     model: nn.Module,
     gate: str | Callable[[int], nn.Module],
