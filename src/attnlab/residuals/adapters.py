@@ -15,6 +15,8 @@ from functools import lru_cache
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from attnlab.residuals.listing import list_modules
+
 
 class _Depth(threading.local):
     """How many adapters run in this thread, one inside another."""
@@ -56,7 +58,7 @@ def _leave(module: nn.Module, arguments: object, output: object) -> None:
 def mark_adapters(network: nn.Module) -> list[RemovableHandle]:
     """Let all adapters of `network` say when they run; those that do already are left alone."""
     handles = []
-    for module in network.modules():
+    for _, module in list_modules(network):
         if is_adapter(module) and _enter not in module._forward_pre_hooks.values():
             handles.append(module.register_forward_pre_hook(_enter))
             handles.append(module.register_forward_hook(_leave, always_call=True))

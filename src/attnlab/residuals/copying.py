@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from attnlab.residuals.classes import OWN_CLASSES
+from attnlab.residuals.listing import list_modules
 
 _Module = TypeVar("_Module", bound=nn.Module)
 _ATOMS: Final = frozenset(
@@ -30,7 +31,7 @@ _REGISTERED: Final = frozenset(("_parameters", "_buffers", "_modules"))
 def deep_copy(module: _Module, memo: dict[int, object] | None = None) -> _Module:
     """`copy.deepcopy(module, memo)`."""
     memo = {} if memo is None else memo
-    inside = [each for each in module.modules() if id(each) not in memo]
+    inside = [each for _, each in list_modules(module) if id(each) not in memo]
     if not all(_is_plain(type(each)) for each in inside):
         # A graph of torch.fx builds itself anew from children that must be whole by then.
         return copy.deepcopy(module, memo)

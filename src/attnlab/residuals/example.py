@@ -22,6 +22,7 @@ from attnlab._errors import InputError
 from attnlab._tokens import example_tokens
 from attnlab._types import Arguments, Keywords
 from attnlab.residuals.graph import Graph
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.recorder import record
 
 Example = Tensor | Arguments | Mapping[str, object]
@@ -206,7 +207,7 @@ def call(model: nn.Module, example: Example | None) -> object:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode, no gradients, own random state; everything is as before afterwards."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for _, module in list_modules(model) if module.training]
     if training:  # it sets an attribute of every module, which takes as long as a small layer
         model.eval()
     try:

@@ -14,6 +14,7 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.form import Multiplier, Role
 from attnlab.residuals.graph import Graph, Node
 from attnlab.residuals.library import GateAt, OwnGates, gate_at
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.site import Position, position_of
 from attnlab.residuals.steps import Step
 from attnlab.residuals.where import lies_in
@@ -64,7 +65,7 @@ def find_gates(
             made.setdefault(name, {})[call] = node
     found: dict[GateKind, list[GateSource]] = {"inserted": [], "norm": [], "own": []}
     attachment = ""
-    for name, module in model.named_modules():
+    for name, module in list_modules(model):
         at = gate_at(module, own)
         kind = _kind(module, at)
         if kind is None or (attachment and name.startswith(f"{attachment}.")):

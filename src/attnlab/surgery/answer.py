@@ -14,6 +14,7 @@ from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example, MacCounter, Run, call, evaluating, unfused
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.selection import Call, before_selection, returns_sets, work_depends_on_values
 
 
@@ -80,7 +81,7 @@ def answer_with(
 def gate_modules(model: nn.Module) -> list[nn.Module]:
     """The gates in `model`, and its norms with a gate inside."""
     kinds = Attachment | InstanceEnhancementBatchNorm
-    return [module for module in model.modules() if isinstance(module, kinds)]
+    return [module for _, module in list_modules(model) if isinstance(module, kinds)]
 
 
 def answer_of_run(

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, call, evaluating, example_input
+from attnlab.residuals.listing import list_buffers, list_modules, list_parameters
 
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64: the copy alone would take 4 GB."""
@@ -30,7 +31,7 @@ def copied(network: nn.Module) -> nn.Module:
 def double_copy(network: nn.Module) -> nn.Module:
     """A copy of `network` in float64, made without one in its own precision."""
     memo = _sites(network)
-    for tensor in (*network.parameters(), *network.buffers()):
+    for _, tensor in (*list_parameters(network), *list_buffers(network)):
         if not tensor.is_floating_point():
             continue
         value = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
@@ -39,14 +40,14 @@ def double_copy(network: nn.Module) -> nn.Module:
         elif type(tensor) is Tensor:
             memo[id(tensor)] = value
     exact = deep_copy(network, memo)
-    tensors = (*exact.parameters(), *exact.buffers())
-    casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
+    tensors = (*list_parameters(exact), *list_buffers(exact))
+    casts = any(t.is_floating_point() and t.dtype != torch.float64 for _, t in tensors)
     return exact.double() if casts else exact
 
 
 def _sites(network: nn.Module) -> dict[int, object]:
     """What a copy of `network` may share, by identity."""
-    return {id(m.site): m.site for m in network.modules() if isinstance(m, Attachment)}
+    return {id(m.site): m.site for _, m in list_modules(network) if isinstance(m, Attachment)}
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:

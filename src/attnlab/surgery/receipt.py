@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from attnlab.page.tables import Cell, Table, number_cell
+from attnlab.residuals.listing import list_parameters
 from attnlab.results.base import Result
 from attnlab.surgery.words import largest_in_words
 
@@ -90,7 +91,7 @@ class Receipt(Result):
 
 def count_parameters(model: nn.Module) -> int:
     """Parameters, shared ones once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for _, parameter in list_parameters(model))
 
 
 def _macs(before: int | None, after: int | None) -> str:

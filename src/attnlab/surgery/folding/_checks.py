@@ -10,6 +10,7 @@ from torch import nn
 
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.listing import list_modules, list_parameters
 from attnlab.surgery.folding._places import Place
 from attnlab.surgery.folding._surgery import refusal_error
 from attnlab.surgery.repair import Distil
@@ -30,11 +31,11 @@ def check_foldable(model: nn.Module) -> None:
             f"The model is wrapped or scripted ({wrapper}). Fold the network inside, and wrap the "
             f"result."
         )
-    if any(parameter.is_meta for parameter in model.parameters()):
+    if any(parameter.is_meta for _, parameter in list_parameters(model)):
         raise InputError("The network is on the meta device: it has no values to fold.")
     inside = [
         name
-        for name, module in model.named_modules()
+        for name, module in list_modules(model)
         if isinstance(module, InstanceEnhancementBatchNorm)
     ]
     if inside:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.residuals.form import squashed
 from attnlab.residuals.graph import Node
+from attnlab.residuals.listing import list_buffers, list_modules, list_parameters
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
@@ -40,7 +41,7 @@ _BUFFERS = frozenset(("weight", "bias", "running_mean", "running_var"))
 
 def frozen_scales(network: nn.Module) -> Iterator[str]:
     """The names of the buffers that scale and shift, of norms that are frozen."""
-    for name, module in network.named_modules():
+    for name, module in list_modules(network):
         stored = set(module._buffers) - module._non_persistent_buffers_set
         if stored >= _BUFFERS and not module._parameters:
             for buffer in ("weight", "bias"):
@@ -138,18 +139,18 @@ def _acting(place: Place, gates: Mapping[str, Node], flow: Flow) -> tuple[int, i
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
     """The parameters, and the scales of frozen norms, that belong to one module only."""
     owners: dict[int, set[int]] = {}
-    for module in network.modules():
+    for _, module in list_modules(network):
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is not None:
                 owners.setdefault(id(tensor), set()).add(id(module))
-    names = (*(name for name, _ in network.named_parameters()), *frozen_scales(network))
+    names = (*(name for name, _ in list_parameters(network)), *frozen_scales(network))
     tensors = _tensors(network)
     return frozenset(n for n in names if n in tensors and len(owners[id(tensors[n])]) == 1)
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, shared ones under their first name."""
-    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    return {**dict(list_parameters(network)), **dict(list_buffers(network))}
 
 
 def _decide(

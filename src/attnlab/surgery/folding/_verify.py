@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from attnlab._errors import AttnlabError, FoldError, InputError
 from attnlab.residuals import SeenStep, Step, Watchable, watchable
 from attnlab.residuals.example import Example
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.selection import Call
 from attnlab.residuals.steps import find_steps
 from attnlab.residuals.watching import watchable_in, watching
@@ -257,7 +258,7 @@ def _first_alike(
 @contextmanager
 def _counting(network: nn.Module, calls: Counter[str]) -> Iterator[None]:
     """Count in `calls` how often each module of `network` is called."""
-    names = {id(module): name for name, module in network.named_modules()}
+    names = {id(module): name for name, module in list_modules(network)}
 
     def count(module: nn.Module, _arguments: object) -> None:
         if id(module) in names:
