@@ -68,10 +68,9 @@ class Gate(nn.Module, ABC):
 
         Without it a gate that only multiplies and adds would broadcast a wrong input silently.
         """
-        rank = features.dim() - 2
-        if rank in self.ranks and features.shape[1] == self.channels:
+        if features.dim() - 2 in self.ranks and features.shape[1] == self.channels:
             return
-        name = type(self).__name__
+        rank, name = features.dim() - 2, type(self).__name__
         if rank not in self.ranks:
             shapes = " or ".join(f"(batch, {self.channels}, {_SHAPES[r]})" for r in self.ranks)
             remedy = (

@@ -28,7 +28,9 @@ def applied(function: type[torch.autograd.Function], *inputs: object) -> Any:
 
     On a small map, getting ready for a gradient takes as long as the arithmetic.
     """
-    return function.apply(*inputs) if gradients_wanted() else function.forward(*inputs)
+    if torch.is_grad_enabled() or torch._C._is_tracing():  # as gradients_wanted, without its call
+        return function.apply(*inputs)
+    return function.forward(*inputs)
 
 
 WHOLE = 2**22
@@ -82,7 +84,7 @@ def spatial_mean(features: Maps) -> Vector:
     For a gradient sum first, divide after: the gradient of a sum is an expanded view, that of a
     mean is a full copy. Not in float16, where the sum can overflow.
     """
-    if features.dtype == torch.float16 or not gradients_wanted():
+    if not gradients_wanted() or features.dtype == torch.float16:
         if features.dim() == 4 and features.is_contiguous():  # said here: every block comes by
             return features.mean((2, 3))
         return over_space(torch.mean, features)

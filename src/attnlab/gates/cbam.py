@@ -6,6 +6,8 @@ A channel gate `c = σ(M(mean) + M(max))` with a shared two-layer M, then a spat
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -68,9 +70,13 @@ class ConvolutionalBlockAttention(BranchGate):
     def forward(self, branch: Features) -> Features:
         self.check_input(branch)
         mean, maximum = spatial_mean_max(branch)
-        channel = torch.sigmoid(self.excitation(mean) + self.excitation(maximum)).to(branch.dtype)
+        layers = self._modules  # self.conv is a search in three dictionaries, for every block
+        excitation: Any = layers["excitation"]
+        channel = torch.sigmoid(excitation(mean) + excitation(maximum))
+        if channel.dtype is not branch.dtype:
+            channel = channel.to(branch.dtype)
         mean, maximum = scaled_channel_mean_max(branch, channel)
-        spatial = self.conv(torch.cat((maximum, mean), dim=1))
+        spatial: Tensor = layers["conv"](torch.cat((maximum, mean), dim=1))  # type: ignore[misc]
         if self.norm is not None:
             check_batch_statistics(
                 self.norm,
@@ -79,7 +85,10 @@ class ConvolutionalBlockAttention(BranchGate):
                 "Use a larger batch, a larger map or official=False",
             )
             spatial = self.norm(spatial)
-        return outer_gate(channel, torch.sigmoid(spatial).to(branch.dtype), branch)
+        spatial = torch.sigmoid(spatial)
+        if spatial.dtype is not branch.dtype:
+            spatial = spatial.to(branch.dtype)
+        return outer_gate(channel, spatial, branch)
 
     def start_constant(self) -> float:
         self.excitation.start_zero()

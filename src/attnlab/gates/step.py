@@ -133,7 +133,7 @@ class StepAdaptor(StepGate):
         values = pooled_states(shortcut, branch, self.inputs)
         # self.response is a search in three dictionaries, and its own iterator takes longer yet.
         for layer in self._modules["response"]._modules.values():  # type: ignore[union-attr]
-            if isinstance(layer, _BatchNorm) and layer.training:
+            if layer.training and isinstance(layer, _BatchNorm):  # type: ignore[union-attr]
                 check_batch_statistics(
                     layer, branch.shape[0], type(self).__name__, "Use a batch of at least 2"
                 )

@@ -75,6 +75,8 @@ class Attachment(RecordedWhole, ABC):
     def __init__(self, site: Site, scale: float | None = None) -> None:
         super().__init__()
         self.site = site
+        self.maps = site.channel_axis == 1
+        """Whether the branch has its channels where a gate takes them, if it is a map."""
         self.in_graph = False
         """Whether a graph that torch.fx traced calls it."""
         self.removed = False
@@ -109,17 +111,18 @@ class Attachment(RecordedWhole, ABC):
     def forward(
         self, branch: Tensor, shortcut: Tensor | None = None, hosted: bool = False
     ) -> Tensor:
-        if not hosted:
-            if isinstance(branch, Proxy):
-                self.in_graph = True
-                seen = (branch,) if shortcut is None else (branch, shortcut)
-                return record_whole(self, branch, seen)
-            if not self.in_graph:
-                raise self._called_error()
-            if was_handed(self, branch):
-                return branch
-            if branch.is_quantized:
-                return self.of_quantized(branch, shortcut)
+        if hosted:
+            return self.gated(branch, shortcut)
+        if isinstance(branch, Proxy):
+            self.in_graph = True
+            seen = (branch,) if shortcut is None else (branch, shortcut)
+            return record_whole(self, branch, seen)
+        if not self.in_graph:
+            raise self._called_error()
+        if was_handed(self, branch):
+            return branch
+        if branch.is_quantized:
+            return self.of_quantized(branch, shortcut)
         return self.gated(branch, shortcut)
 
     def gated(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -214,9 +217,11 @@ class BranchAttachment(OwnedAttachment):
         super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        # As the gate takes it: the short way, since every block comes by.
-        if self.site.channel_axis == 1 and branch.dim() == 4 and not self.over_tokens:
-            gate: Tensor = self._gate()(branch)
+        # As the gate takes it: the short way, since every block comes by. owner.gate is a slow
+        # search in three dictionaries.
+        if self.maps and branch.dim() == 4 and not self.over_tokens:
+            owner = self._owner[0] if self._owner else self
+            gate: Tensor = owner._modules["gate"](branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and padding_now() is not None:
             return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
@@ -241,9 +246,11 @@ class StepAttachment(OwnedAttachment):
         super().__init__(gate, site, scale, owner=owner)
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
-        # As the gate takes it: the short way, since every block comes by.
-        if self.site.channel_axis == 1 and branch.dim() == 4 and not self.over_tokens:
-            gate: Tensor = self._gate()(shortcut, branch)
+        # As the gate takes it: the short way, since every block comes by. owner.gate is a slow
+        # search in three dictionaries.
+        if self.maps and branch.dim() == 4 and not self.over_tokens:
+            owner = self._owner[0] if self._owner else self
+            gate: Tensor = owner._modules["gate"](shortcut, branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and padding_now() is not None:
             return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)

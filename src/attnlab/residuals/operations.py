@@ -64,7 +64,7 @@ RECURRENT = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell 
 _NOT_NORMALISATION = _names("norm normalize vector_norm linalg_vector_norm linalg_norm")
 _CONVOLUTION = re.compile(r"^(conv[123]d|conv_transpose[123]d|convolution|deform_conv2d)$")
 
-_ADDITIONS = frozenset(
+ADDITIONS = frozenset(
     [
         torch.add,
         Tensor.add,
@@ -167,7 +167,7 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
 
     Recording, watching and hosting count additions by this one rule, so that their counts agree.
     """
-    if function in _ADDITIONS or function in _SUBTRACTIONS:
+    if function in ADDITIONS or function in _SUBTRACTIONS:
         return _of_two(function in _SUBTRACTIONS, arguments, keywords or {})
     if function in _PRODUCTS:
         return _of_product(arguments, keywords or {})
@@ -176,12 +176,6 @@ def addends(function: Any, arguments: tuple[Any, ...], keywords: Any) -> Addends
             return None
         return Addends(arguments[0], arguments[1:], plain=False, from_first=True)
     return None
-
-
-def adds_two(function: object, one: Any, other: Any) -> bool:
-    """Return whether `function(one, other)` adds two tensors of one shape as they are: `addends` of
-    it is plain."""
-    return function in _ADDITIONS and _same_shape(one, other)
 
 
 def add_up(first: Tensor, second: Tensor, in_place: bool) -> Tensor:

@@ -11,7 +11,7 @@ from torch import nn
 import attnlab
 from attnlab._errors import SiteError
 from attnlab.surgery.insertion import _exchange, attachments
-from attnlab.surgery.insertion._marked import MARK, MarkedBranch
+from attnlab.surgery.insertion._marked import MARK, GatedAddition, MarkedBranch, MarkHook
 
 CHANNELS = 6
 
@@ -36,6 +36,8 @@ class Adding(nn.Module):
             return branch + x
         if self.how == "shortcut first":
             return torch.add(x, branch)
+        if self.how == "x + branch":
+            return x + branch
         if self.how == "+= branch":
             branch += x
             return branch
@@ -44,7 +46,7 @@ class Adding(nn.Module):
         return x
 
 
-HOWS = ("branch first", "shortcut first", "+= branch", "add_")
+HOWS = ("branch first", "shortcut first", "x + branch", "+= branch", "add_")
 
 
 def gated(how: str, gate: str = "step") -> nn.Module:
@@ -66,13 +68,18 @@ def images():
 def short_ways(monkeypatch):
     """The modules that went the short way."""
     went = []
-    original = _exchange.run_marked
+    one, several = MarkHook.run, _exchange.run_marked
 
-    def counted(owner, *rest):
+    def counted(hook, owner, *rest):
         went.append(owner)
-        return original(owner, *rest)
+        return one(hook, owner, *rest)
 
-    monkeypatch.setattr(_exchange, "run_marked", counted)
+    def counted_all(owner, *rest):
+        went.append(owner)
+        return several(owner, *rest)
+
+    monkeypatch.setattr(MarkHook, "run", counted)
+    monkeypatch.setattr(_exchange, "run_marked", counted_all)
     return went
 
 
@@ -192,3 +199,16 @@ def test_hooks_for_gradients(images, where):
     assert torch.equal(outputs, expected)
     assert seen
     assert torch.equal(network(images), expected)
+
+
+def test_a_marked_branch_adds_numbers_as_any_tensor_does():
+    plain = torch.arange(3.0)
+    marked = plain.as_subclass(MarkedBranch)
+    marked.plain, marked.addition = plain, GatedAddition(None, [])
+    for got, want in (
+        (marked + 1, plain + 1),
+        (2 + marked, 2 + plain),
+        (marked + plain, 2 * plain),
+    ):
+        assert type(got) is torch.Tensor
+        assert torch.equal(got, want)

@@ -97,8 +97,7 @@ def run(
     if hosted.rebuilt:
         forward = functools.partial(each_once, module, hosted.hooks, forward)
     elif hosted.outputs or hosted.inputs:
-        running = trace_children if torch.compiler.is_compiling() else run_children
-        forward = functools.partial(running, module, hosted, forward)
+        forward = functools.partial(_running(), module, hosted, forward)
     if hosted.traced:
         forward = functools.partial(on_its_own, hosted.outputs, forward)
     if hosted.additions:
@@ -106,6 +105,10 @@ def run(
             return run_marked(module, hosted.additions, forward, args, kwargs)
         return run_additions(module, hosted.additions, forward, args, kwargs)
     return forward(*args, **kwargs)
+
+
+def _running() -> Callable[..., object]:
+    return trace_children if torch.compiler.is_dynamo_compiling() else run_children
 
 
 def _traced(
@@ -226,6 +229,7 @@ def _child_came(keeper: nn.Module, name: str, child: nn.Module) -> None:
         hook = hooks.get(name)
         if hook is not None and hook.host is not child:
             hooks[name] = moved(hook, child)
+            hosted.refresh()
 
 
 _classes: dict[type[nn.Module], type[nn.Module]] = {}
@@ -237,33 +241,34 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
         @functools.wraps(own.forward)  # fx and others read the forward's parameters
         def forward(self: nn.Module, *args: object, **kwargs: object) -> object:
             hosted = self.__dict__.get(ATTRIBUTE)
-            if hosted is None or (
-                hosted.guard is None
-                and not (hosted.rebuilt or hosted.traced)
-                and len(args) == 1
-                and type(args[0]) is Tensor
-                and not kwargs
-            ):  # nothing to do, or little: said in full here, since every block comes by
-                if hosted is None:
-                    return own.forward(self, *args, **kwargs)
-                hooks = hosted.outputs or hosted.inputs
-                if not hosted.additions:
-                    if not hooks:
-                        return own.forward(self, *args, **kwargs)
-                    if torch.compiler.is_compiling():
-                        return trace_children(
-                            self, hosted, functools.partial(own.forward, self), *args
-                        )
-                    if len(hosted.outputs) == 1 and not hosted.inputs:
-                        (hook,) = hosted.outputs.values()
+            if hosted is None:
+                return own.forward(self, *args, **kwargs)
+            # What most blocks do, said in full here: one gate acts, or some at additions.
+            if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
+                hook = hosted.only
+                if hook is not None:
+                    if torch.compiler.is_dynamo_compiling():
+                        hook.traced = False
+                        output = own.forward(self, args[0])
+                        acted = hook.traced
+                        hook.traced = False  # as it was, so that no graph waits for another value
+                    else:
                         calls = hook.calls
-                        output = own.forward(self, *args)
-                        if hook.calls == calls:
-                            check_left_out(self, hosted, [hook], output, args, kwargs)
-                        return output
-                    return run_children(self, hosted, functools.partial(own.forward, self), *args)
-                if not hooks and may_mark(self, hosted.additions, args):
-                    return run_marked(self, hosted.additions, own.forward, (self, *args), kwargs)
+                        output = own.forward(self, args[0])
+                        acted = hook.calls != calls
+                    if not acted:
+                        check_left_out(self, hosted, [hook], output, args, kwargs)
+                    return output
+                marks = hosted.marks
+                if marks is not None and marks.may_run(self):
+                    return marks.run(self, own.forward, args[0])
+                if hosted.guard is None and not (hosted.rebuilt or hosted.traced):
+                    many = functools.partial(own.forward, self)
+                    children = hosted.outputs or hosted.inputs
+                    if children and not hosted.additions:
+                        return _running()(self, hosted, many, *args)
+                    if not children and may_mark(self, hosted.additions, args):
+                        return run_marked(self, hosted.additions, many, args, kwargs)
             if hosted.rebuilt and self in _NewForward.running():
                 return own.forward(self, *args, **kwargs)
             return run(self, hosted, functools.partial(own.forward, self), args, kwargs)

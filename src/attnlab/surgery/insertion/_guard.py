@@ -24,6 +24,7 @@ from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.example import running_eagerly
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import (
@@ -179,7 +180,7 @@ class Guard:
 
     def look(self, network: nn.Module) -> None:
         """Let gates follow the modules where they act, and find all gates wherever they are now."""
-        modules = list(network.modules())
+        modules = [module for _, module in list_modules(network)]
         for module in modules:
             hosted = hosted_by(module)
             if hosted is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from attnlab.surgery.insertion._marked import GatedAddition
+from attnlab.surgery.insertion._marked import GatedAddition, MarkHook
 from attnlab.surgery.insertion._outputs import OutputHook, follow
 
 if TYPE_CHECKING:
@@ -37,6 +37,24 @@ class Hosted:
 
     shortened: dict[str, str] = field(default_factory=dict)
     """Of a network of Hugging Face: what took the place of which of its modules."""
+    only: OutputHook | None = field(default=None, init=False)
+    """The hook after a child, if nothing else is carried and nobody has changed the module: what
+    most blocks have, found once because every block asks for it in every run."""
+    marks: MarkHook | None = field(default=None, init=False)
+    """The same of one gated addition: what marks its branch."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name not in ("only", "marks") and "marks" in self.__dict__:  # else it is being made
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Find `only` and `marks` anew; who writes into one of the lists here calls this."""
+        changed = self.guard is not None or self.rebuilt or self.traced
+        found = len(self.outputs) + len(self.inputs) + len(self.additions)
+        alone = found == 1 and not changed
+        self.only = next(iter(self.outputs.values())) if alone and self.outputs else None
+        self.marks = self.additions[0].marks if alone and self.additions else None
 
     def look(self, module: nn.Module) -> None:
         """Let hooks follow children that were exchanged, and notice those that came or went."""

@@ -8,9 +8,11 @@ the same operands; where anything is unusual, the block runs under the mode.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, call
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.operations import adds_two
+from attnlab.residuals.operations import ADDITIONS
 from attnlab.residuals.steps import Step
 
 MARK = -2
@@ -65,6 +67,20 @@ class _Runs(threading.local):
 _runs = _Runs()
 
 
+_watchers = attrgetter(
+    "_compiled_call_impl", "_backward_hooks", "_backward_pre_hooks", "_forward_hooks"
+)
+_backward_hooks_of_all = (
+    torch_module._global_backward_hooks,
+    torch_module._global_backward_pre_hooks,
+)
+_modes = (
+    torch._C._len_torch_function_stack,
+    torch._C._get_tracing_state,
+    torch._C._functorch.peek_interpreter_stack,  # torch.vmap, torch.func.grad
+)
+
+
 class MarkHook:
     """Forward hook that marks what a module returns while the module that adds it runs."""
 
@@ -72,10 +88,12 @@ class MarkHook:
         self.name = name
         self.host = host
         self.addition = addition
+        self.unwatched: tuple[object, ...] = (None, {}, {}, {MARK: self})
+        """The compiled call and the hooks of the host if nobody else looks at what it returns."""
 
     def __call__(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         del module, arguments
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return output
         acted = _runs.acted
         if acted is None or id(self.addition) not in acted or type(output) is not Tensor:
@@ -84,21 +102,35 @@ class MarkHook:
         marked.plain, marked.addition = output, self.addition
         return marked
 
-    def in_place(self, owner: nn.Module) -> bool:
-        """Return whether the child of `owner` is as it was, and nobody else looks at what it
-        returns."""
+    def may_run(self, owner: nn.Module) -> bool:
+        """Return whether a call of `owner` with a tensor can go the short way.
+
+        In training it could take another path than on the example, which was run in eval mode, and
+        a branch that is dropped at random on its way has lost its mark. With hooks for gradients,
+        torch hands on another tensor than the one that was marked. Several things are asked in one
+        go, since every block comes by.
+        """
+        if owner.training or torch.compiler.is_compiling() or any(map(call, _modes)):
+            return False
         host = owner._modules.get(self.name)
-        if host is not self.host or host._compiled_call_impl is not None:
-            return False
-        # With hooks for gradients, torch hands on another tensor than the one that was marked.
-        if host._backward_hooks or host._backward_pre_hooks or _backward_hooks_of_all():
-            return False
-        hooks = host._forward_hooks
-        return len(hooks) == 1 and hooks.get(MARK) is self
+        return (
+            host is self.host
+            and _watchers(host) == self.unwatched
+            and not any(_backward_hooks_of_all)
+        )
 
-
-def _backward_hooks_of_all() -> bool:
-    return bool(torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
+    def run(self, owner: nn.Module, forward: Callable[..., object], given: Tensor) -> object:
+        """`forward(owner, given)`, in which the addition must be made once."""
+        known = id(self.addition)
+        before = _runs.acted
+        _runs.acted = acted = {known: 0}
+        try:
+            output = forward(owner, given)
+        finally:
+            _runs.acted = before
+        if acted[known] != 1:
+            raise _not_once(owner, self, acted[known])
+        return output.plain if type(output) is MarkedBranch else output
 
 
 class MarkedBranch(Tensor):
@@ -106,6 +138,16 @@ class MarkedBranch(Tensor):
 
     plain: Tensor
     addition: GatedAddition
+
+    # Torch would come to the same by `__torch_function__`, and takes longer to get there.
+    def __add__(self, other: Any) -> Any:
+        return _sum(Tensor.__add__, self, other, 0)
+
+    def __radd__(self, other: Any) -> Any:
+        return _sum(operator.add, self, other, 1)
+
+    def __iadd__(self, other: Any) -> Any:
+        return _sum(Tensor.__iadd__, self, other, 0)
 
     @classmethod
     def __torch_function__(
@@ -116,23 +158,33 @@ class MarkedBranch(Tensor):
         kwargs: dict[str, object] | None = None,
     ) -> Any:
         del types
-        acted = _runs.acted
-        if acted is not None and len(args) == 2 and not kwargs:
+        if len(args) == 2 and not kwargs and function in ADDITIONS:
             place = 0 if type(args[0]) is MarkedBranch else 1
-            marked, shortcut = args[place], _plain(args[1 - place])
+            marked = args[place]
             if type(marked) is MarkedBranch:
-                branch, addition = marked.plain, marked.addition
-                step, known = addition.step, id(addition)
-                if (
-                    known in acted
-                    and place == step.branch_operand
-                    and adds_two(function, branch, shortcut)
-                ):
-                    acted[known] += 1
-                    for attachment in addition.attachments:
-                        branch = attachment(branch, shortcut, True)
-                    return shortcut.add_(branch) if step.overwrites else shortcut + branch
+                return _sum(function, marked, args[1 - place], place)
         return function(*tree_map(_plain, args), **tree_map(_plain, kwargs or {}))
+
+
+def _sum(function: Callable[..., object], marked: MarkedBranch, other: Any, place: int) -> Any:
+    """The addition `function` of a branch and something else, with the gates if it is theirs;
+    `place` is where the branch stands."""
+    if type(other) is MarkedBranch:
+        other = other.plain
+    branch, addition, acted = marked.plain, marked.addition, _runs.acted
+    step, known = addition.step, id(addition)
+    if (
+        acted is not None
+        and known in acted
+        and place == step.branch_operand
+        and isinstance(other, Tensor)
+        and branch.shape == other.shape
+    ):
+        acted[known] += 1
+        for attachment in addition.attachments:
+            branch = attachment(branch, other, True)
+        return other.add_(branch) if step.overwrites else other + branch
+    return function(branch, other) if place == 0 else function(other, branch)
 
 
 def _plain(value: Any) -> Any:
@@ -142,22 +194,10 @@ def _plain(value: Any) -> Any:
 def may_mark(
     owner: nn.Module, additions: Sequence[GatedAddition], args: tuple[object, ...]
 ) -> bool:
-    """Return whether a call of `owner` can go the short way.
-
-    In training it could take another path than on the example, which was run in eval mode, and a
-    branch that is dropped at random on its way has lost its mark.
-    """
-    if (
-        owner.training
-        or torch.compiler.is_compiling()
-        or not args
-        or type(args[0]) is not Tensor
-        or torch._C._len_torch_function_stack()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None  # torch.vmap, torch.func.grad
-    ):
+    """Return whether a call of `owner` can go the short way."""
+    if not args or type(args[0]) is not Tensor:
         return False
-    return all(each.marks is not None and each.marks.in_place(owner) for each in additions)
+    return all(each.marks is not None and each.marks.may_run(owner) for each in additions)
 
 
 def run_marked(
@@ -177,10 +217,13 @@ def run_marked(
     for each in additions:
         if acted[id(each)] != 1:
             assert each.marks is not None
-            raise SiteError(
-                f"The forward of {type(owner).__name__} added what its {each.marks.name!r} "
-                f"returned {acted[id(each)]} times, and once at insertion, so the gated addition "
-                f"cannot be told. Insert again with an example that takes this path "
-                f"(example=...), or choose other sites with where=."
-            )
+            raise _not_once(owner, each.marks, acted[id(each)])
     return _plain(output)
+
+
+def _not_once(owner: nn.Module, marks: MarkHook, count: int) -> SiteError:
+    return SiteError(
+        f"The forward of {type(owner).__name__} added what its {marks.name!r} returned {count} "
+        f"times, and once at insertion, so the gated addition cannot be told. Insert again with an "
+        f"example that takes this path (example=...), or choose other sites with where=."
+    )

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment, HeadsAttachment, OwnedAttachment
+from attnlab.residuals.listing import list_modules
 from attnlab.residuals.padding import mask_argument
 from attnlab.surgery.history import forget_insertions
 from attnlab.surgery.insertion._additions import discard, host_at
@@ -55,7 +56,9 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
     else:
         assert site.step is not None
         module = network.get_submodule(site.module)
-        host_at(module, host(module).additions, site.step, attachment)
+        carried = host(module)
+        host_at(module, carried.additions, site.step, attachment)
+        carried.refresh()
         for each in module.modules():
             for inner in hooks_at(each):
                 inner.hidden = True
@@ -73,6 +76,7 @@ def _hook(network: nn.Module, name: str, attachment: Attachment, kind: type[Outp
     carried = host(keeper)
     hooks = carried.inputs if issubclass(kind, InputHook) else carried.outputs
     host_at_child(keeper, hooks, child, attachment, kind)
+    carried.refresh()
     hook = hooks[child]
     hook.hidden = hook.hidden or any(_adds(each) for each in _on_the_way(network, path))
 
@@ -89,7 +93,7 @@ def remember(network: nn.Module, insertion: Insertion) -> None:
 
 def attachments(model: nn.Module) -> Iterator[tuple[str, Attachment]]:
     """The attachments in `model` with their module names."""
-    for name, module in model.named_modules():
+    for name, module in list_modules(model):
         if isinstance(module, Attachment):
             yield name, module
 
@@ -132,7 +136,7 @@ def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None
     _hand_on([gate for gate in found if id(gate) not in gone], gone)
     for gate in found:
         gate.removed = gate.removed or id(gate) in gone
-    modules = list(network.modules())
+    modules = [module for _, module in list_modules(network)]
     for module in modules:
         _take_off(module, gone)
     for module in modules:
@@ -183,8 +187,9 @@ def _take_off(module: nn.Module, gone: set[int]) -> None:
 
 def _all_gates(model: nn.Module) -> list[Attachment]:
     """Return the gates in `model`, those that act in it, and those that its guards look for."""
-    found = {id(gate): gate for _, gate in attachments(model)}
-    for module in model.modules():
+    modules = [module for _, module in list_modules(model)]
+    found = {id(each): each for each in modules if isinstance(each, Attachment)}
+    for module in modules:
         found.update((id(gate), gate) for gate in acting_in(module))
         hosted = hosted_by(module)
         if hosted is not None and hosted.guard is not None:
