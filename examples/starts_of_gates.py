@@ -8,7 +8,8 @@ about the size at which a gate begins, and of the other controls of all-gates-ci
     python examples/starts_of_gates.py starts.json gates.json
 
 Likewise for the tables of all-gates-cifar10-frozen and all-gates-cifar10-wider in the place of the
-first. What gate-starts-branches asks takes three: with `--branches branches.json`.
+first. What gate-starts-branches asks takes three: with `--branches branches.json`; and the mean
+over all gates takes the rows that all-gates-cifar10-frozen has not: with `--shared starts.json`.
 
 The tables are in docs/tables. Rows pair by seed; p is corrected by Holm over the rows of a question
 that both tables have.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from statistics import fmean
 
 from attnlab.lab.statistics import judge_differences, paired_difference
 from attnlab.lab.study import SharedTable
@@ -30,6 +32,8 @@ Pairs = dict[str, tuple[BySeed, BySeed]]
 """By the name of a row: its results, and those that are taken off."""
 
 IDENTITY, FROZEN, WIDER = ", identity start", ", frozen", "as many as "
+BEGIN_AS = {"srm": "constant 0.5", "gc": "constant 0.5", "gct": "plain"}
+"""Gates whose network, never trained, is that of another row of gate-starts-cifar10."""
 ALIKE = 0.01
 """A wider network has the parameters of a gate if it has them to this share."""
 
@@ -97,6 +101,20 @@ def where_branches_begin_at_1(
     )
 
 
+def mean_by_learning(
+    frozen: SharedTable, starts: SharedTable, gates: SharedTable
+) -> dict[str, Comparison]:
+    """The mean over gates of trained − never trained, one difference for each seed."""
+    rows = {row.label: row.by_seed(starts.metric) for row in (*starts.rows, *frozen.rows)}
+    usual = {row.label: row.by_seed(gates.metric) for row in gates.rows}
+    pairs = [(usual[gate], rows[row]) for gate, row in BEGIN_AS.items()]
+    pairs += [(usual[gate], rows[gate + FROZEN]) for gate in usual if gate + FROZEN in rows]
+    means = (
+        {seed: fmean(pair[side][seed] for pair in pairs) for seed in gates.seeds} for side in (0, 1)
+    )
+    return judge_differences({f"mean of {len(pairs)} gates": paired_difference(*means)})
+
+
 def minus_plain(table: SharedTable) -> Rows:
     """By row and seed, the result minus that of the plain network of the same table."""
     plain = table.plain.by_seed(table.metric)
@@ -122,11 +140,15 @@ def main() -> None:
     parser.add_argument("starts", type=Path)
     parser.add_argument("gates", type=Path)
     parser.add_argument("--branches", type=Path)
+    parser.add_argument("--shared", type=Path)
     asked = parser.parse_args()
     starts, gates = SharedTable.load(asked.starts), SharedTable.load(asked.gates)
     found = questions(starts, gates)
     if asked.branches is not None:
         found = where_branches_begin_at_1(SharedTable.load(asked.branches), starts, gates)
+    if asked.shared is not None:
+        shared = SharedTable.load(asked.shared)
+        found["trained − never trained, all"] = mean_by_learning(starts, shared, gates)
     for question, rows in found.items():
         print(f"| {question} | points [95% interval] | p (Holm) | verdict |")
         print("| --- | ---: | ---: | ---: |")

@@ -110,6 +110,21 @@ def test_branches_that_begin_at_1_are_compared_with_those_that_begin_at_0(
     assert both["se"].difference.p_value == pytest.approx(stats.ttest_1samp(by_seed, 0).pvalue)
 
 
+def test_the_mean_over_gates_takes_shared_networks_from_the_other_table(
+    example: ModuleType,
+) -> None:
+    """SRM and GC begin at the constant 0.5 and GCT is plain; others have a row of their own."""
+    usual = {"srm": [50.0, 51.0, 52.0], "gc": [55.0, 55.0, 56.0], "gct": [60.0, 62.0, 64.0]}
+    gates = table(plain=PLAIN, se=[50.0, 53.0, 51.0], bam=[70.0, 70.0, 71.0], **usual)
+    half = {"plain": PLAIN, "constant 0.5": [52.0, 52.0, 52.0], "se, frozen": [49.0, 53.0, 50.0]}
+    found = example.mean_by_learning(
+        table(**{"plain": PLAIN, "bam, frozen": [71.0, 70.0, 74.0]}), table(**half), gates
+    )
+    by_seed = [(1 - 1 - 2 + 3 + 0) / 5, (0 + 0 - 1 + 3 + 0) / 5, (1 - 3 + 0 + 4 + 3) / 5]
+    assert found["mean of 5 gates"].difference.mean == pytest.approx(np.mean(by_seed))
+    assert found["mean of 5 gates"].difference.std == pytest.approx(np.std(by_seed, ddof=1))
+
+
 def test_tables_with_another_plain_network_are_refused(example: ModuleType) -> None:
     other = table(plain=[60.0, 62.0, 61.5])
     with pytest.raises(SystemExit, match="Expected the same plain network in both tables"):
@@ -164,3 +179,47 @@ def test_the_page_has_the_networks_with_as_many_parameters(name: str) -> None:
         assert [difference.lstrip("+-") in line and f"| {p_value} |" in line for line in shown] == [
             True
         ]
+
+
+def test_the_page_has_the_gates_never_trained(example: ModuleType) -> None:
+    """Both families and the mean over gates, which is made here again from the tables."""
+    frozen, gates, starts = (
+        SharedTable.load(TABLES / f"{name}.json")
+        for name in (
+            "gates-cifar10-regnetx200mf-frozen",
+            "gates-cifar10-regnetx200mf",
+            "gate-starts-cifar10",
+        )
+    )
+    page = (ROOT / "docs" / "papers-small.md").read_text(encoding="utf-8").replace("−", "-")
+    shown = page.partition("### Never trained in a RegNetX-200MF\n")[2].partition("\n## ")[0]
+    found = example.questions(frozen, gates)
+    worse, learned = found["never trained − plain"], found["trained − never trained"]
+    assert len(worse) == len(learned) == 14
+    for gate in worse:
+        cells = []
+        for each in (worse[gate], learned[gate]):
+            own = each.difference
+            cells.append(
+                f"{own.mean:+.2f} [{own.low:+.2f}, {own.high:+.2f}] | {each.adjusted_p:.3f}"
+            )
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"| `{gate}` |"))
+        assert " | ".join(cells) in line
+    assert [each.verdict for each in worse.values()].count("worse") == 7
+    assert {gate for gate, each in worse.items() if each.verdict == "better"} == {"bam"}
+    assert {each.verdict for each in learned.values()} == {"no difference shown"}
+
+    def values(table: SharedTable, label: str) -> np.ndarray:
+        return np.array(list(table.row(label).by_seed(table.metric).values()))
+
+    rows = {row.label.partition(",")[0]: values(frozen, row.label) for row in frozen.rows[1:]}
+    rows |= {
+        gate: values(starts, f"{gate}, frozen") for gate in ("se", "cbam", "sem", "step", "ie")
+    }
+    rows |= dict.fromkeys(("srm", "gc"), values(starts, "constant 0.5"))
+    rows["gct"] = values(starts, "plain")
+    mean = np.mean([values(gates, gate) - own for gate, own in rows.items()], axis=0)
+    low, high = stats.t.interval(0.95, 4, loc=mean.mean(), scale=stats.sem(mean))
+    assert f"{mean.mean():.2f} points by learning [{low:+.2f}, {high:+.2f}]" in shown
+    (made,) = example.mean_by_learning(frozen, starts, gates).values()
+    assert (made.difference.low, made.difference.high) == pytest.approx((low, high))
