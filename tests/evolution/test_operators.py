@@ -416,6 +416,13 @@ def test_errors(build, error, message):
     assert str(caught.value) == message
 
 
+def test_there_are_four_experts_as_in_the_paper():
+    """K = 4 in DyConv (Chen et al., CVPR 2020)."""
+    layer = DynamicConv2d(8, 4, 3, routing="softmax")
+    assert next(m.bank for m in layer.modules() if hasattr(m, "bank")).shape == (4, 4, 8, 3, 3)
+    assert MixtureFunction(8, 4, 3, routing="softmax").bank.shape == (4, 4, 8, 3, 3)
+
+
 def test_dynamic_convolution_is_the_mixture_that_the_paper_writes():
     """A bottleneck of a quarter with a ReLU between two layers, and a softmax over the experts."""
     layer = randomised(DynamicConv2d(8, 4, 3, padding=1, experts=3, routing="softmax")).double()
