@@ -58,6 +58,15 @@ def test_the_wrong_place_is_refused_with_the_right_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_one_gate_after_a_norm_is_enough_to_say_so(tmp_path: Path) -> None:
+    network, _ = attnlab.insert(stir(Yolo()), "asr:se", ["model.1.cv2"])
+    network, _ = attnlab.insert(network, "asr:se", "stages:1", place="norm")
+    positions = {each.site.position for _, each in attachments(network)}
+    assert positions == {"inside", "end"}
+    with pytest.raises(WeightsError, match="Its gates act after norms"):
+        attnlab.save(network, tmp_path / "w.safetensors", Description(NAME, gate="asr:se"))
+
+
 def test_after_a_fold(tmp_path: Path) -> None:
     network = gated("auto")
     plain, receipt = attnlab.fold(network)
