@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -82,6 +83,22 @@ def test_branch_scale_halves_every_branch_and_touches_nothing_else() -> None:
             assert torch.equal(value, torch.full_like(value, 0.5))
         else:
             assert torch.equal(value, before[name]), name
+    with torch.no_grad(), attnlab.capture(network, X) as captured:
+        network(X)
+    torch.testing.assert_close(next(iter(captured)).branch, first.branch / 2)
+
+
+def test_branch_scale_of_norms_that_hold_an_activation() -> None:
+    """timm's norms hand what they made on through modules that do nothing."""
+    network = timm.create_model("regnetx_002").eval()
+    set_branch_scale(network, 1.0, X)  # timm begins with zero
+    with torch.no_grad(), attnlab.capture(network, X) as captured:
+        network(X)
+    first = next(iter(captured))
+    names = set_branch_scale(network, 0.5, X)
+    blocks = [(s, b) for s, count in enumerate((1, 1, 4, 7), 1) for b in range(1, count + 1)]
+    assert names == [f"s{s}.b{b}.conv3.bn" for s, b in blocks]
+    assert all(bool((network.get_parameter(f"{name}.weight") == 0.5).all()) for name in names)
     with torch.no_grad(), attnlab.capture(network, X) as captured:
         network(X)
     torch.testing.assert_close(next(iter(captured)).branch, first.branch / 2)
