@@ -131,7 +131,8 @@ def line(label: str, found: Comparison) -> str:
     if each.low is None or each.high is None or found.adjusted_p is None:
         return f"| {label} | {each.mean:+.2f} [–] | | {each.note} |"
     interval = f"[{each.low:+.2f}, {each.high:+.2f}]"
-    return f"| {label} | {each.mean:+.2f} {interval} | {found.adjusted_p:.3f} | {found.verdict} |"
+    shown = f"{found.adjusted_p:.3f}" if found.adjusted_p >= 0.0005 else "< 0.001"
+    return f"| {label} | {each.mean:+.2f} {interval} | {shown} | {found.verdict} |"
 
 
 def main() -> None:
