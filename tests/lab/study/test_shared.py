@@ -35,6 +35,7 @@ from attnlab.results.study import read_study
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "tables" / "gates-digits-resnet20.json"
 WIDER = {"backbone_options": {"parameters": 280_000}}
+LARGE = {"name": "resnet20", "options": WIDER["backbone_options"]}
 WIDE = [{"gate": "none", "label": "wider", **WIDER}, {"gate": "se", "label": "both", **WIDER}]
 MEASURED: dict[str, Any] = {"measure": {"images": 16, "inference_images": 0, "corruptions": 8}}
 
@@ -50,6 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small_study(name="slower", seeds=2, recipe=slower),
         small_study(name="single", attention=["none", "eca"]),
         small_study(name="wide", attention=WIDE, seeds=2),
+        small_study(name="large", backbone=LARGE, attention=["none"], seeds=2),  # as `wider`
     ):
         run_study(study, out, HereExecutor())
     return out
@@ -186,6 +188,21 @@ def test_a_wider_network_is_a_row_only_without_a_gate(runs: Path) -> None:
     assert not wider.plain
     assert abs(wider.runs[0].parameters - 280_000) < 150
     assert SharedTable.load(table).judged().keys() == {"se", "wider"}
+
+
+def test_a_table_of_a_network_with_options_takes_gates_in_that_network(runs: Path) -> None:
+    """And other networks without gates; only that both plain rows have one label is refused."""
+    table = runs.parent / "table.json"
+    submit_rows("large", table, runs, add=True)
+    found = submit_rows("wide", table, runs)
+    assert found.fitting == ("both",)
+    assert found.refused["wider"] == "The same runs are in the table already, as 'plain'."
+    found = submit_rows("small", table, runs)
+    assert found.refused["plain"].startswith("The table has another row 'plain'")
+    wanted = (
+        "It was not made by the table's plan: backbone_options.parameters was 280000, is left out"
+    )
+    assert found.refused["se"].startswith(wanted)
 
 
 def test_a_missing_seed_is_refused(runs: Path) -> None:
