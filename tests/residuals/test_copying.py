@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -137,3 +138,35 @@ def test_buffers_of_one_memory_stay_so_and_others_are_copied_whole():
         assert made.number == 3
         assert made.tagged.note == "kept"
     assert counts.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+class Fails:
+    def __deepcopy__(self, memo: object) -> object:
+        raise RuntimeError("no copy of this")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nothing_is_collected_while_copying(enabled: bool) -> None:
+    network = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(300)))
+    phases: list[str] = []
+
+    def note(phase: str, _: object) -> None:
+        phases.append(phase)
+
+    gc.collect()
+    (gc.enable if enabled else gc.disable)()
+    gc.callbacks.append(note)
+    try:
+        deep_copy(network[0])  # what it allocates for itself is no copy
+        del phases[:]
+        deep_copy(network)
+        seen = list(phases)
+        assert gc.isenabled() is enabled
+        network.odd = Fails()
+        with pytest.raises(RuntimeError):
+            deep_copy(network)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.callbacks.remove(note)
+        gc.enable()
+    assert len(seen) <= 4  # one that was due before, or after
