@@ -11,6 +11,8 @@ from torch import Tensor, nn
 import attnlab
 from attnlab import AttnlabError
 from attnlab.gates import BranchGate
+from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion._guard import acting_in, lost_gates
 
 MESSAGE = (
     "The gate 'block.attnlab_0' acts after 'block.a', but this time the forward of Block did not "
@@ -96,6 +98,15 @@ def test_a_step_that_is_made_without_its_gate_is_refused(inputs, path, named):
     assert str(error.value) == MESSAGE
     network.block.path = "both"
     network(inputs, **named)
+
+
+def test_a_gate_at_a_child_that_is_taken_out_acts_nowhere(inputs):
+    network, *_ = gated(inputs)
+    first, second = gates = [gate for _, gate in attachments(network)]
+    assert lost_gates(list(network.modules()), gates) == []
+    network.block.a, network.block.path = None, "second"
+    assert set(acting_in(network.block)) == {second}
+    assert lost_gates(list(network.modules()), gates) == [first]
 
 
 def test_a_block_that_cannot_be_run_once_more_is_refused(inputs):
