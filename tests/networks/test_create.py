@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from attnlab._errors import AttnlabError, OptionError, UnknownNameError, WeightsError
-from attnlab.networks.create import create
+from attnlab.networks.create import create, list_networks
 
 
 def same_state(a: nn.Module, b: nn.Module) -> bool:
@@ -255,3 +255,10 @@ def test_a_folder_that_is_not_there_is_said_to_be_missing() -> None:
     assert str(error.value) == (
         "There is no file or folder 'runs/none', and no network has a '/' in its name."
     )
+
+
+@pytest.mark.parametrize("library", ["attnlab", "timm", "torchvision", "smp"])
+def test_all_networks_are_those_of_every_library(library: str) -> None:
+    own = list_networks(library)
+    assert own
+    assert own.items() <= list_networks().items()

@@ -321,7 +321,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "lab/pages/cost.py": ("tests/lab/pages/test_figures.py",),
     "lab/pages/doubts.py": ("tests/lab/pages/test_advice.py",),
-    "lab/pages/verdict.py": ("tests/lab/pages/test_verdict.py",),
+    "lab/pages/verdict.py": (
+        "tests/lab/pages/test_verdict.py",
+        "tests/lab/pages/test_metric.py",
+    ),
     "lab/statistics/power.py": (
         "tests/lab/statistics/test_statistics.py",
         "tests/lab/statistics/test_anytime.py",
@@ -373,7 +376,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "networks/create.py": ("tests/networks/test_create.py",),
     "networks/backbones/weights.py": ("tests/networks/backbones/test_weights.py",),
     "networks/checkpoint/description.py": ("tests/networks/checkpoint/test_checkpoint.py",),
-    "networks/checkpoint/files.py": ("tests/networks/checkpoint/test_checkpoint.py",),
+    "networks/checkpoint/files.py": (
+        "tests/networks/checkpoint/test_checkpoint.py",
+        "tests/networks/checkpoint/test_place.py",
+        "tests/subject/test_messages.py",
+    ),
     "page/plot.py": ("tests/lab/pages/test_figures.py",),
     "page/scatter.py": ("tests/lab/pages/test_figures.py",),
     "residuals/products.py": (

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import attnlab
 from attnlab.instruments.removal import RANKINGS, RemovalTrial, removal_curves, removal_order
+from attnlab.instruments.removal.curves import _rankings
 from attnlab.instruments.removal.rankings.influence import influence
 from attnlab.instruments.removal.rankings.tns import step_shares
 from attnlab.residuals import Observer
@@ -174,6 +175,13 @@ def test_curves_measure_on_other_images(network: nn.Module) -> None:
     alone = {step.name: step for step in result.steps}
     assert alone["layer2.0"].reason.startswith("its shortcut projects")
     assert alone["layer3.1"].output_change == pytest.approx(change(network, "layer3.1"), rel=1e-9)
+
+
+def test_rankings_by_labels_are_drawn_where_there_are_labels(network: nn.Module) -> None:
+    usual = {"output", "influence", "nsi", "tns"}
+    for batches, expected in (([IMAGES], usual), (PAIRS, usual | {"loss"})):
+        found = _rankings(None, RemovalTrial(network, batches))
+        assert {ranking.name for ranking in found} == expected
 
 
 def test_the_verdict_is_about_the_number_that_was_asked_for(network: nn.Module) -> None:

@@ -56,6 +56,7 @@ def test_branch_sums(shape: tuple[int, int, int]) -> None:
     in_channels = shape[0]
     for branch_sum in (RepVGGBlock(*shape).branch_sum, asymmetric_convolution(*shape)[0]):
         assert isinstance(branch_sum, BranchSum)
+        branch_sum.kernel()  # of other weights: none of it may be kept
         randomise_norms(branch_sum)
         branch_sum.double().eval()
         x = torch.randn(2, in_channels, 9, 6, dtype=torch.float64)
