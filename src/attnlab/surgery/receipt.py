@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from attnlab.page.tables import Cell, Table, number_cell
-from attnlab.residuals.listing import list_parameters
 from attnlab.results.base import Result
 from attnlab.surgery.words import largest_in_words
 
@@ -91,6 +90,8 @@ class Receipt(Result):
 
 def count_parameters(model: nn.Module) -> int:
     """Parameters, shared ones once."""
+    from attnlab.residuals.listing import list_parameters  # torch, which pages do without
+
     return sum(parameter.numel() for _, parameter in list_parameters(model))
 
 

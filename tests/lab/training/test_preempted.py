@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,8 +185,12 @@ def test_by_steps_and_by_minutes(tmp_path: Path) -> None:
     often = tmp_path / "often"
     process = os.fork()
     if process == 0:  # killed in the fourth step, as a lost machine is
-        train(config, often, threads=1, progress=quiet, save_steps=2)
-        os._exit(0)
+        try:
+            train(config, often, threads=1, progress=quiet, save_steps=2)
+        finally:  # or it would go on with the tests
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert saved(often) == ["epoch-0000-step-000002"]
     SIGNALS.clear()

@@ -15,7 +15,6 @@ from attnlab.lab.training.config import RunConfig
 from attnlab.lab.training.identity import Identity, identify
 from attnlab.residuals.where import parse_where
 from attnlab.results.study import StudyCell
-from attnlab.surgery.insertion import check_gate_options
 from attnlab.tasks import task_class
 
 Where = str | tuple[str, ...] | None
@@ -78,6 +77,8 @@ def planned_runs(study: Study) -> list[PlannedRun]:
 def check_names(runs: Sequence[PlannedRun]) -> None:
     """Refuse networks, gates and options of gates that do not exist, before anything is trained: in
     the last row they would be seen when all the others are done."""
+    from attnlab.surgery.insertion import check_gate_options  # torch, which plans do without
+
     seen = set()
     for config in (run.config for run in runs):
         options = tuple(sorted((name, repr(value)) for name, value in config.gate_options.items()))
