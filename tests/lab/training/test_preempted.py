@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.lab.training.small import quiet, run, small, weights
-from torch import Tensor, nn
+from tests.lab.training.small import SIGNALS, Signalling, quiet, run, small, train_killed, weights
 
 from attnlab._errors import InputError, OptionError
 from attnlab.lab.training import RunConfig, train
@@ -41,8 +39,7 @@ VIT: dict[str, Any] = {
     "attention": "asr:se",
 }
 RECIPE = {"optimizer": "adamw", "lr": 1e-3, "batch_size": 16, "clip": 1.0, "ema": 0.9}
-SIGNALS: list[int] = []
-"""One is taken for each training batch; 0 is none."""
+TRANSFORM = f"{Signalling.__module__}.Signalling"
 
 
 @pytest.fixture(autouse=True)
@@ -57,23 +54,13 @@ def _handlers_of_a_new_process() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-class Signalling(nn.Module):
-    """Leaves a batch as it is, and sends its process the next signal."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        number = SIGNALS.pop(0) if SIGNALS else 0
-        if number:
-            os.kill(os.getpid(), number)
-        return images
-
-
 def signalled(epochs: int = 2, **recipe: Any) -> RunConfig:
     """Four steps an epoch."""
     data = {
         "name": "digits",
         "train_subset": 60,
         "test_subset": 30,
-        "augmentation": {"transform": f"{__name__}.Signalling"},
+        "augmentation": {"transform": TRANSFORM},
     }
     return small(epochs, {**RECIPE, **recipe}, data=data, **VIT)
 
@@ -136,7 +123,7 @@ def test_a_budget_in_steps_too(tmp_path: Path) -> None:
         "name": "digits",
         "train_subset": 60,
         "test_subset": 30,
-        "augmentation": {"transform": f"{__name__}.Signalling"},
+        "augmentation": {"transform": TRANSFORM},
     }
     recipe = {"steps": 9, "interval": 3, "schedule": "cosine", **RECIPE}
     config = RunConfig(data=data, recipe=recipe, **VIT)
@@ -163,7 +150,7 @@ def test_images_that_workers_read(tmp_path: Path) -> None:
         "name": "folder",
         "root": str(tmp_path / "images"),
         "size": 8,
-        "augmentation": {"crop": "resized", "transform": f"{__name__}.Signalling"},
+        "augmentation": {"crop": "resized", "transform": TRANSFORM},
     }
     config = small(2, {**RECIPE, "batch_size": 10}, data=data, **VIT)
     SIGNALS.clear()
@@ -181,17 +168,12 @@ def test_by_steps_and_by_minutes(tmp_path: Path) -> None:
     SIGNALS.clear()
     config = signalled()
     run(config, tmp_path / "whole")
-    SIGNALS[:] = [0, 0, 0, signal.SIGKILL]
     often = tmp_path / "often"
-    process = os.fork()
-    if process == 0:  # killed in the fourth step, as a lost machine is
-        try:
-            train(config, often, threads=1, progress=quiet, save_steps=2)
-        finally:  # or it would go on with the tests
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    # Not a fork of this process, which has the threads of other tests.
+    process = get_context("forkserver").Process(target=train_killed, args=(config, often))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert saved(often) == ["epoch-0000-step-000002"]
     SIGNALS.clear()
     train(config, often, threads=1, progress=quiet, save_minutes=1e-9)
