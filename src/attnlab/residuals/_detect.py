@@ -85,12 +85,7 @@ class _Detection:
         ]
 
     def _step(self, node: Node) -> Addition | None:
-        graph = self.graph
-        if (
-            self._adds_two_steps(node)
-            or any(is_deviation(graph, operand) for operand in node.data_inputs)
-            or is_only_compared(graph, node.index)
-        ):
+        if self._adds_two_steps(node) or is_only_compared(self.graph, node.index):
             return None
         ways = (self._identity, self._projection, self._carried, self._late)
         return next((found for way in ways if (found := way(node)) is not None), None)
@@ -210,6 +205,8 @@ class _Detection:
         graph = self.graph
         return (
             is_read_elsewhere(graph, found.branch, node.index)
+            or is_deviation(graph, found.branch)
+            or is_deviation(graph, found.shortcut)
             or graph.has_more_noise(found.branch, found.state)
             or graph.has_more_noise(found.shortcut, found.state)
             or is_query(graph, found.state, found.branch_nodes)

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from tests.surgery.insertion.networks import Plain, SlotBlock
+from tests.surgery.insertion.networks import Branch, Plain, SlotBlock
 from tests.surgery.insertion.randomness import (
     AddedNoise,
     AlwaysDropped,
@@ -56,6 +56,16 @@ def test_the_deviation_of_an_autoencoder_that_draws_in_training_only_is_not_a_st
             return torch.randn_like(mean) * deviation if self.training else deviation
 
     assert owners(InTraining(None)) == ["encoder.1", "decoder.0", "decoder.1"]
+
+
+def test_a_branch_that_ends_in_an_exponential_is_a_step():
+    """Nothing but a mean that was made from the same state has a deviation."""
+
+    class Exponential(Branch):
+        def forward(self, x):
+            return x + super().forward(x).exp()
+
+    assert owners(Plain(Exponential)) == ["blocks.0", "blocks.1", "blocks.2"]
 
 
 @draws
