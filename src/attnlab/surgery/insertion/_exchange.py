@@ -94,6 +94,8 @@ def run(
         return _traced(module, hosted, forward, proxy, args, kwargs)
     if hosted.guard is not None and hosted.guard.doubted:
         forward = functools.partial(hosted.guard.prove, module, forward)
+    elif hosted.guard is not None and hosted.guard.must_show(module):
+        forward = functools.partial(hosted.guard.show, module, forward)
     if hosted.rebuilt:
         forward = functools.partial(each_once, module, hosted.hooks, forward)
     elif hosted.outputs or hosted.inputs:

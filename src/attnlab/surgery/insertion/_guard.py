@@ -26,6 +26,7 @@ from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.example import running_eagerly
 from attnlab.residuals.listing import list_modules
 from attnlab.residuals.padding import MaskArgument
+from attnlab.surgery.insertion._effect import leaves_graph, show_effects
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import (
     HOOK,
@@ -91,6 +92,8 @@ class Guard:
         """... and the forwards that tools gave to single ones of them."""
         self.doubted = False
         """Whether the ways changed since a run showed that every gate acts."""
+        self.shown = False
+        """Whether a run in training showed that the output depends on every gate."""
         self.last: _Look | None = None
         """How all of this was when it was last found to be right."""
 
@@ -222,6 +225,7 @@ class Guard:
         self.passed = list({id(parent): parent for parent, _ in ways}.values())
         self.forwards = [module.__dict__.get("forward") for module in self.passed]
         self.looked = True
+        self.shown = False
 
     def _hosts_with_two_names(self, modules: Sequence[nn.Module]) -> list[nn.Module]:
         """A gate follows the one name of its host that it knows, and the other may be the one that
@@ -229,6 +233,22 @@ class Guard:
         names = Counter(id(child) for module in modules for child in module._modules.values())
         hooks = [hook for hosted in self.carried for _, hook in hosted.hooks]
         return [hook.host for hook in hooks if names[id(hook.host)] > 1]
+
+    def must_show(self, network: nn.Module) -> bool:
+        """Return whether this run has to show that the output depends on every gate: the first in
+        training since gates or modules changed."""
+        return network.training and not torch.compiler.is_compiling() and not self.shown
+
+    def show(
+        self, network: nn.Module, forward: Callable[..., object], *args: object, **kwargs: object
+    ) -> object:
+        """`forward(*args, **kwargs)` of `network`, whose output has to depend on every gate."""
+        if not leaves_graph():
+            return forward(*args, **kwargs)
+        gates = [gate for gate in self.gates if not gate.removed]
+        output = show_effects(network, gates, forward, *args, **kwargs)
+        self.shown = True
+        return output
 
     # Hooks come and go in it, so it is not compiled. `torch.compiler.disable` would import
     # torch._dynamo with this file: 0.85 s of every command. This does so in the first call.

@@ -111,7 +111,7 @@ def _left_out(
     kwargs: dict[str, object],
 ) -> bool:
     """Whether a copy of `module`, when it does not run these children, leaves out their steps."""
-    given, named = copy.deepcopy(tree_map(_detached, (args, kwargs)))
+    given, named = copied_arguments(args, kwargs)
     with torch.no_grad(), torch.random.fork_rng():
         for _ in range(_TRIES):
             ran = deep_copy(module)
@@ -129,6 +129,14 @@ def _left_out(
                     for step, count in zip(steps, seen, strict=True)
                 )
     return False
+
+
+def copied_arguments(
+    args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """The arguments of a call for one more, which may change them; an error if nobody can copy
+    them."""
+    return copy.deepcopy(tree_map(_detached, (args, kwargs)))
 
 
 def _alike(step: Step, steps: Sequence[Step]) -> int:
