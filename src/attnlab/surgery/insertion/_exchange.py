@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -280,16 +280,17 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
             "__qualname__": own.__qualname__,
             "forward": forward,
         }
-        for name in dir(own):
-            if name.startswith("forward_") and inspect.isfunction(getattr(own, name)):
-                attributes[name] = _guarded(getattr(own, name))
-            elif name == "save_pretrained":
-                attributes[name] = _saving(getattr(own, name))
         mixins: tuple[type[nn.Module], ...] = (_Hosting,)
         if issubclass(own, nn.Sequential | nn.ModuleList):
             mixins = (_Hosting, GatedContainer)
         elif issubclass(own, nn.ModuleDict):
             mixins = (_Hosting, GatedDict)
+        ours = {name for mixin in mixins for name in vars(mixin)}
+        for name in dir(own):
+            if name == "save_pretrained":
+                attributes[name] = _saving(getattr(own, name))
+            elif name not in ours and _may_run_layers(own, name):
+                attributes[name] = _guarded(getattr(own, name))
         made = type(own.__name__, (*mixins, own), attributes)
         _classes[own] = made
         OWN_CLASSES[made] = own
@@ -336,17 +337,37 @@ def _gates_of(network: nn.Module) -> GatesOfFolder | None:
     return GatesOfFolder(hosted.guard.insertions, gates)
 
 
+def _may_run_layers(own: type[nn.Module], name: str) -> bool:
+    """Whether a network may be run by this method of its class, without its forward."""
+    public = not name.startswith("_") and not hasattr(nn.Module, name)
+    return public and inspect.isfunction(inspect.getattr_static(own, name))
+
+
 def _guarded(method: Callable[..., object]) -> Callable[..., object]:
-    """`forward_features` and its like, by which a network is run without its forward."""
+    """A method by which a network is run without its forward, if it is given tensors:
+    `forward_features`, `encode`, `get_image_features`."""
 
     @functools.wraps(method)
     def guarded(self: nn.Module, *args: object, **kwargs: object) -> object:
         hosted = hosted_by(self)
-        if hosted is not None and hosted.guard is not None:
-            hosted.guard.check(self)
+        guard = None if hosted is None else hosted.guard
+        if guard is None or not (_any_tensor(args) or _any_tensor(kwargs.values())):
+            return method(self, *args, **kwargs)
+        guard.check(self)
+        if guard.doubted:
+            return guard.prove_part(self, method, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     return guarded
+
+
+def _any_tensor(given: Iterable[object]) -> bool:
+    """Whether a tensor is among these, or the first in a row among these."""
+    for each in given:
+        first = each[0] if isinstance(each, list | tuple) and each else each
+        if isinstance(first, Tensor):
+            return True
+    return False
 
 
 def _rebuild(own: type[nn.Module]) -> nn.Module:

@@ -8,9 +8,11 @@ gates act.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
@@ -261,29 +263,61 @@ class Guard:
         That all gates are still in the network does not say that they run: a module may have two
         names, or be kept by another that does not call it. Only a run shows it.
         """
+        output, lost, lost_norms = self._observed(forward, args, kwargs)
+        if lost:
+            raise _lost_error(network, lost, ran=True)
+        for name in lost_norms:
+            raise _lost_norm_error(network, name)
+        self.doubted = False
+        return output
+
+    @_disable_dynamo
+    def prove_part(
+        self, network: nn.Module, method: Callable[..., object], *args: object, **kwargs: object
+    ) -> object:
+        """`method(network, *args, **kwargs)`, which runs the network or a part of it. After a
+        change of the ways its answer is handed out if all gates acted."""
+        if not self.doubted or self in _proofs.running:
+            return method(network, *args, **kwargs)
+        output, lost, lost_norms = self._observed(partial(method, network), args, kwargs)
+        if self.doubted and (lost or lost_norms):  # else the whole network ran in it
+            raise _not_shown_error(network, method.__name__, lost, lost_norms)
+        self.doubted = False
+        return output
+
+    def _observed(
+        self, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[object, list[Attachment], list[str]]:
+        """The answer of `forward`, the gates that did not act in it, and the names of such norms
+        with a gate inside."""
         gates = [gate for gate in self.gates if not gate.removed]
-        guarded = [*gates, *self.norms.values()]
         acted: set[int] = set()
 
         def note(module: nn.Module, arguments: object) -> None:
             del arguments
             acted.add(id(module))
 
+        before = _proofs.running
         with ExitStack() as hooks:
             # A block that is compiled by itself may have a graph of another such run, whose hooks
             # noted into another set.
             hooks.enter_context(running_eagerly())
-            for each in guarded:
+            for each in (*gates, *self.norms.values()):
                 hooks.enter_context(each.register_forward_pre_hook(note))
+            hooks.callback(setattr, _proofs, "running", before)
+            _proofs.running = (*before, self)
             output = forward(*args, **kwargs)
         lost = [gate for gate in gates if id(gate) not in acted]
-        if lost:
-            raise _lost_error(network, lost, ran=True)
-        for name, norm in self.norms.items():
-            if id(norm) not in acted:
-                raise _lost_norm_error(network, name)
-        self.doubted = False
-        return output
+        return output, lost, [name for name, norm in self.norms.items() if id(norm) not in acted]
+
+
+class _Proofs(threading.local):
+    """The guards for which a run of this thread shows that all gates act."""
+
+    running: tuple[Guard, ...] = ()
+
+
+_proofs = _Proofs()
 
 
 def _outside_of_graphs(function: Callable[..., object]) -> None:
@@ -378,4 +412,17 @@ def _lost_error(network: nn.Module, lost: list[Attachment], *, ran: bool = False
         f"The {gate_names([first])} acted {first.site.at}, but a module on the way there was "
         f"{what} after insertion, and {type(network).__name__} would answer without the "
         f"gate{more}. {WHAT_TO_DO}"
+    )
+
+
+def _not_shown_error(
+    network: nn.Module, method: str, lost: list[Attachment], norms: list[str]
+) -> GateLostError:
+    names = [repr(each.name) for each in lost] + [f"that in {name!r}" for name in norms]
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return GateLostError(
+        f"A module on the way to a gate was exchanged after insertion, and this call of "
+        f"{type(network).__name__}.{method} did not show that all gates still act: the gate "
+        f"{names[0]}{more} did not. Call the network itself once, network(...), which shows it or "
+        f"says what is lost."
     )
