@@ -91,7 +91,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "surgery/insertion/_ran.py": ("tests/surgery/insertion/test_paths.py",),
     "surgery/insertion/_marked.py": ("tests/surgery/insertion/test_marked.py",),
+    "surgery/insertion/_effect.py": ("tests/surgery/insertion/test_effect.py",),
     "surgery/insertion/_guard.py": (
+        "tests/surgery/insertion/test_methods.py",
+        "tests/surgery/insertion/test_effect.py",
         "tests/surgery/insertion/test_exchanges.py",
         "tests/surgery/insertion/test_survival.py",
     ),
@@ -396,6 +399,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/folding/_shifted.py": ("tests/surgery/folding/test_reparameterise.py",),
     "surgery/insertion/_causal_maps.py": ("tests/surgery/insertion/test_causal_maps.py",),
     "surgery/insertion/_exchange.py": (
+        "tests/surgery/insertion/test_methods.py",
         "tests/surgery/insertion/test_exchanges.py",
         "tests/surgery/insertion/test_marked.py",
     ),

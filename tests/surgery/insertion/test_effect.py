@@ -100,6 +100,41 @@ def test_a_gate_that_matters_is_not_refused(inputs, way):
     assert network.norm.num_batches_tracked == 1  # looking once more moved no statistics
 
 
+class Ends(nn.Module):
+    """A detached branch whose values matter, and what is made of them."""
+
+    def __init__(self, end: nn.Module, shift: float = 0.0) -> None:
+        super().__init__()
+        self.block, self.end, self.bias = Block("detached"), end, nn.Parameter(torch.ones(3))
+        nn.init.constant_(self.block.a.bias, shift)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.bias * 2, self.end(self.block(x))
+
+
+@pytest.mark.parametrize(
+    ("end", "shift"), [(nn.BatchNorm1d(8), 0.0), (nn.LayerNorm(8), 0.0), (nn.ReLU(), -100.0)]
+)
+def test_one_of_several_outputs_is_enough_after_a_norm_or_a_rectifier(inputs, end, shift):
+    network, _ = attnlab.insert(Ends(end, shift).eval(), "scale", example=inputs)
+    network.train()(inputs)
+
+
+def test_torch_func_is_left_alone(inputs):
+    network = gated("as at insertion", inputs)
+    network.norm.eval()
+    parameters = dict(network.named_parameters())
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(network, weights, (inputs,)).square().sum()
+
+    found = torch.func.grad(loss)(parameters)
+    loss(parameters).backward()
+    for name, parameter in parameters.items():
+        if parameter.grad is not None:
+            torch.testing.assert_close(found[name], parameter.grad)
+
+
 def test_a_step_gate_acts_on_whatever_is_added(inputs):
     network = gated("left", inputs, "step")
     network(inputs).sum().backward()

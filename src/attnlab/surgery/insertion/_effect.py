@@ -26,16 +26,10 @@ from attnlab.surgery.insertion._ran import copied_arguments
 
 
 class _Acted(NamedTuple):
-    """What a gate made of its branch in one of its calls."""
+    """A gate, and where what it returned is in the graph of gradients."""
 
     gate: Attachment
-    call: int
     node: Node
-
-
-def leaves_graph() -> bool:
-    """Return whether a run leaves a graph of gradients that can be read; torch.func has its own."""
-    return torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 @_disable_dynamo
@@ -49,14 +43,12 @@ def show_effects(
     """`forward(*args, **kwargs)` of `network`; a `SiteError` if what one of `gates` returns does
     not matter for the output. Gates without a gradient (a frozen part) are not looked at."""
     acted: list[_Acted] = []
-    calls = dict.fromkeys(map(id, gates), 0)
 
     def note(gate: nn.Module, arguments: object, output: object) -> None:
         del arguments
         assert isinstance(gate, Attachment)
         if isinstance(output, Tensor) and output.grad_fn is not None:
-            acted.append(_Acted(gate, calls[id(gate)], output.grad_fn))
-        calls[id(gate)] += 1
+            acted.append(_Acted(gate, output.grad_fn))
 
     with ExitStack() as hooks:
         hooks.enter_context(running_eagerly())
@@ -84,7 +76,7 @@ def _check(
             continue
         try:
             before = before or _answer(network, args, kwargs)
-            after = _answer(network, args, kwargs, last)
+            after = _answer(network, args, kwargs, last.gate)
             depends = not all(map(torch.equal, before, after))
         except Exception:  # what cannot be run once more is not known to depend on it
             depends = False
@@ -109,22 +101,16 @@ def _answer(
     network: nn.Module,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-    changed: _Acted | None = None,
+    changed: Attachment | None = None,
 ) -> list[Tensor]:
     """The tensors that a copy of `network` answers with the same random numbers, if another value
-    is handed on in that call of that gate."""
+    is handed on by the gate `changed`."""
     memo: dict[int, object] = {}
     copied = deep_copy(network, memo)
     given, named = copied_arguments(args, kwargs)
-    calls = 0
 
     def hand_on_another(gate: nn.Module, arguments: object, output: Tensor) -> Tensor:
-        nonlocal calls
         del gate, arguments
-        calls += 1
-        assert changed is not None
-        if calls != changed.call + 1:
-            return output
         # No multiple of it and no sum with a number: a norm would take that out again, and a
         # rectifier values of one sign.
         slope = torch.linspace(-2, 2, output.numel(), dtype=output.dtype, device=output.device)
@@ -132,7 +118,7 @@ def _answer(
 
     with torch.no_grad(), torch.random.fork_rng():
         if changed is not None:
-            gate = memo[id(changed.gate)]
+            gate = memo[id(changed)]
             assert isinstance(gate, Attachment)
             gate.register_forward_hook(hand_on_another)
         return list(_tensors(copied(*given, **named)))

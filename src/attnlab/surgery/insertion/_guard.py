@@ -28,7 +28,7 @@ from attnlab.residuals.classes import what_became_of
 from attnlab.residuals.example import running_eagerly
 from attnlab.residuals.listing import list_modules
 from attnlab.residuals.padding import MaskArgument
-from attnlab.surgery.insertion._effect import leaves_graph, show_effects
+from attnlab.surgery.insertion._effect import show_effects
 from attnlab.surgery.insertion._hosted import Hosted, hosted_by
 from attnlab.surgery.insertion._outputs import (
     HOOK,
@@ -238,15 +238,15 @@ class Guard:
 
     def must_show(self, network: nn.Module) -> bool:
         """Return whether this run has to show that the output depends on every gate: the first in
-        training since gates or modules changed."""
-        return network.training and not torch.compiler.is_compiling() and not self.shown
+        training with gradients since gates or modules changed."""
+        if not network.training or torch.compiler.is_compiling():
+            return False
+        return not self.shown and torch.is_grad_enabled()
 
     def show(
         self, network: nn.Module, forward: Callable[..., object], *args: object, **kwargs: object
     ) -> object:
         """`forward(*args, **kwargs)` of `network`, whose output has to depend on every gate."""
-        if not leaves_graph():
-            return forward(*args, **kwargs)
         gates = [gate for gate in self.gates if not gate.removed]
         output = show_effects(network, gates, forward, *args, **kwargs)
         self.shown = True
