@@ -19,10 +19,10 @@ IMAGES = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv(x)
+        return x + self.norm(self.conv(x))
 
 
 class Coder(nn.Module):
@@ -115,6 +115,16 @@ def test_what_one_method_cannot_show_the_network_shows(gated):
         )
     gated(IMAGES)
     assert torch.equal(gated.encode(IMAGES), before)
+
+
+def test_norms_with_a_gate_inside_are_looked_for_as_well():
+    network, _ = attnlab.insert(Coder().eval(), "iebn", example=IMAGES)
+    before = network.encode(IMAGES)
+    network.encoder[1] = Runs(network.encoder[1])
+    with pytest.raises(AttnlabError, match=r"the gate that in 'decoder.0.norm' and 1 more did not"):
+        network.encode(IMAGES)
+    network(IMAGES)
+    assert torch.equal(network.encode(IMAGES), before)
 
 
 def test_a_method_in_which_all_gates_act_shows_it_too(gated):
