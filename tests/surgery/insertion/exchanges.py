@@ -72,10 +72,13 @@ class Listed(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList(parts)
 
-    def forward(self, x):
+    def features(self, x):
         for part in self.parts:
             x = part(x)
         return x
+
+    def forward(self, x):
+        return self.features(x)
 
 
 class Aliased(nn.Module):
@@ -86,8 +89,11 @@ class Aliased(nn.Module):
         self.named = nn.ModuleDict({f"part{i}": part for i, part in enumerate(parts)})
         self.row = nn.Sequential(*parts)
 
-    def forward(self, x):
+    def features(self, x):
         return self.row(x)
+
+    def forward(self, x):
+        return self.features(x)
 
 
 class Unused(nn.Module):
@@ -355,7 +361,9 @@ def _outcome(
         want = reference(images)
         lost = sum(not place.acted for place in places)
         try:
-            got = [gated(images), gated(images)]  # what was looked at once is not looked at again
+            by_method = getattr(gated, "features", gated)  # as people run a network, too
+            # What was looked at once is not looked at again.
+            got = [run(images) for run in (by_method, gated, gated, by_method)]
         except GateLostError:
             return lost, "refused" if lost else "refused without a reason"
         except SiteError:  # another number of additions: which one is gated cannot be told
