@@ -164,9 +164,15 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_operators.py",
         "tests/evolution/test_axes.py",
     ),
-    "evolution/window.py": ("tests/evolution/test_primitives.py",),
+    "evolution/window.py": (
+        "tests/evolution/test_primitives.py",
+        "tests/evolution/test_axes.py",
+    ),
     "networks/backbones/reparameterized.py": ("tests/networks/backbones/test_reparameterize.py",),
-    "networks/backbones/resnet.py": ("tests/networks/backbones/test_resnet.py",),
+    "networks/backbones/resnet.py": (
+        "tests/networks/backbones/test_resnet.py",
+        "tests/networks/backbones/test_wider.py",
+    ),
     "networks/preprocessing.py": (
         "tests/networks/test_preprocessing.py",
         "tests/subject/test_open.py",
@@ -340,7 +346,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/training/test_train.py",
         "tests/lab/training/test_preempted.py",
     ),
-    "lab/training/recipe.py": ("tests/lab/training/test_recipes.py",),
+    "lab/training/recipe.py": (
+        "tests/lab/training/test_recipes.py",
+        "tests/lab/training/test_steps.py",
+    ),
     "lab/training/rounds.py": ("tests/lab/training/test_steps.py",),
     "lab/training/schedule.py": (
         "tests/lab/training/test_recipes.py",
