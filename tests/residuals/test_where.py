@@ -340,6 +340,16 @@ def test_a_module_without_steps_is_told_where_the_first_is(network):
     )
 
 
+@pytest.mark.parametrize("names", ["layer1.0", "layer1.0 layer1.1"])
+def test_modules_are_not_named_after_a_module(network, names):
+    with pytest.raises(SelectionError) as error:
+        attnlab.insert(network, "se", where=f"in:layer1 {names}")
+    assert str(error.value) == (
+        f"where='in:layer1 {names}': expected stages:, blocks:, every:, code:, random:, any: or "
+        f"norms after in:layer1 but got {names!r}. Modules are named whole, without in:"
+    )
+
+
 class _ReadTwice(nn.Module):
     """The output of `both` goes into an activation and also past it."""
 
