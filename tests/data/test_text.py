@@ -6,6 +6,7 @@ import ast
 import json
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -301,3 +302,35 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         load_data(DataConfig(name="tokens", root=str(tmp_path)))
     with pytest.raises(OptionError, match="is text, and size is a setting of images"):
         load_data(text(tmp_path / "a.txt", size=3))
+
+
+class MadeUp(dict[str, list[str]]):
+    """Columns of text as `datasets` hands them out."""
+
+    @property
+    def features(self) -> dict[str, SimpleNamespace]:
+        return {name: SimpleNamespace(dtype="string") for name in self}
+
+
+@pytest.mark.parametrize(
+    ("splits", "used", "notes"),
+    [
+        (("train", "validation", "test"), b"validation\0", ("the split test is not used",)),
+        (("test", "train"), b"test\0", ()),
+    ],
+)
+def test_beside_training_the_validation_rows_are_used_or_the_test_rows(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    splits: tuple[str, ...],
+    used: bytes,
+    notes: tuple[str, ...],
+) -> None:
+    """Each split has its own name as its text; what is left over is said."""
+    found = {name: MadeUp(text=[name]) for name in splits}
+    monkeypatch.setattr("attnlab.data.text.hub_splits", lambda *_: found)
+    config = rows_of(tmp_path, context=2)
+    train, test = all_windows(config)
+    assert train == [b"tra", b"ain"]
+    assert test == [used[i : i + 3] for i in range(0, len(used) - 2, 2)]
+    assert load_data(config).facts.notes == notes
