@@ -17,7 +17,9 @@ from tests.lab.pages.simulated import prove, simulate
 
 import attnlab.page
 from attnlab.instruments.details.section import (
+    SIDE,
     Layer,
+    _masks,
     _pictures,
     details_sections,
     picture_figure,
@@ -25,7 +27,14 @@ from attnlab.instruments.details.section import (
 from attnlab.lab.pages.write import write_study_page
 from attnlab.page.plot import PALETTE, SLATE, swatch, to_svg
 from attnlab.results import Measured, StoredRun
-from attnlab.results.details import Breakdown, Curves, DetailsResult, Mark, MarkedPicture
+from attnlab.results.details import (
+    Breakdown,
+    Curves,
+    DetailsResult,
+    Mark,
+    MarkedPicture,
+    MaskPicture,
+)
 from attnlab.results.record import read_record
 
 GAINS = {"se": 0.8, "eca": -0.8}
@@ -124,6 +133,31 @@ def test_pictures_without_a_box_are_explained():
     assert text.text.endswith("plain and se found none in these images.")
     _, text, *_ = _pictures({"plain": [sure], "se": [sure]}, colours)
     assert text.text.endswith("at least one half.")
+
+
+def test_masks_say_what_share_of_the_pixels_is_wrong():
+    """Images beside their classes, and for each row of the study what it found and its errors."""
+
+    def run(*wrong: float) -> DetailsResult:
+        names = {"image": "i", "true": "t", "found": "f", "errors": "e"}
+        masks = [MaskPicture(**names, width=20, height=10, wrong=each) for each in wrong]
+        return DetailsResult(masks=tuple(masks))
+
+    heading, _, grid = _masks({"plain": [run(0.25, 0.5)], "se": [run(0.125)]})
+    assert heading.text == "Some images"
+    assert grid.columns == ["image", "true", "plain", "plain, errors", "se", "se, errors"]
+    (row,) = grid.rows  # only images that both have
+    assert [each.text for each in row] == [
+        "test image",
+        "true classes",
+        "plain, classes",
+        "plain: 25.0 % of the pixels wrong",
+        "se, classes",
+        "se: 12.5 % of the pixels wrong",
+    ]
+    assert [each.uri[-1] for each in row] == ["i", "t", "f", "e", "f", "e"]
+    assert {(each.width, each.height) for each in row} == {(SIDE, SIDE / 2)}  # enlarged
+    assert _masks({"plain": [run()], "se": [run(0.1)]}) == []
 
 
 def test_boxes_lie_where_they_are_on_the_picture():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.lab.pages.simulated import simulate
 
-from attnlab.instruments.stripe.section import gates_section
+from attnlab.instruments.stripe.section import _answer, gates_section
 from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.verdict import study_chips, study_verdict
 from attnlab.results.record import StudyRecord, find_study, read_record
@@ -114,6 +114,30 @@ def test_alerts_name_best_epoch_and_convention(whole):
     )
     assert any(t.startswith("In 135 of 150 runs: The network has gates; convention") for t in texts)
     assert not any("wide intervals" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("constant", "alike", "vary", "said"),
+    [
+        (["bam"], [], [], "The gates of bam are the same for every image."),
+        (
+            [],
+            ["se (0.5)", "eca (0.9)"],
+            [],
+            "The gates of se (0.5), eca (0.9) differ more between channels than between images.",
+        ),
+        ([], [], ["srm (2.0)"], "The gates of srm (2.0) depend on the image as much or more."),
+        (
+            ["bam"],
+            ["se (0.5)"],
+            ["srm (2.0)"],
+            "The gates of bam are the same for every image. Those of se (0.5) differ more between "
+            "channels than between images. Those of srm (2.0) depend on the image as much or more.",
+        ),
+    ],
+)
+def test_gates_that_are_constant_alike_or_vary_are_told_apart(constant, alike, vary, said):
+    assert _answer(constant, alike, vary) == said
 
 
 def test_constant_gates_are_said_to_fold_only_where_a_run_was_folded(tmp_path):
