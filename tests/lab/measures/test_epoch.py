@@ -102,6 +102,20 @@ def test_gates_and_sinks_by_hand() -> None:
     assert found["sink"]["blocks.0.attention"] == pytest.approx(wanted, rel=1e-5)
 
 
+def test_in_batches_it_is_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, data, _ = language()
+    network = decoder("token")
+    whole = EpochMeasure(MeasureConfig(every_epoch=6))(network, task, data, CPU)
+    monkeypatch.setattr("attnlab.lab.measures.epoch._BATCH", 4)
+    found = EpochMeasure(MeasureConfig(every_epoch=6))(network, task, data, CPU)
+    assert found.keys() == whole.keys() > {"tns", "gate_mean", "gate_spread", "sink"}
+    for name, value in whole.items():
+        values = value if isinstance(value, dict) else {"": value}
+        for place, each in values.items():
+            other = found[name][place] if place else found[name]
+            assert other == pytest.approx(each, rel=1e-4, abs=1e-6), (name, place)
+
+
 def test_networks_without_attention_or_steps() -> None:
     data = load_data(DataConfig(name="fake", test_subset=4))
     config = RunConfig(data="fake", backbone="resnet20", recipe={"name": "digits", "epochs": 2})

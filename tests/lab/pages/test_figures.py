@@ -179,6 +179,12 @@ def test_labels_of_points_in_one_place_go_to_different_sides():
     assert sides[1] != sides[2]
 
 
+def test_a_label_covers_no_point_that_comes_after_it():
+    """The second is where the first's label would be: 0.075 of 160 pixels above it."""
+    points = [(0.0, 0.0), (0.0, 0.075), (1.0, 1.0)]
+    assert label_sides(points, ["se", "eca", "ie"])[:2] == ["below", "above"]
+
+
 def test_curves_have_one_line_each_and_a_rule_per_drop():
     curves = [
         figures.MetricCurve(name, [1, 2, 3], [0, 1, 2], [2, 3, 4]) for name in ("plain", "se")
