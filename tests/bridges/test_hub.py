@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import yaml
 
 import attnlab
 from attnlab import AttnlabError
-from attnlab.bridges.hub import Verdict, pull, push, save_folder
+from attnlab.bridges.hub import Verdict, card, pull, push, save_folder
 from attnlab.lab.statistics import judge_differences, paired_difference, summarize
 from attnlab.networks.checkpoint import Description
 from attnlab.results import Metric
@@ -118,6 +119,68 @@ def test_a_folded_network_says_so(tmp_path: Path) -> None:
     folder = save_folder(plain, tmp_path, description, licence="mit", folded=folded)
     assert "## Folded" in (folder / "README.md").read_text()
     attnlab.load(folder)
+
+
+def test_the_card_of_a_plain_network_claims_no_gate() -> None:
+    text = card(Description("resnet20", num_classes=10), licence="other")
+    assert text == (
+        "---\nlicense: other\nlibrary_name: attnlab\ntags:\n- attnlab\n---\n\n# resnet20\n\n"
+        '```python\nimport attnlab\n\nnetwork = attnlab.load("FOLDER")  # a clone, or '
+        "bridges.hub.pull(REPOSITORY)\n```\n\nBuilt by `Description('resnet20', num_classes=10)`.\n"
+    )
+
+
+def test_a_card_says_what_is_known_of_each_group() -> None:
+    """Without an interval it has none, and a group that has no result of the row is left out."""
+    found = table()
+    (group,) = found.groups
+    plain, se = group.rows
+    (once,) = judge_differences({"SE": paired_difference({0: 72.0}, {0: 70.0})}).values()
+    alone = replace(se, seeds=(0,), values={"top1": summarize([72.0])}, comparison=once)
+    groups = (
+        replace(group, name="one seed", rows=(plain, alone)),
+        replace(group, name="not finished", rows=(plain, replace(se, values={}))),
+        replace(group, name="another", rows=(plain,)),
+    )
+    text = card(
+        Description("resnet20"),
+        licence="other",
+        verdict=Verdict(replace(found, groups=groups), "SE"),
+    )
+    assert text.endswith(
+        "## Is it better?\n\n- one seed: top-1 % 72.00 over 1 seeds; +2.00 pt against the plain "
+        "network: cannot tell\n\n"
+        "This network is one of these seeds; the figures are of all of them.\n"
+    )
+    text = card(Description("resnet20"), licence="other", verdict=Verdict(found, "plain"))
+    assert "- digits resnet20: top-1 % 70.50 ± 0.50 over 3 seeds\n\n" in text
+
+
+def test_what_the_hub_is_asked(tmp_path: Path) -> None:
+    class Noting(LocalHub):
+        asked: ClassVar[dict[str, object]] = {}
+
+        def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+            self.asked["private"] = private
+            super().create_repo(repo_id, private=False, exist_ok=exist_ok)
+
+        def snapshot_download(
+            self, repo_id: str, *, revision: str | None, allow_patterns: list[str]
+        ) -> str:
+            self.asked.update(revision=revision, files=sorted(allow_patterns))
+            return super().snapshot_download(
+                repo_id, revision=revision, allow_patterns=allow_patterns
+            )
+
+    hub, description = Noting(tmp_path / "hub"), Description("resnet20", num_classes=10)
+    save_folder(attnlab.create("resnet20", 10), tmp_path / "out", description, licence="mit")
+    push(tmp_path / "out", "me/net", private=True, api=hub)
+    pull("me/net", revision="v1", api=hub)
+    assert hub.asked == {
+        "private": True,
+        "revision": "v1",
+        "files": ["README.md", "model.safetensors"],
+    }
 
 
 @pytest.mark.parametrize(
