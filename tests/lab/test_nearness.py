@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from scipy import stats
 
 from attnlab.instruments.trajectory.result import TrajectoryResult, TrajectoryStep
 from attnlab.instruments.trajectory.similarity import inner_products, unit_products
@@ -55,6 +58,64 @@ def test_the_best_row_is_the_truth_and_its_seeds_are_the_floor(study) -> None:
     assert [rows[r].distance for r in ("a", "b", "c", "far")] == sorted(
         rows[r].distance for r in ("a", "b", "c", "far")
     )
+
+
+def by_angle(nsi: float, *angles: float) -> TrajectoryResult:
+    """States whose CKA is the cosine of the angle between them; three images have three pairs."""
+    steps = tuple(
+        TrajectoryStep(f"1.{n}", nsi, (math.cos(angle), math.sin(angle), 0.0))
+        for n, angle in enumerate(angles)
+    )
+    return TrajectoryResult(
+        network="made", images=3, images_checksum="same", steps=steps, seconds=0.0
+    )
+
+
+def test_distances_by_hand() -> None:
+    """Two steps and three seeds: every network against the best row's of the other two seeds."""
+    third = math.pi / 3  # an angle whose cosine is one half
+    best = {s: by_angle(n, a, 0.0) for s, n, a in ((0, 1, 0.0), (1, 2, third), (2, 4, 0.0))}
+    other = {s: by_angle(n, 0.0, third) for s, n in ((0, 1), (1, 1), (2, 3))}
+    values = {"best": dict.fromkeys(range(3), 0.9), "other": dict.fromkeys(range(3), 0.8)}
+    found = nearness({"best": best, "other": other}, values, higher_is_better=True, level=0.9)
+    assert found is not None
+    assert (found.best, found.steps, found.tests) == ("best", ("1.0", "1.1"), ())
+    truth, row = found.rows
+    # After step 1.0, seed 0 of the best row is 1/2 from seed 1 and 0 from seed 2, and so on.
+    assert truth.by_step == pytest.approx(((0.25 + 0.5 + 0.25) / 3, 0))
+    assert row.by_step == pytest.approx(((0.25 + 0 + 0.25) / 3, 0.5))
+    assert (truth.distance, row.distance) == pytest.approx((1 / 6, 1 / 3))
+    assert truth.nsi_distance == pytest.approx((2 + 1.5 + 2.5) / 3)
+    assert row.nsi_distance == pytest.approx((2 + 1.5 + 1.5) / 3)
+    for difference, by_seed in (
+        (row.beyond, (0.375 - 0.125, 0.25 - 0.25, 0.375 - 0.125)),
+        (row.nsi_beyond, (2 - 2, 1.5 - 1.5, 1.5 - 2.5)),
+    ):
+        assert difference is not None
+        assert difference.mean == pytest.approx(sum(by_seed) / 3)
+        low, high = stats.ttest_1samp(by_seed, 0).confidence_interval(0.9)
+        assert (difference.low, difference.high) == pytest.approx((low, high))
+    assert (truth.beyond, truth.nsi_beyond) == (None, None)
+
+
+def test_a_rank_test_needs_five_rows_beside_the_best(study) -> None:
+    trajectories, values = study
+    found = nearness(trajectories, values, higher_is_better=True)
+    assert [each.predictor for each in found.tests] == [
+        "1 − CKA to the best",
+        "NSI's distance to the best",
+    ]
+    assert found.tests[1].kendall == pytest.approx(-1)
+    del trajectories["a"]
+    assert nearness(trajectories, values, higher_is_better=True).tests == ()
+
+
+def test_the_best_row_needs_a_second_seed_and_others_without_are_left_out(study) -> None:
+    trajectories, values = study
+    near, best = trajectories["near"], trajectories["best"]
+    found = nearness(trajectories | {"near": {0: near[0]}}, values, higher_is_better=True)
+    assert [row.label for row in found.rows] == ["best", "a", "b", "c", "far"]
+    assert nearness(trajectories | {"best": {0: best[0]}}, values, higher_is_better=True) is None
 
 
 def test_nearness_ranks_with_the_result(study) -> None:
