@@ -60,6 +60,37 @@ def test_shares_and_pairs_are_those_of_scikit_learn() -> None:
     assert ClassesResult.from_json(found.to_json()) == found
 
 
+def test_what_is_said_of_classes_by_hand() -> None:
+    """Six cats, of which one is taken for a dog and two for an owl, four dogs and no owl."""
+    found = ClassesResult("net", ("cat", "dog", "owl"), ((3, 1, 2), (0, 4, 0), (0, 0, 0)))
+    assert found.verdict == (
+        "Of net, class cat is known least: 50.0 % right, most often taken for owl (33 %)."
+    )
+    assert found.mixed_up() == [("cat", "owl", 2 / 6, 2), ("cat", "dog", 1 / 6, 1)]
+    table = found.table()
+    assert (table.columns, table.caption) == (["class", "images", "right %"], "net, class by class")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["cat", "6", "50.0"],
+        ["dog", "4", "100.0"],
+        ["owl", "0", "—"],
+    ]
+    assert [row[2].order for row in table.rows[:2]] == [0.5, 1]
+    sure = ClassesResult("net", ("cat", "dog"), ((2, 0), (0, 2)))
+    assert sure.verdict == "Of net, class cat is known least: 100.0 % right."
+    assert ClassesResult("net", ("cat",), ((0,),)).verdict == "There is no test image."
+    others = replace(found, classes=("cat", "dog", "cow"))
+    assert all_seeds([found, others, found]).confusion == ((6, 2, 4), (0, 8, 0), (0, 0, 0))
+    with pytest.raises(ValueError, match="a number for every pair"):
+        ClassesResult("net", ("cat", "dog"), ((3, 1), (0, 4, 0)))
+
+
+@pytest.mark.parametrize(("number", "drawn"), [(40, True), (41, False)])
+def test_the_matrix_of_many_classes_is_not_drawn(number: int, drawn: bool) -> None:
+    counts = tuple(map(tuple, np.eye(number, dtype=int).tolist()))
+    found = ClassesResult("net", tuple(f"class {n}" for n in range(number)), counts)
+    assert list(found.figures()) == (["confusion"] if drawn else [])
+
+
 class BrightIsOne(torch.nn.Module):
     """Calls an image "one" by its mean, the surer the brighter it is."""
 
